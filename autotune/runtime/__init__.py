@@ -10,6 +10,7 @@ cache, and loads them. Later calls read the arrays and launch. They do not alloc
 the disk, so a CUDA graph can capture them.
 """
 
+from autotune.runtime.checked_operands import QuantizedKeywords
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.process import (
     current,
@@ -19,7 +20,6 @@ from autotune.runtime.process import (
     quantized_matmul,
     quantizer,
 )
-from autotune.runtime.quantized_matmul import QuantizedKeywords
 from autotune.runtime.state import Runtime, UntunedWarning
 
 __all__ = [

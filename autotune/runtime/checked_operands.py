@@ -56,6 +56,20 @@ class Keywords(NamedTuple):
     unscaled: bool
 
 
+class QuantizedKeywords(NamedTuple):
+    """The arguments of a call that are no arrays, as those of `Keywords`, where A is quantised on
+    the way in."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    activation: str | None = None
+    compute: str | None = None
+    accumulate: str | None = None
+    scale: str | None = None
+    dependent: bool = False
+    cold: bool = False
+
+
 class CheckedOperands(NamedTuple):
     """The problem that operands of one signature pose, and how they lie.
 

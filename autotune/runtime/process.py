@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.cores import available
@@ -20,10 +21,12 @@ from autotune.runners.base import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul
-from autotune.runtime.quantized_matmul import QuantizedMatmul
-from autotune.runtime.quantizing import Quantizer
 from autotune.runtime.state import Runtime
 from autotune.settings import Mode
+
+if TYPE_CHECKING:
+    from autotune.runtime.quantized_matmul import QuantizedMatmul
+    from autotune.runtime.quantizing import Quantizer
 
 
 def load(
@@ -154,6 +157,10 @@ def quantized_matmul() -> QuantizedMatmul:
 
 @lru_cache(maxsize=8)
 def _quantizers(runtime: Runtime) -> tuple[Quantizer, QuantizedMatmul]:
+    # Most programs do not quantise.
+    from autotune.runtime.quantized_matmul import QuantizedMatmul
+    from autotune.runtime.quantizing import Quantizer
+
     return Quantizer(runtime), QuantizedMatmul(runtime)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from autotune.driver.dependent_launch import has_dependent_launch
 from autotune.errors import ArrayError, UsageError
@@ -18,6 +18,7 @@ from autotune.runtime.binding import bind_call
 from autotune.runtime.checked_operands import (
     Addresses,
     CheckedOperands,
+    QuantizedKeywords,
     check_factors,
     checked_operands,
     refuse_overlap,
@@ -41,19 +42,6 @@ KEPT_CALLS = 1024
 """Bound gemms that are kept. When there are more, all are dropped."""
 
 NAMES = "A", "B", "out", "bias", "scale_b"
-
-
-class QuantizedKeywords(NamedTuple):
-    """The arguments of a call that are no arrays, as those of `Keywords`."""
-
-    alpha: float = 1.0
-    beta: float = 0.0
-    activation: str | None = None
-    compute: str | None = None
-    accumulate: str | None = None
-    scale: str | None = None
-    dependent: bool = False
-    cold: bool = False
 
 
 class QuantizedMatmul:

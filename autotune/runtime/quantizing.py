@@ -10,6 +10,7 @@ from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, ElementType
+from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div
 from autotune.runtime import arrays
 from autotune.runtime.arrays import MatrixMemory, Operand, listed
@@ -106,13 +107,17 @@ def quantizing_of(
     Raises:
         ArrayError: if it has too many rows or columns.
     """
-    element = SOURCES[x.dtype]
+    element, pitches = SOURCES[x.dtype], (source[1], result[1])
     *outer, rows, columns = x.shape
+    batch, numbers = prod(outer), prod(x.shape)
+    if scale == "tensor" and pitches == (columns, columns) and numbers <= LARGEST_DIMENSION:
+        # One row, so that a block need not end with a short one.
+        batch, rows, columns, pitches = 1, 1, numbers, (numbers, numbers)
     vector = VECTOR_BYTES // element.bytes
-    steps = (columns, source[1], result[1], source[0] // element.bytes, result[0])
+    steps = columns, *pitches, source[0] // element.bytes, result[0]
     while any(step % vector for step in steps):
         vector //= 2
-    sizes = rows, columns, prod(outer)
+    sizes = rows, columns, batch
     try:
         return Quantizing(element, target, scale, *sizes, vector=vector, fixed=fixed)
     except ValueError as error:

@@ -459,7 +459,8 @@ def _quantize(
     vector: int, *_: int,
 ) -> None:  # fmt: skip
     size = np.dtype(_STORED[source]).itemsize
-    assert [step % vector for step in (columns, ldx, ldq, q, x // size)] == [0] * 5
+    pitches = (ldx, ldq) if rows > 1 else ()
+    assert not any(step % vector for step in (columns, *pitches, q, x // size))
     element, word = list(ELEMENT_TYPES)[target], SCALES[scale]
     if split:
         assert workspace is not None

@@ -16,6 +16,7 @@ from support.runtime_case import Case
 import autotune
 from autotune import runtime
 from autotune.errors import ArrayError, UsageError
+from autotune.runtime import process
 from autotune.runtime.quantizing import Quantizer
 
 TARGETS = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8"}
@@ -100,6 +101,16 @@ def test_rows_with_gaps_take_the_vectors_they_allow(
     assert (scales.host == expected).all()
 
 
+def test_tensor_without_gaps_is_one_row(case: Case, torch: FakeTorch) -> None:
+    x = tensor(case, torch, 1000, 33)
+    q, scales = autotune.quantize(x, "e4m3", "tensor")
+    search, quantize = case.cuda.launches
+    assert search.grid == quantize.grid == (5, 1, 1)
+    codes, expected = wanted(x.host, "e4m3", "tensor")
+    assert (q.host == codes).all()
+    assert (scales.host == expected).all()
+
+
 def test_array_of_one_number_is_the_scale(case: Case, torch: FakeTorch) -> None:
     x = tensor(case, torch, 5, 64)
     scale = torch.on("cuda:0", case.cuda.hold(np.array([0.25], np.float32)))
@@ -153,6 +164,14 @@ def test_dtypes_of_libraries_and_words_name_the_type(case: Case, torch: FakeTorc
     x = tensor(case, torch, 5, 64)
     for dtype in ("e5m2", "float8_e5m2", "torch.float8_e5m2", torch.float8_e5m2):
         assert autotune.quantize(x, dtype)[0].dtype == "torch.float8_e5m2"
+
+
+def test_process_has_a_quantiser_for_its_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    for case in (Case(), Case()):
+        monkeypatch.setattr(process, "current", lambda case=case: case.matmul)
+        assert process.quantizer() is process.quantizer()
+        assert process.quantizer().runtime is case.runtime
+        assert process.quantized_matmul().runtime is case.runtime
 
 
 # Refusals.
