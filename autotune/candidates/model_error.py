@@ -174,7 +174,7 @@ def _points(
     described: Floats, configs: Sequence[Config], problem: Problem, words: Sequence[tuple[str, str]]
 ) -> Floats:
     """The configurations as points: similar ones on similar problems are near to each other."""
-    sizes = np.tile(_problem_columns(problem), (len(configs), 1))
+    sizes = np.tile(problem_columns(problem), (len(configs), 1))
     params = np.array([_params(config, words) for config in configs])
     return np.hstack([described * UNITS, sizes, params])
 
@@ -184,7 +184,8 @@ def _with_origin(points: Floats, *, foreign: bool) -> Floats:
     return np.hstack([points, np.full((len(points), 1), FOREIGN if foreign else 0.0)])
 
 
-def _problem_columns(problem: Problem) -> list[float]:
+def problem_columns(problem: Problem) -> list[float]:
+    """Sizes, alignments, precision and layout: similar problems are near to each other."""
     sizes = (problem.m, problem.n, problem.k)
     return [
         *(OCTAVE * math.log2(size) for size in (*sizes, problem.batch)),

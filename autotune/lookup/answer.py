@@ -34,8 +34,9 @@ class Answer:
             unknown.
         note: one line for the user: where the answer comes from and how to get a better one.
         expected_loss: expected loss against full tuning, 0.03 for 3 %; None if unknown.
-        vendor: whether the vendor's library was measured to be faster: on this problem, on the
-            point of the range that serves it, or on the same GEMM with another epilogue.
+        vendor: whether the vendor's library is faster: as measured on this problem, on the point of
+            the range that serves it, or on the same GEMM with another epilogue; or as expected from
+            its times on other problems.
         objective: the time that the configuration was chosen by; `hot` also where cold was asked
             for but the records have no cold times.
     """

@@ -17,6 +17,7 @@ from autotune.lookup.answer import Answer, recorded_objective, tune_command
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
 from autotune.lookup.predicted import model_choice
+from autotune.lookup.vendor_time import vendor_is_expected
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Records
@@ -33,6 +34,7 @@ CERTAIN = 0.06
 """Deviation below which a neighbour's configuration is not compared with the cost model's own
 choice, which takes a second to find."""
 
+FASTER = "; cuBLAS is expected to be faster, and multiplies arrays of PyTorch and CuPy"
 CORRECTION = ", corrected by what is recorded of other problems"
 
 
@@ -81,11 +83,16 @@ def nearest(
         return None
     choice = _possible(min(choices, key=_promise), problem, device, objective)
     if choice.record is not None:
-        return _answer(choice, choice.record, problem, device, objective)
-    loss = expected_loss("near", choice.deviation)
-    return model_choice(
-        *(problem, device, choice.config, choice.time_us, loss), CORRECTION, objective
-    )
+        answer = _answer(choice, choice.record, problem, device, objective)
+    else:
+        loss = expected_loss("near", choice.deviation)
+        answer = model_choice(
+            *(problem, device, choice.config, choice.time_us, loss), CORRECTION, objective
+        )
+    expected = choice.time_us, choice.deviation, objective
+    if answer.vendor or not vendor_is_expected(problem, device, pool, *expected):
+        return answer
+    return replace(answer, vendor=True, note=answer.note + FASTER)
 
 
 def _near(records: Sequence[Record], problem: Problem, device: Device) -> bool:

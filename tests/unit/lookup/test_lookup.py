@@ -99,9 +99,12 @@ def test_answer_says_whether_the_vendor_is_faster(
     assert look_up(store).vendor is vendor
 
 
-def test_neighbours_vendor_baseline_is_not_taken_over(store: Store) -> None:
-    store.save(record(timed(16, 800.0), problem=NEAR, baseline_us=100.0))
-    assert look_up(store).vendor is False
+@pytest.mark.parametrize(("vendor_us", "vendor"), [(100.0, True), (8000.0, False)])
+def test_neighbours_vendor_baseline_tells_what_to_expect(
+    store: Store, vendor_us: float, vendor: bool
+) -> None:
+    store.save(record(timed(16, 800.0), problem=NEAR, baseline_us=vendor_us))
+    assert look_up(store).vendor is vendor
 
 
 def test_record_of_another_card_of_the_model_is_exact(store: Store) -> None:
