@@ -44,14 +44,17 @@ def cover(
     loss: float = LOSS,
     objective: Objective = "hot",
     family: str = AUTO,
+    race: Search | None = None,
 ) -> Range:
     """Tunes sizes until the expected loss at every probe is at most `loss`.
 
-    `search` tunes a problem and records it. The range is recorded after each size.
+    `search` tunes a problem and records it; `race`, if any, does so for the sizes between the ends.
+    The range is recorded after each size.
     """
     records = Records(store)
     tuned: dict[int, Record] = {}
-    pending = [span.high, span.low]
+    ends = span.high, span.low
+    pending = [*ends]
     while pending:
         size = pending.pop()
         problem = span.at(size)
@@ -60,8 +63,10 @@ def cover(
             if family == AUTO
             else store.family(device, problem, family)
         )
-        if record is None or not _is_tuned(record, objective):
-            record = search(problem)
+        if record is None or not _is_tuned(
+            record, objective, quick=bool(race) and size not in ends
+        ):
+            record = (race if race and size not in ends else search)(problem)
         tuned[size] = record
         if pending:
             continue
@@ -110,11 +115,12 @@ def expected(
     return losses
 
 
-def _is_tuned(record: Record, objective: Objective) -> bool:
-    """Whether a record serves the objective: it was measured to the end, for cold with cold
-    times."""
+def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
+    """Whether a record serves the objective: it was measured to the end, for cold with cold times;
+    `quick` accepts a race."""
     timed = objective == "hot" or record.best_cold is not None
-    return timed and record.evidence != "predicted" and not record.provenance.interrupted
+    ended = record.provenance.final or (quick and not record.provenance.interrupted)
+    return timed and record.evidence != "predicted" and ended
 
 
 def _pool(

@@ -121,6 +121,8 @@ def warnings_of(result: Record | Answer, device: DeviceLike) -> Iterator[str]:
         yield f"it was measured with {changed}{again if targets.measures(device) else ''}"
     if record.provenance.interrupted:
         yield f"its search was interrupted; {command} continues it"
+    elif record.provenance.quick:
+        yield f"only a few promising configurations were raced; {command} searches all"
 
 
 def outdated(result: Record | Answer) -> str | None:

@@ -66,8 +66,9 @@ def matmul(
     The stream is the current one of PyTorch or CuPy (by the library of `a`), the default stream for
     PyCUDA and DLPack, else the one that the interface names or the default stream. Where cuBLAS
     was measured to be faster than our kernels, or is expected to be on a shape that is not tuned,
-    it multiplies PyTorch's and CuPy's arrays, through their library. PyCUDA has none. A shape that is not tuned runs the kernel of a neighbour or the cost model's
-    choice, and an `UntunedWarning` reports it once.
+    it multiplies PyTorch's and CuPy's arrays, through their library. PyCUDA has none. A shape that
+    is not tuned runs the kernel of a neighbour or the cost model's choice, and an `UntunedWarning`
+    reports it once.
 
     Args:
         a: (m, k) or (batch, m, k), or with several batch axes.

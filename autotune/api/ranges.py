@@ -18,7 +18,7 @@ from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.events import Observer
-from autotune.tuning.options import Options, options_of
+from autotune.tuning.options import Options, options_of, quick_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,7 +41,7 @@ def tune_range(
     **arguments: Unpack[ProblemDefaults],
 ) -> Range:
     """Tunes as few sizes of a range as keep the expected loss small, and records which tuned size
-    serves which others.
+    serves which others. The ends are searched; sizes between are raced, as `tune` with `quick`.
 
     Sizes with a record are not tuned again. The range is recorded after each size, so that an
     interrupt loses none and a second call continues.
@@ -80,9 +80,14 @@ def tune(
             problem, options, device=device, family=family, observer=observed(problem)
         )
 
+    def race(problem: Problem) -> Record:
+        quick = quick_options(options.objective, options.jobs)
+        return tuning.race(problem, quick, device=device, observer=observed(problem))
+
     if not 0 < loss < math.inf:
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     store = Store(cache_dir())
-    return cover(span, resolved, store, search, loss, options.objective, family)
+    between = race if family == "auto" else None  # a race takes all families
+    return cover(span, resolved, store, search, loss, options.objective, family, between)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.api.shown import shown
+from autotune.errors import NotFoundError, UsageError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import Record, Store
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.tuning.options import Options, options_of
+from autotune.tuning.options import Options, options_of, quick_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,6 +33,7 @@ def tune(
     jobs: int | None = None,
     objective: str = "hot",
     storage: str | None = None,
+    quick: bool = False,
     observer: Observer | None = None,
     progress: bool = True,
     **arguments: Unpack[ProblemArguments],
@@ -63,6 +65,9 @@ def tune(
             time with L2 flushed. The best of either kind is recorded.
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a journal in the cache directory.
+        quick: races the eight most promising configurations and cuBLAS instead of searching, in
+            seconds. The record says so, and a search replaces it. Takes none of `trials`, `budget`,
+            `sampler`, `seed`, `storage`, `devices` and `family`.
         observer: receives progress events.
         progress: whether to show a progress bar, on standard error or in the notebook, if there is
             no observer.
@@ -76,9 +81,70 @@ def tune(
     """
     posed = problem_of(*problem, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
+    if quick:
+        check_quick(options, trials, budget, devices, family)
+        options = quick_options(options.objective, jobs)
+        with shown(posed, options, observer, progress) as observes:
+            return race(posed, options, device=device, observer=observes)
     with shown(posed, options, observer, progress) as observes:
         return search(
             posed, options, device=device, devices=devices, family=family, observer=observes
+        )
+
+
+def check_quick(
+    options: Options,
+    trials: int | None,
+    budget: float | None,
+    devices: str | Sequence[int] | None,
+    family: str,
+) -> None:
+    """Refuses what a quick race cannot take.
+
+    Raises:
+        UsageError: for any option of a search.
+    """
+    given = {
+        "trials": trials is not None,
+        "budget": budget is not None,
+        "devices": devices is not None,
+        "family": family != "auto",
+        "sampler": options.sampler != "gp",
+        "seed": options.seed != 0,
+        "storage": options.storage is not None,
+    }
+    if names := [name for name, stated in given.items() if stated]:
+        raise UsageError(f"quick takes no {', '.join(names)}; leave either out")
+
+
+def race(
+    problem: Problem,
+    options: Options,
+    *,
+    device: DeviceLike = DEFAULT,
+    observer: Observer | None = None,
+) -> Record:
+    """`tune` with `quick`, with its arguments decoded."""
+    cache = settings.cache_dir()
+    with targets.opening(problem, device, seed=options.seed) as opened:
+        from autotune.lookup.promising import promising
+        from autotune.records import Records
+        from autotune.tuning.loop import tune
+        from autotune.tuning.quick import QuickTunable
+
+        target, store = opened(), Store(settings.ensure(cache))
+        runner, objective = target.runner, options.objective
+        configs = promising(problem, runner.device, Records(store), objective, known=runner.known())
+        if not configs:
+            raise NotFoundError(f"no kernel can run {problem} on {runner.device.name}")
+        return tune(
+            QuickTunable(problem, configs=configs),
+            runner,
+            store,
+            options,
+            compile=partial(compiler.compile, cache=cache),
+            origin=target.origin,
+            observer=observer,
         )
 
 

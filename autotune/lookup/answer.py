@@ -68,8 +68,8 @@ class Answer:
     @property
     def final(self) -> bool:
         """Whether the problem, or the point of a range that serves it, was tuned to the end."""
-        interrupted = self.record is not None and self.record.provenance.interrupted
-        return self.how in ("exact", "range") and not interrupted
+        unfinished = self.record is not None and not self.record.provenance.final
+        return self.how in ("exact", "range") and not unfinished
 
     @property
     def entry(self) -> Entry | None:

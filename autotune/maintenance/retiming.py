@@ -183,6 +183,7 @@ class _Round:
             trials=trials,
             seconds=monotonic() - self._began,
             interrupted=self._record.provenance.interrupted,
+            quick=self._record.provenance.quick,
         )
 
 

@@ -157,11 +157,9 @@ def _fields(record: TuningRecord) -> dict[str, object]:
 
 
 def _run(provenance: Provenance) -> dict[str, object]:
-    """The run; only an interrupted one says whether it was."""
-    fields = asdict(provenance)
-    if not provenance.interrupted:
-        del fields["interrupted"]
-    return fields
+    """The run; only an interrupted or a quick one says whether it was."""
+    usual = {name for name in ("interrupted", "quick") if not getattr(provenance, name)}
+    return {name: value for name, value in asdict(provenance).items() if name not in usual}
 
 
 def _subject(record: TuningRecord) -> dict[str, object]:

@@ -22,8 +22,9 @@ from autotune.records.store import Store
 class Records:
     """The records of the user's store and of the package, as look-ups take them.
 
-    A problem's record in the store stands before a shipped one, unless it is only predicted. What
-    the store holds of the same model under another name counts too.
+    A problem's record in the store stands before a shipped one, unless it is only predicted, or of
+    a quick race where the shipped one is of a search. What the store holds of the same model under
+    another name counts too.
     """
 
     store: Store
@@ -31,10 +32,10 @@ class Records:
     def load(self, device: Device, problem: Problem) -> Record | None:
         """The record of the problem; None if there is none."""
         own = self.store.load(device, problem)
-        if own is not None and own.evidence != "predicted":
+        if own is not None and _standing(own) == SEARCHED:
             return own
-        elsewhere = filter(None, self._elsewhere(device, problem))
-        return next((record for record in elsewhere if record.evidence != "predicted"), own)
+        found = [*filter(None, (own, *self._elsewhere(device, problem)))]
+        return max(found, key=_standing, default=None)
 
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""
@@ -79,12 +80,22 @@ class Records:
                 yield device
 
 
+PREDICTED, RACED, SEARCHED = range(3)
+
+
+def _standing(record: Record) -> int:
+    """Which of two records of a problem stands: the greater, of equals the first."""
+    if record.evidence == "predicted":
+        return PREDICTED
+    return RACED if record.provenance.quick else SEARCHED
+
+
 def _first_of_each_problem(*layers: Iterable[Record]) -> list[Record]:
-    """Each problem's record of the first layer that has more than a prediction, by problem."""
+    """Each problem's record of the first layer that has the best of it, by problem."""
     chosen: dict[Problem, Record] = {}
     for record in (record for layer in layers for record in layer):
         earlier = chosen.get(record.problem)
-        if earlier is None or (earlier.evidence == "predicted" and record.evidence != "predicted"):
+        if earlier is None or _standing(earlier) < _standing(record):
             chosen[record.problem] = record
     return [chosen[problem] for problem in sorted(chosen)]
 

@@ -75,7 +75,7 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     driver, compiler or sources differ. The baseline does not depend on our sources: the new one
     stands, else the old one of the same driver. The provenance is the new record's: a sum of trials
     would count twice what a run resumes or saves twice. An interrupted run is marked, unless it
-    adds to a search that had ended.
+    adds to a search that had ended, and so is a quick one.
     """
     if old is None:
         return replace(new, entries=_kept(new.entries))
@@ -115,8 +115,12 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
 
 def _finished(run: Provenance, earlier: Provenance) -> Provenance:
     """The run of a merged record, which is final if either of two comparable searches ended."""
-    ended = comparable(run, earlier) and not earlier.interrupted
-    return replace(run, interrupted=False) if ended else run
+    if not comparable(run, earlier):
+        return run
+    if earlier.final:
+        return replace(run, interrupted=False, quick=False)
+    # An interrupted search and a race are more than either alone, and not final.
+    return replace(run, quick=run.quick and earlier.quick)
 
 
 def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
@@ -127,7 +131,14 @@ def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
         same_source = origin.source == today.source
         same_tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
     date = origin.date[:SECONDS]
-    return same_source, same_tools, date, str(astuple(origin)), str(record.entries)
+    return (
+        same_source,
+        same_tools,
+        not origin.quick,
+        date,
+        str(astuple(origin)),
+        str(record.entries),
+    )
 
 
 def _quality(measured: Measurement) -> tuple[object, ...]:

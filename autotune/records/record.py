@@ -54,6 +54,8 @@ class Provenance:
         seconds: wall time of that run.
         interrupted: whether an interrupt or a failure ended the search before its limits: the
             record is not final.
+        quick: whether only a few promising configurations were raced: the record is not final, and
+            one of a search replaces it.
     """
 
     driver: Text
@@ -65,6 +67,12 @@ class Provenance:
     trials: Count
     seconds: Seconds
     interrupted: bool = False
+    quick: bool = False
+
+    @property
+    def final(self) -> bool:
+        """Whether a search ended by its own limits."""
+        return not (self.interrupted or self.quick)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def difference(config: Config, best: Config) -> str:
 def provenance(run: Provenance) -> str:
     """The run that saved a record, in a line or two."""
     driver = f"driver {run.driver}, " if run.driver else ""
-    ended = "interrupted after " if run.interrupted else ""
+    ended = "quick race, " if run.quick else "interrupted after " if run.interrupted else ""
     return (
         f"{run.date}, {ended}{run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
         f"{driver}{run.compiler}, autotune {run.autotune}, source {run.source[:12]}"

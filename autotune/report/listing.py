@@ -33,6 +33,7 @@ class RecordRow:
         date: when it was saved, UTC.
         age_s: seconds since then; None if the date cannot be read.
         interrupted: whether its search did not end.
+        quick: whether it is of a race of a few configurations.
         stale: what changed on this machine since it was measured; None if nothing did.
     """
 
@@ -47,6 +48,7 @@ class RecordRow:
     date: str
     age_s: float | None
     interrupted: bool
+    quick: bool
     stale: str | None
 
 
@@ -98,9 +100,11 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
         date=record.provenance.date,
         age_s=seconds_since(record.provenance.date, now),
         interrupted=record.provenance.interrupted,
+        quick=record.provenance.quick,
         stale=change(record, today),
     )
 
 
 def _evidence(row: RecordRow) -> str:
-    return f"{row.evidence}, interrupted" if row.interrupted else row.evidence
+    ended = ", quick" if row.quick else ", interrupted" if row.interrupted else ""
+    return f"{row.evidence}{ended}"

@@ -77,6 +77,11 @@ def options_of(
     return Options(trials, budget, seed, checked_sampler, jobs, checked_objective, storage)
 
 
+def quick_options(objective: Objective, jobs: int | None = None) -> Options:
+    """The options of a quick race: every one of its configurations is tried."""
+    return Options(sampler="exhaustive", jobs=jobs, objective=objective)
+
+
 def _checked(option: str, value: str, literal: Any) -> Any:
     """The value, if it is one of the literal's."""
     allowed = get_args(literal)
