@@ -41,6 +41,11 @@ class Mode:
             )
 
     @property
+    def quick(self) -> bool:
+        """Whether a product without a record is raced first."""
+        return self.name == "quick"
+
+    @property
     def frozen(self) -> bool:
         """Whether nothing may be tuned, guessed, compiled or written."""
         return self.name == "frozen"
@@ -52,7 +57,7 @@ _ENTERED: list[Mode] = []
 
 def mode() -> Mode:
     """The mode that the program has entered last, else that of `AUTOTUNE_MODE`: `auto`, `quick`,
-    `frozen` or `frozen:raise`.
+    `frozen` or `frozen:raise`. `AUTOTUNE_TUNE=quick` is the mode `quick` too.
 
     Raises:
         UsageError: for another text.
@@ -60,7 +65,7 @@ def mode() -> Mode:
     if _ENTERED:
         return _ENTERED[-1]
     name, _, missing = os.environ.get("AUTOTUNE_MODE", "").partition(":")
-    return Mode(name or "auto", missing or "vendor")
+    return Mode(name or os.environ.get("AUTOTUNE_TUNE") or "auto", missing or "vendor")
 
 
 @contextmanager

@@ -62,6 +62,7 @@ def warmup(
     jobs: int | None = None,
     verify: bool = False,
     cold: bool = False,
+    measure: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of these shapes, so that the first
@@ -77,6 +78,8 @@ def warmup(
         jobs: compiler threads; None is one for each core.
         verify: as for `kernel`, one kernel after another.
         cold: as for `kernel`; a matmul finds the kernel with the same `cold`.
+        measure: whether to race the eight most promising configurations and cuBLAS of each shape
+            without a record first (`autotune.tune` with `quick`). Needs PyCUDA.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -90,10 +93,15 @@ def warmup(
         NotFoundError: if no kernel can run a shape.
         AutotuneError: if a kernel does not compile, or fails its check.
     """
-    problems = problems_of(shapes, **defaults)
-    return runtime.load_all(
-        problems, _ordinal(device), jobs, verify=verify, objective=_objective(cold)
-    )
+    problems, objective = problems_of(shapes, **defaults), _objective(cold)
+    ordinal = _ordinal(device)
+    if measure:
+        from autotune.api.matmul import race_unrecorded
+
+        for problem in dict.fromkeys(problems):
+            race_unrecorded(problem, runtime.probe(ordinal or 0), objective)
+            runtime.current().forget(problem)
+    return runtime.load_all(problems, ordinal, jobs, verify=verify, objective=objective)
 
 
 def _objective(cold: bool) -> Objective:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from autotune import runtime, settings
 from autotune.device import Device
+from autotune.errors import UsageError
 from autotune.problem import Problem, compute_of
 from autotune.targets import local
 
 if TYPE_CHECKING:
     from autotune.runners.base import Objective
-    from autotune.runtime.matmul import Array
+    from autotune.runtime.matmul import Array, Matmul
 
 
 def matmul(
@@ -21,7 +23,7 @@ def matmul(
     alpha: float = 1.0,
     beta: float = 0.0,
     *,
-    tune: bool = False,
+    tune: bool | Literal["quick"] = False,
     bias: Any = None,
     activation: str | None = None,
     compute: str | None = None,
@@ -78,7 +80,9 @@ def matmul(
             without scales and epilogue also int32. If None, the library of `a` allocates it.
         alpha: factor of the product.
         beta: factor of the contents of `out`, which are not read if it is 0.
-        tune: first tunes a shape that is not tuned, for at most 60 s; not in the frozen mode.
+        tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the eight most
+            promising configurations and cuBLAS instead, of a shape without a record. Not in the
+            frozen mode.
         bias: (n,), added to every row; of the type of `out`.
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
         compute: the precision (see `Problem`); by default that of the operands' type. fp32 operands
@@ -120,11 +124,12 @@ def matmul(
         options = runtime.QuantizedKeywords(alpha, beta, *words)
         operands = a, b, out, bias, scale_b
         return cast("Array", _quantized(operands, options, out_dtype, tune, verify))
-    multiply = runtime.current()
+    multiply = multiplier()
     scaling = scale_a, scale_b, scale, accumulate, out_dtype
     if tune and not settings.mode().frozen:
-        tuner = _tune_cold if cold else _tune_hot
-        multiply.tune(a, b, tuner, bias, activation, compute, out, *scaling)
+        quick = is_quick(tune)
+        tuner = partial(_tune, objective="cold" if cold else "hot", quick=quick)
+        multiply.tune(a, b, tuner, bias, activation, compute, out, *scaling, quick=quick)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *scaling
     return multiply(a, b, out, alpha, beta, *rest)
 
@@ -133,29 +138,51 @@ def _quantized(
     operands: tuple[Any, ...],
     options: runtime.QuantizedKeywords,
     out_dtype: Any,
-    tune: bool,
+    tune: bool | str,
     verify: bool,
 ) -> Any:
     """`matmul` of an A that is quantised on the way in."""
     a, b, out, bias, scale_b = operands
     multiply = runtime.quantized_matmul()
     if tune and not settings.mode().frozen:
-        tuner = _tune_cold if options.cold else _tune_hot
+        objective: Objective = "cold" if options.cold else "hot"
+        tuner = partial(_tune, objective=objective, quick=is_quick(tune))
         multiply.tune(a, b, tuner, out, bias, scale_b, options, out_dtype)
     return multiply(a, b, out, bias, scale_b, options, out_dtype, verify)
 
 
-def _tune_hot(problem: Problem, device: Device) -> object:
-    return _tune(problem, device, "hot")
+def multiplier() -> Matmul:
+    """The process's own matmul, which in the quick mode races a product without a record."""
+    multiply = runtime.current()
+    if multiply.racer is None and multiply.runtime.mode.quick:
+        multiply.racer = race_unrecorded
+    return multiply
 
 
-def _tune_cold(problem: Problem, device: Device) -> object:
-    return _tune(problem, device, "cold")
+def race_unrecorded(problem: Problem, device: Device, objective: Objective) -> None:
+    """Races the most promising configurations of a problem, unless a record or range serves it."""
+    from autotune.lookup.lookup import RECORDED, lookup
+    from autotune.records import Store
+
+    if lookup(problem, device, Store(settings.cache_dir()), objective, RECORDED) is None:
+        _tune(problem, device, objective, quick=True)
 
 
-def _tune(problem: Problem, device: Device, objective: Objective) -> object:
+def is_quick(tune: bool | str) -> bool:
+    """Whether the argument `tune` asks for a race.
+
+    Raises:
+        UsageError: for another text.
+    """
+    if isinstance(tune, str) and tune != "quick":
+        raise UsageError(f"tune is {tune!r}; give True, False or 'quick'")
+    return tune == "quick"
+
+
+def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -> object:
     from autotune.api import tuning
-    from autotune.tuning.options import options_of
+    from autotune.tuning.options import options_of, quick_options
 
     options = options_of(None, None, 0, "gp", None, objective)
+    options = quick_options(options) if quick else options
     return tuning.search(problem, options, device=local.index_of(device))

@@ -81,8 +81,8 @@ def tune(
         )
 
     def race(problem: Problem) -> Record:
-        quick = quick_options(options.objective, options.jobs)
-        return tuning.race(problem, quick, device=device, observer=observed(problem))
+        quick = Options(jobs=options.jobs, objective=options.objective)
+        return tuning.race(problem, quick_options(quick), device=device, observer=observed(problem))
 
     if not 0 < loss < math.inf:
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")

@@ -82,39 +82,11 @@ def tune(
     posed = problem_of(*problem, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
     if quick:
-        check_quick(options, trials, budget, devices, family)
-        options = quick_options(options.objective, jobs)
-        with shown(posed, options, observer, progress) as observes:
-            return race(posed, options, device=device, observer=observes)
+        options = quick_options(options, family)
     with shown(posed, options, observer, progress) as observes:
         return search(
             posed, options, device=device, devices=devices, family=family, observer=observes
         )
-
-
-def check_quick(
-    options: Options,
-    trials: int | None,
-    budget: float | None,
-    devices: str | Sequence[int] | None,
-    family: str,
-) -> None:
-    """Refuses what a quick race cannot take.
-
-    Raises:
-        UsageError: for any option of a search.
-    """
-    given = {
-        "trials": trials is not None,
-        "budget": budget is not None,
-        "devices": devices is not None,
-        "family": family != "auto",
-        "sampler": options.sampler != "gp",
-        "seed": options.seed != 0,
-        "storage": options.storage is not None,
-    }
-    if names := [name for name, stated in given.items() if stated]:
-        raise UsageError(f"quick takes no {', '.join(names)}; leave either out")
 
 
 def race(
@@ -134,7 +106,9 @@ def race(
 
         target, store = opened(), Store(settings.ensure(cache))
         runner, objective = target.runner, options.objective
-        configs = promising(problem, runner.device, Records(store), objective, known=runner.known())
+        configs = promising(
+            problem, runner.device, Records(store), objective, configs=runner.known()
+        )
         if not configs:
             raise NotFoundError(f"no kernel can run {problem} on {runner.device.name}")
         return tune(
@@ -157,7 +131,15 @@ def search(
     family: str = "auto",
     observer: Observer | None = None,
 ) -> Record:
-    """`tune` with its arguments decoded."""
+    """`tune` with its arguments decoded.
+
+    Raises:
+        UsageError: for several devices and quick options.
+    """
+    if options.quick:
+        if devices is not None:
+            raise UsageError("quick takes no devices; leave either out")
+        return race(problem, options, device=device, observer=observer)
     settings.refuse_frozen(f"cannot tune {problem}")
     cache = settings.cache_dir()
     with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:

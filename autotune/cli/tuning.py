@@ -81,6 +81,12 @@ def tune(
         str | None,
         typer.Option(help="Optuna storage of the trials.  [default: a journal in the cache]"),
     ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Race the 8 most promising configurations and cuBLAS, in seconds."
+        ),
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Count the rejected configurations by reason.")
     ] = False,
@@ -100,10 +106,14 @@ def tune(
     from autotune.errors import UsageError
     from autotune.problem import problem_of
     from autotune.problem.span import Span
-    from autotune.tuning.options import options_of
+    from autotune.tuning.options import options_of, quick_options
 
     seconds = None if budget is None else parse_seconds(budget)
     search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
+    if quick and (shapes is None or len(shapes) != 1 or ".." in shapes[0]):
+        raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
+    if quick:
+        search = quick_options(search, family)
     if noted is not None or shapes is None or len(shapes) != 1:
         if explain:
             raise UsageError("several shapes take no --explain; leave it out or give one shape")

@@ -36,8 +36,8 @@ class Rule:
         reason: a short name that rejections are counted under, such as `shared memory`.
         check: returns None if the values are fine, else what is wrong with its numbers, such as
             `needs 294912 bytes a block, H100 allows 232448`.
-        for_speed: whether the kernel runs all the same, only not fast as a rule. Recorded
-            configurations may break it: a measurement overrules it.
+        for_speed: whether the kernel runs all the same, only not fast or accurate as a rule.
+            Recorded configurations may break it: a measurement overrules it.
     """
 
     reason: str

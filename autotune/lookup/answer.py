@@ -10,7 +10,9 @@ from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.recorded import as_tuned, for_compute, is_legal
 from autotune.device import Device
 from autotune.families.config import Config
+from autotune.families.shared.accuracy import MARGIN
 from autotune.problem import Problem
+from autotune.problem.accuracy import relative_bound
 from autotune.records import Entry, Record
 from autotune.runners.base import Evidence, Objective
 
@@ -70,6 +72,10 @@ class Answer:
         """Whether the problem, or the point of a range that serves it, was tuned to the end."""
         unfinished = self.record is not None and not self.record.provenance.final
         return self.how in ("exact", "range") and not unfinished
+
+    def enough(self, quick: bool) -> bool:
+        """Whether the problem needs no tuning, or not even a race where that is enough."""
+        return self.final or (quick and self.how in ("exact", "range"))
 
     @property
     def entry(self) -> Entry | None:
@@ -135,7 +141,8 @@ def best_legal(
     objective: Objective,
     accuracy: AccuracyFilter | None = None,
 ) -> Entry | None:
-    """The record's best entry that the problem can run today; None if there is none.
+    """The record's best entry that the problem can run today and that keeps today's bound on the
+    error; None if there is none.
 
     `accuracy` judges entries that were not verified on the problem.
     """
@@ -146,7 +153,19 @@ def best_legal(
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
     card = as_tuned(device, record.device)
-    legal = (entry for entry in entries if is_legal(entry.config, problem, card))
+    legal = (
+        entry
+        for entry in entries
+        if is_legal(entry.config, problem, card) and _keeps_bound(entry, record)
+    )
     if accuracy is not None:
         legal = (entry for entry in legal if accuracy.fault(entry.config) is None)
     return next(legal, None)
+
+
+def _keeps_bound(entry: Entry, record: Record) -> bool:
+    """Whether an entry's measured error is within the bound; earlier versions allowed more."""
+    error, baseline = entry.measurement.relative_error, record.baseline
+    if error is None or baseline is None or baseline.relative_error is None:
+        return True
+    return error <= MARGIN * relative_bound(record.problem, baseline.relative_error)

@@ -30,27 +30,27 @@ def promising(
     records: Records,
     objective: Objective = "hot",
     count: int = RACED,
-    known: Sequence[Config] | None = None,
+    configs: Sequence[Config] | None = None,
 ) -> tuple[Config, ...]:
     """The configurations to race, the most promising first.
 
     Half of them are the fastest by the expected time and half by a cautious one, from the entries
-    of the nearest records and from all legal configurations, or from `known` ones alone.
+    of the nearest records and from all legal configurations, or from these `configs` alone.
     """
     listed, pool = with_listed_clusters(device), records.records(device)
     pool = pool or records.related(device)
     near = by_remoteness(problem, device, pool)[:NEIGHBOURS]
     for record in near[:1]:
         objective = recorded_objective(record, objective)
-    if known is None:
+    if configs is None:
         entries = (
             (for_compute(entry.config, problem), as_tuned(listed, record.device))
             for record in near
             for entry in record.entries
         )
         recorded = (config for config, card in entries if is_legal(config, problem, card))
-        known = [*dict.fromkeys(chain(recorded, survey(problem, listed)))]
-    configs = accuracy_filter(problem, device, pool).accurate(known)
+        configs = [*dict.fromkeys(chain(recorded, survey(problem, listed)))]
+    configs = accuracy_filter(problem, device, pool).accurate(configs)
     predictions = learn_errors(problem, listed, pool, objective).predict(configs, problem)
     rankings = [
         [configs[place] for place in times.argsort(kind="stable") if times[place] < float("inf")]

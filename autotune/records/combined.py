@@ -34,8 +34,8 @@ class Records:
         own = self.store.load(device, problem)
         if own is not None and _standing(own) == SEARCHED:
             return own
-        found = [*filter(None, (own, *self._elsewhere(device, problem)))]
-        return max(found, key=_standing, default=None)
+        stored = [*filter(None, (own, *self._elsewhere(device, problem)))]
+        return max(stored, key=_standing, default=None)
 
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""

@@ -211,10 +211,10 @@ class Kernel(Matmul):
         return problem
 
     def _choice(
-        self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool
+        self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool, on: Any
     ) -> tuple[Config, bool]:
         """Its own configuration, never the vendor's library: the caller asked for the kernel."""
-        del problem, ordinal, alignment, sums, cold
+        del problem, ordinal, alignment, sums, cold, on
         return self.config, False
 
     def _aligned(self, alignment: Alignment) -> Executable:

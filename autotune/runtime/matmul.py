@@ -23,6 +23,7 @@ from autotune.runtime.checked_operands import (
     refuse_overlap,
 )
 from autotune.runtime.executable import BoundGemm
+from autotune.runtime.first_product import Racer, race_first
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
 from autotune.runtime.scales import Scales
@@ -49,6 +50,7 @@ class Matmul:
     those of that call too, its bound gemm is launched again.
     """
 
+    racer: Racer | None = None  # races a product without a record, in the quick mode
     # The `output` of the results that it allocates; None is the default of the precision.
     _output: str | None = None
 
@@ -111,8 +113,9 @@ class Matmul:
         scale: str | None = None,
         accumulate: str | None = None,
         out_dtype: Any = None,
+        quick: bool = False,
     ) -> None:
-        """Tunes the problem that two arrays pose, unless it is tuned to the end already."""
+        """Tunes the problem that two arrays pose, unless it is tuned, or recorded and `quick`."""
         describe = self.runtime.describe
         output = None if out is None else describe(out, "out")
         operands = describe(a, "A"), describe(b, "B"), output, self._scales(scale_a, scale_b)
@@ -122,7 +125,7 @@ class Matmul:
         ordinal = arrays.check(operands[0])
         if operands[0].empty or operands[1].empty:
             return
-        if not self.runtime.resolve(problem, ordinal).final:
+        if not self.runtime.resolve(problem, ordinal).enough(quick):
             tuner(problem, self.runtime.gpu(ordinal).device)
             self.forget(problem)
 
@@ -164,9 +167,11 @@ class Matmul:
         return describe(scale_a, "scale_a"), describe(scale_b, "scale_b")
 
     def _choice(
-        self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool
+        self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool, on: Any
     ) -> tuple[Config, bool]:
-        """The configuration, and whether the vendor's library is to run the problem."""
+        """The configuration for arrays `on`, and whether the vendor's library is to run them."""
+        if self.racer and sums:
+            race_first(self.runtime, self.racer, problem, ordinal, cold, on)
         return choice(self.runtime, problem, ordinal, alignment, sums, "cold" if cold else "hot")
 
     def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any) -> Any:
@@ -291,5 +296,5 @@ class Matmul:
         words = options.compute, options.scale, options.accumulate
         problem = self._problem((a, b, out, scales), epilogue, *words)
         added = None if bias is None else self.runtime.describe(bias, "bias")
-        choose = partial(self._choice, cold=options.cold)
+        choose = partial(self._choice, cold=options.cold, on=matrices)
         return checked_operands(problem, (a, b, out), added, scales, addresses, choose)

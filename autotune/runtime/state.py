@@ -109,6 +109,10 @@ class Runtime:
                 self._answers[problem, ordinal, objective] = answer
             return answer
 
+    def has_answer(self, problem: Problem, ordinal: int, objective: Objective = "hot") -> bool:
+        """Whether the problem was looked up already."""
+        return (problem, ordinal, objective) in self._answers
+
     def answer(self, problem: Problem, ordinal: int, objective: Objective = "hot") -> Answer:
         """The configuration to run for a problem; warns once if it is not tuned."""
         with self._lock:

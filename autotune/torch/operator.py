@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from autotune import runtime
+from autotune.api.matmul import multiplier
 from autotune.errors import ArrayError, FrozenError
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.torch.operands import readable, result_shape
@@ -103,7 +103,7 @@ def on_gpu(
     """The matmul by the tuned kernel."""
     if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
         compute = "tf32"
-    matmul = runtime.current()
+    matmul = multiplier()
     try:
         return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)
     except FrozenError:

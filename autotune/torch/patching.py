@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import torch
 from rich.console import Console
@@ -12,6 +12,7 @@ from torch import nn
 
 from autotune import runtime, settings
 from autotune.api import tuning
+from autotune.api.matmul import is_quick
 from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
@@ -29,7 +30,7 @@ from autotune.torch.quantized import (
     restored,
 )
 from autotune.torch.rows import Rows, checked_rows, rows_of, tune_noted
-from autotune.tuning.options import Options, options_of
+from autotune.tuning.options import Options, options_of, quick_options
 
 BUDGET_S = 20.0
 """Seconds to tune a shape."""
@@ -42,7 +43,7 @@ def patch(
     model: nn.Module,
     rows: int | Iterable[int] | Shapes | None = None,
     *,
-    tune: bool = False,
+    tune: bool | Literal["quick"] = False,
     budget: float = BUDGET_S,
     min_gain: float = 0.0,
     file: TextIO | None = None,
@@ -76,7 +77,8 @@ def patch(
         rows: M, the product of all dimensions of a layer's input but the last: a number or
             several, or the shapes that `recording` noted, of which each layer takes its own; None
             takes all that have records.
-        tune: tunes shapes without a record first. Needs `rows` and PyCUDA.
+        tune: tunes shapes without a record first; `quick` races their eight most promising
+            configurations and cuBLAS, in about a second each. Needs `rows` and PyCUDA.
         budget: seconds to tune each shape and number of rows; those of noted shapes are shared as
             in `autotune.tune_all`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
@@ -95,6 +97,8 @@ def patch(
         AutotuneError: with `tune`, if no configuration of a shape works.
     """
     numbers, options = checked_rows(rows), options_of(None, budget, 0, "gp", None)
+    if is_quick(tune):
+        options = quick_options(options_of(None, None, 0, "gp", None))
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
     if compute is not None:

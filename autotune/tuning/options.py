@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
@@ -32,6 +32,7 @@ class Options:
         objective: the time to minimise, `hot` or `cold`. The best of either kind is recorded.
         storage: where the trials are kept: URL of an Optuna storage, or path of a journal file;
             None takes a file of the store.
+        quick: races the most promising configurations instead of searching.
     """
 
     trials: int | None = None
@@ -41,6 +42,7 @@ class Options:
     jobs: int | None = None
     objective: Objective = "hot"
     storage: str | None = None
+    quick: bool = False
 
 
 def options_of(
@@ -77,9 +79,24 @@ def options_of(
     return Options(trials, budget, seed, checked_sampler, jobs, checked_objective, storage)
 
 
-def quick_options(objective: Objective, jobs: int | None = None) -> Options:
-    """The options of a quick race: every one of its configurations is tried."""
-    return Options(sampler="exhaustive", jobs=jobs, objective=objective)
+def quick_options(options: Options, family: str = "auto") -> Options:
+    """The options of a quick race: it takes the objective and the jobs of a search.
+
+    Raises:
+        UsageError: if others are stated, which a race cannot take.
+    """
+    usual = Options(jobs=options.jobs, objective=options.objective)
+    stated = [
+        field.name
+        for field in fields(Options)
+        if getattr(options, field.name) != getattr(usual, field.name)
+        and (field.name, getattr(options, field.name)) != ("budget_s", BUDGET_S)
+    ]
+    stated += ["family"] if family != "auto" else []
+    if stated:
+        names = ", ".join(stated).replace("budget_s", "budget")
+        raise UsageError(f"quick takes no {names}; leave either out")
+    return replace(usual, sampler="exhaustive", quick=True)
 
 
 def _checked(option: str, value: str, literal: Any) -> Any:

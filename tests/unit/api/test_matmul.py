@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from autotune import gpu, runtime
 from autotune.api import tuning
 from autotune.api.matmul import matmul
 from autotune.device import find
-from autotune.errors import ArrayError
+from autotune.errors import ArrayError, UsageError
 from autotune.problem import Problem
+from autotune.settings import Mode
 
 H100 = find("h100")
 
@@ -81,6 +83,39 @@ def test_matmul_tunes_for_the_time_it_is_asked_for(
     with pytest.warns(runtime.UntunedWarning):
         matmul(*case.operands(5, 7, 3), tune=True, cold=cold)
     assert searched == [objective]
+
+
+@pytest.mark.parametrize(("how", "raced"), [("nearest", [True]), ("exact", []), ("range", [])])
+def test_quick_matmul_races_what_has_no_record(
+    case: Case, monkeypatch: pytest.MonkeyPatch, how: Any, raced: list[bool]
+) -> None:
+    case.how, case.vendor = how, False
+    quick: list[bool] = []
+    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(tuning, "search", lambda _, options, **__: quick.append(options.quick))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", runtime.UntunedWarning)
+        matmul(*case.operands(5, 7, 3), tune="quick")
+    assert quick == raced
+
+
+def test_other_word_for_tune_is_refused(case: Case) -> None:
+    with pytest.raises(UsageError, match="tune is 'fast'"):
+        matmul(*case.operands(5, 7, 3), tune="fast")  # type: ignore[arg-type]
+
+
+def test_quick_mode_races_through_matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    raced: list[tuple[Problem, str]] = []
+    monkeypatch.setattr(case.runtime, "mode", Mode("quick"))
+    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(
+        tuning, "search", lambda problem, options, **_: raced.append((problem, options.objective))
+    )
+    monkeypatch.setattr("autotune.lookup.lookup.lookup", lambda *_: None)
+    case.vendor = False
+    for _ in range(2):
+        matmul(*case.operands(5, 7, 3))
+    assert raced == [(Problem(5, 7, 3), "hot")]
 
 
 def test_matmul_passes_cold_on(case: Case) -> None:

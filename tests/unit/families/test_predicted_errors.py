@@ -68,12 +68,12 @@ def test_prediction_agrees_with_each_recorded_verdict(path: Path) -> None:
 
 def test_long_runs_in_tensor_cores_break_the_rule() -> None:
     problem = Problem.parse("512x512x512:tf32x3")
-    parts = "workers=0,store=direct,stages=4,group=1"
+    parts = "workers=0,store=direct,stages=9,group=1"
     config = Config.parse(
         "wgmma:swap=1,bm=64,bn=64,consumers=1,schedule=cooperative,min_blocks=1,source=registers,"
         f"low=kernel,pack=needed,bk=32,promote=4,cluster=1x1,split_k=1,reduction=none,{parts}"
     )
-    rejected = space.rejection(config, problem, H100, recorded=True)
+    rejected = space.rejection(config, problem, H100)
     assert rejected is not None
     assert str(rejected) == (
         "accuracy: relative error of about 9.1e-07; 8.5e-07 at most, for 2 times the vendor "

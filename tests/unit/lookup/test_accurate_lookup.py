@@ -76,3 +76,17 @@ def test_model_chooses_among_accurate_kernels(
         lambda _problem, _device, family: space.Space((WHOLE, SPLIT) if family == "simt" else ()),
     )
     assert chosen(store, LONGER) == SPLIT
+
+
+@pytest.mark.parametrize(("error", "config"), [(1.4e-6, WHOLE), (1.7e-6, SPLIT)])
+def test_record_of_a_looser_bound_answers_with_what_keeps_todays(
+    error: float, config: Config, store: Store
+) -> None:
+    entries = [
+        replace(made, measurement=replace(made.measurement, relative_error=measured))
+        for made, measured in ((timed(WHOLE, 100.0), error), (timed(SPLIT, 300.0), 8e-7))
+    ]
+    tuned = record(*entries, problem=TUNED, baseline_us=200.0)
+    assert tuned.baseline is not None
+    store.save(replace(tuned, baseline=replace(tuned.baseline, relative_error=1e-6)))
+    assert chosen(store, TUNED) == config

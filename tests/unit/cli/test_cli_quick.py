@@ -1,0 +1,38 @@
+"""`autotune tune --quick`: a race of a few configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.command_line import own_machine, printed, run
+from support.sample_recording import DEVICE, PROBLEM
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    return own_machine(monkeypatch, tmp_path)
+
+
+def test_quick_record_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "quick race, 8 trials" in printed(
+        capsys, "tune", str(PROBLEM), "--quick", "--device", DEVICE
+    )
+    assert run("best", str(PROBLEM), "--device", DEVICE) == 0
+    assert "autotune tune 256x256x256:f32:nn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("64x64x64", "--trials", "3"),
+        ("64x64x64", "--family", "simt"),
+        ("1..64x64x64",),
+        ("64x64x64", "128x64x64"),
+    ],
+)
+def test_race_takes_one_shape_and_no_limits(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("tune", *arguments, "--quick", "--device", DEVICE) == 2
+    assert "quick takes" in capsys.readouterr().err
