@@ -65,25 +65,29 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         try:
             rest = {name: value for name, value in named.items() if name != "out"}
             problem = problem_of(*args, **rest)
-        except (ArrayError, ProblemError):
-            problem = None
+        except (ArrayError, ProblemError, TypeError):
+            problem = None  # no kernel takes it, or it is an overload that is not known yet
         if problem is not None:
             self._shapes[problem] += 1
         return func(*args, **named)
 
 
 def _is_composite(func: Any) -> bool:
+    if func.namespace == "prim":  # the dispatcher does not know these
+        return False
     key = "CompositeImplicitAutograd"
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
 
 
-def _mm(a: Any, b: Any) -> Problem | None:
-    return _problem(a, b)
+def _mm(a: Any, b: Any, out_dtype: Any = None) -> Problem | None:
+    return _problem(a, b, output=_output(out_dtype))
 
 
-def _addmm(added: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Problem | None:
+def _addmm(
+    added: Any, a: Any, b: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1
+) -> Problem | None:
     del alpha
-    return _problem(a, b, _epilogue(added, b, beta))
+    return _problem(a, b, _epilogue(added, b, beta), output=_output(out_dtype))
 
 
 def _addmm_activation(
@@ -94,9 +98,11 @@ def _addmm_activation(
     return _problem(a, b, _epilogue(added, b, beta, activation))
 
 
-def _baddbmm(added: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Problem | None:
+def _baddbmm(
+    added: Any, a: Any, b: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1
+) -> Problem | None:
     del added, beta, alpha
-    return _problem(a, b)
+    return _problem(a, b, output=_output(out_dtype))
 
 
 def _int_mm(a: Any, b: Any) -> Problem | None:
@@ -216,6 +222,10 @@ def _problem(
         output=output,
         accumulate=accumulate,
     )
+
+
+def _output(out_dtype: Any) -> str | None:
+    return None if out_dtype is None else problems.output_of(out_dtype)
 
 
 def _epilogue(added: Any, b: Any, beta: Any, activation: str | None = None) -> str:

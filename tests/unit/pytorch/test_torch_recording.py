@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import autotune.torch  # noqa: E402
 from autotune import Shapes  # noqa: E402
@@ -150,6 +152,19 @@ def test_autocast_products_are_noted_in_its_type() -> None:
             torch.mm(drawn(3, 5), drawn(5, 6))
 
     assert noted(run) == {"3x6x5:bf16:nn": 1}
+
+
+@pytest.mark.skipif("dtype" not in torch.ops.aten.mm.overloads(), reason="needs PyTorch 2.8")
+def test_wider_outputs_are_noted() -> None:
+    a = torch.empty(3, 5, dtype=torch.bfloat16, device="meta")
+    run = partial(torch.mm, a, a.t(), out_dtype=torch.float32)
+    assert noted(run) == {"3x3x5:bf16:nt:out=f32": 1}
+
+
+def test_fake_models_are_noted() -> None:
+    with FakeTensorMode():
+        x, weight, bias = (torch.empty(size, device="cuda") for size in ((3, 5), (6, 5), (6,)))
+        assert noted(lambda: F.linear(x, weight, bias)) == {"3x6x5:f32:nt:bias": 1}
 
 
 def test_nothing_is_noted_afterwards() -> None:
