@@ -29,6 +29,7 @@ from spaces import Space
 
 from autotune.report import cell
 from autotune.runners.estimates import winner
+from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.search import Patience
@@ -75,24 +76,34 @@ def main(
     commit: Annotated[str, typer.Option(help="Commit to record in the results.")] = "",
 ) -> None:
     """Prints when searches of spaces stop, and at what loss."""
-    rows = []
+    rows, recording = [], None
     for name, space in loaded(paths or [], computed or [], blind):
         counts, losses = zip(*(stopped(space, seed, limit) for seed in range(seeds)), strict=True)
-        blindly = space.describe is None
+        blindly, recording = space.describe is None, recording or space.recording
         rows.append(Row(name, blindly, len(space.configs), [*counts], [*losses]))
         SHOWN.print(f"{name}: {rows[-1].evaluations}", style="dim")
     SHOWN.print(table(rows))
     if out is not None:
-        earlier = json.loads(out.read_text())["rows"] if out.is_file() else []
+        earlier = json.loads(out.read_text()) if out.is_file() else {"rows": []}
         results = {
+            **(earlier if recording is None else origin(recording)),
             "versions": versions("tile-autotune", "optuna", "numpy"),
             "commit": commit,
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "limit": limit,
-            "rows": earlier + [asdict(row) for row in rows],
+            "rows": earlier["rows"] + [asdict(row) for row in rows],
         }
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
+
+
+def origin(recording: Recording) -> dict[str, str]:
+    """Where the recorded times come from."""
+    return {
+        "device": recording.device.name,
+        "driver": recording.origin.driver,
+        "toolkit": recording.origin.compiler,
+    }
 
 
 def loaded(paths: list[Path], computed: list[str], blind: bool) -> Iterator[tuple[str, Space]]:

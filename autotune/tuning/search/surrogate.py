@@ -122,10 +122,8 @@ class Surrogate:
             return math.inf
         ranking = self._ranked(left)
         view, values = ranking.view, ranking.values
-        promising, weights = (
-            _first(ranking.gains, PROMISING),
-            values.weights(view.posterior),
-        )
+        promising = _first(ranking.gains, PROMISING)
+        weights = values.weights(view.posterior)
         drawn = view.posterior.draws(weights, promising, DRAWS, self._random) * values.spread
         drawn += self._expected(view.pool[promising]) + values.center
         if view.chances is not None:
@@ -161,6 +159,9 @@ class Surrogate:
     def _note(self) -> None:
         """Takes over the results since the last call."""
         self._space.refresh()
+        if not self._read:
+            # The first described are the scale of features; the guesses are too much alike for it.
+            self._space.ensure(self._sample)
         told = self._history.told[self._read :]
         self._logs[told] = self._history.values[self._read :]
         for index in told:
@@ -212,10 +213,7 @@ class Surrogate:
         prior, view = Covariance.prior(dimensions), self._view
         if view is None:
             return prior, prior
-        return (
-            view.posterior.covariance,
-            view.chances.covariance if view.chances else prior,
-        )
+        return view.posterior.covariance, view.chances.covariance if view.chances else prior
 
     def _observe(self, view: View) -> None:
         """Adds what was told or begun since the view was made."""

@@ -9,6 +9,7 @@ import computed
 import pytest
 import stopping
 from spaces import Space
+from support import sample_recording
 from support.blas_threads import one_thread as one_thread
 from typer import Typer
 from typer.testing import CliRunner, Result
@@ -58,6 +59,19 @@ def test_rows_are_added_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     names = [f"{kind} {seed}" for kind in ("stencil", "transpose") for seed in (1, 2)]
     assert [row["space"] for row in rows] == names
     assert all(row["evaluations"] == [12, 12] and row["blind"] for row in rows)
+
+
+def test_recordings_give_the_provenance(tmp_path: Path) -> None:
+    recorded, out = tmp_path / "square.json.gz", tmp_path / "out.json"
+    sample_recording.recorded().save(recorded)
+    shared = "--seeds", 1, "--limit", 3, "--json", out, "--commit", "5eed"
+    assert run(recorded, "--blind", *shared).exit_code == 0
+    assert run("--computed", "transpose", *shared).exit_code == 0
+    content = json.loads(out.read_text())
+    assert [content[name] for name in ("device", "driver", "toolkit", "commit")] == [
+        *("NVIDIA H100 80GB HBM3", "13.0", "NVRTC 13.5", "5eed")
+    ]
+    assert [row["space"] for row in content["rows"]] == ["square", "transpose 1", "transpose 2"]
 
 
 def test_unknown_kind_is_a_usage_error() -> None:

@@ -24,6 +24,7 @@ from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Search, surrogate
+from autotune.tuning.search.described import WEIGHT
 from autotune.tuning.search.history import LEAST
 from autotune.tuning.search.sampler import SURE
 
@@ -63,6 +64,15 @@ def test_unrunnable_predictions_are_not_preferred() -> None:
     first = Search(configs, describe=half, told=told).ask()
     assert first is not None
     assert first.integer("a") < 4
+
+
+def test_features_are_scaled_by_the_space_not_by_the_trials() -> None:
+    configs = sorted(space(), key=time_us)
+    search = Search(configs, told=map(result, configs[:8]), describe=hint)
+    assert search.ask() is not None
+    assert search._surrogate is not None
+    points = search._surrogate._space.points
+    assert points[:, -3:].std(0) == pytest.approx(np.full(3, WEIGHT), rel=0.01)
 
 
 def test_compiled_configs_are_described_by_resources() -> None:
