@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autotune import settings
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device, SmLimits, sm_named
 from autotune.driver.clusters import with_clusters
@@ -101,8 +102,10 @@ def opening(
         UsageError: for numbers of no GPU, or numbers and a device.
         ProblemError: if the device cannot hold the problem.
         DeviceError: if the GPUs are of several models.
+        FrozenError: in the frozen mode, as measuring compiles and writes.
         AutotuneError: as `resolve`, or if kernels cannot be compiled or measured for the device.
     """
+    settings.refuse_frozen(f"cannot measure {problem}")
     if numbers is not None and device != DEFAULT:
         raise UsageError(f"GPUs {numbers!r} and a device {device!r}; give one of both")
     gpu = local_gpu(device)

@@ -177,6 +177,8 @@ def test_nothing_is_tuned(cache: Path) -> None:
                 grid=1,
                 block=32,
             )
+        with pytest.raises(FrozenError, match="64x64x64:f32:nn: the mode is frozen"):
+            autotune.tune("64x64x64", device=H100, quick=True)
         with pytest.raises(FrozenError, match="cannot measure records again"):
             next(iter(retime([], *[None] * 3)))  # type: ignore[arg-type]
     assert not cache.exists()
