@@ -1,5 +1,5 @@
 // C = act(alpha op(A) op(B) + beta C + bias) on the tensor cores with mma.sync, sums in fp32,
-// or int32 for int8.
+// or int32 for int8; with a residual, a matrix like C that is added instead of an activation.
 //
 //        N ->                       block of BM x BN, warp of WM x WN in products of 16 x 8, whose
 //      +------BN------+             operands go from shared memory to registers (mma/fragments.cuh)
@@ -67,14 +67,15 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
         float alpha, float beta, const typename Element<Params::OUTPUT>::Type* __restrict__ bias,
         const float* __restrict__ scale_a, const float* __restrict__ scale_b, long long stride_a,
         long long stride_b, long long stride_c, long long start_a, long long start_b, int group, float* workspace, long long start_partials,
-        int* __restrict__ counters) {
+        int* __restrict__ counters, const typename Element<Params::OUTPUT>::Type* residual,
+        long long ldr, long long stride_r) {
     using S = Shape<Params>;
     extern __shared__ __align__(128) char arena[];
     using Args = Arguments<typename S::TypeA, typename S::TypeB, typename S::Result>;
     const Args args = {
         a,        lda,      b,        ldb,      c,        ldc,     m,        n,     k,
         alpha,    beta,     bias,     scale_a,  scale_b,  stride_a, stride_b, stride_c, start_a,
-        start_b,  group,    workspace, start_partials, counters};
+        start_b,  group,    workspace, start_partials, counters, residual, ldr, stride_r};
     typename S::Sum sums[S::ROWS][S::COLUMNS][4] = {};
     {
         const SplitShare share(ceil_div(k, S::BK));
@@ -237,12 +238,13 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS, Params::MIN_BLOCKS)
                int k, float alpha, float beta,
                const typename Element<Params::OUTPUT>::Type* __restrict__ bias, long long stride_a,
                long long stride_b, long long stride_c, long long start_a, long long start_b,
-               int group) {
+               int group, const typename Element<Params::OUTPUT>::Type* residual, long long ldr,
+               long long stride_r) {
     using S = Shape<Params>;
     extern __shared__ __align__(128) char arena[];
     const Arguments<typename S::TypeA, typename S::TypeB, typename S::Result> args = {
         a,     lda,  b,    ldb,     c,       ldc,      m,        n,        k,
         alpha, beta, bias, nullptr, nullptr, stride_a, stride_b, stride_c, start_a,
-        start_b, group, nullptr, 0, nullptr};
+        start_b, group, nullptr, 0, nullptr, residual, ldr, stride_r};
     Column<S>(args, arena).compute();
 }

@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The epilogue in float64: bit 0 adds the bias, the rest is the activation (1 ReLU, 2 GELU, 3 its
-// tanh form, 4 SiLU). GELU is 0 at -infinity, where its formula gives NaN.
+// tanh form, 4 SiLU) or a residual (5), which the caller adds. GELU is 0 at -infinity, where its formula gives NaN.
 template <int EPILOGUE, typename T>
 __device__ double finished(double value, const T* bias, long long column) {
     constexpr int ACTIVATION = EPILOGUE >> 1;
@@ -360,6 +360,8 @@ __device__ double finished(double value, const T* bias, long long column) {
     if (ACTIVATION == 4) return value / (1 + exp(-value));
     return value;
 }
+
+constexpr int RESIDUAL = 5;
 
 // An element in float64; fp32 does not hold every int32.
 template <typename T>
@@ -387,8 +389,9 @@ template <int OUTPUT, int EPILOGUE>
 __global__ void __launch_bounds__(THREADS)
     compare(const double* product, const typename Number<OUTPUT>::Type* c, long long ldc,
             long long stride_c, int m, int n, int batch, float alpha, float beta,
-            const typename Number<OUTPUT>::Type* bias, long long seed, float roundoff,
-            float tolerance, double* verdict) {
+            const typename Number<OUTPUT>::Type* bias,
+            const typename Number<OUTPUT>::Type* residual, long long ldr, long long stride_r,
+            long long seed, float roundoff, float tolerance, double* verdict) {
     using Type = typename Number<OUTPUT>::Type;
     double largest = 0, wrong = 0, differences = 0, squares = 0;
     const long long rows = static_cast<long long>(m) * batch;
@@ -397,7 +400,9 @@ __global__ void __launch_bounds__(THREADS)
         const long long at = row / m * stride_c + row % m * ldc + column;
         const float old = beta == 0 ? 0.0f : to_float(from_float<Type>(normal(seed, at)));
         const double before = static_cast<double>(beta) * old;
-        const double expected = finished<EPILOGUE>(alpha * product[i] + before, bias, column);
+        double expected = finished<EPILOGUE>(alpha * product[i] + before, bias, column);
+        if (EPILOGUE >> 1 == RESIDUAL)
+            expected += to_float(residual[row / m * stride_r + row % m * ldr + column]);
         const double difference = fabs(wide(c[at]) - expected);
         const double error = difference - roundoff * fabs(expected);
         largest = larger(largest, error);
@@ -415,7 +420,7 @@ __global__ void __launch_bounds__(THREADS)
 
 // The first two of these figures for C = epilogue(alpha A B + beta C0 + bias) for the integers of
 // `fill_exact`, where C0 is RAISED for a positive beta and LOWERED for a negative one, and the bias
-// EVEN. Expected are the exact bits, up to `tolerance` and `roundoff` of their size: both 0 unless
+// and the residual EVEN. Expected are the exact bits, up to `tolerance` and `roundoff` of their size: both 0 unless
 // the epilogue rounds or a scale is very small or large.
 //
 // Row `special_row` of the first A, if not -1, has `special` at the first unpaired place of K, and
@@ -429,7 +434,7 @@ __global__ void __launch_bounds__(THREADS)
                   long long first, long long terms, long long special_row,
                   long long special_column, float special, int any_special, float tolerance,
                   float roundoff, const float* scale_a, const float* scale_b, int k,
-                  double* verdict) {
+                  long long seed_residual, long long ldr, long long stride_r, double* verdict) {
     using Type = typename Number<OUTPUT>::Type;
     const Pairing pairing = {first, terms, 0, 0, 0, 8};
     const Scales<SCALE, 0> scales_a = {scale_a, m, k};
@@ -453,7 +458,9 @@ __global__ void __launch_bounds__(THREADS)
         const double before = fabs(beta) * static_cast<double>(beta == 0 ? 0 : raised(seed_c, at));
         const float bias = EPILOGUE & 1 ? even(seed_bias, column) : 0.0f;
         const double value = alpha * sum + before;
-        const double expected = finished<EPILOGUE>(value, &bias, 0);
+        double expected = finished<EPILOGUE>(value, &bias, 0);
+        if (EPILOGUE >> 1 == RESIDUAL)
+            expected += even(seed_residual, matrix * stride_r + row * ldr + column);
         const double got = wide(c[at]);
         const bool finite = value - value == 0;
         if (got == expected || (got != got && (any_special ? !finite : expected != expected)))

@@ -1,4 +1,5 @@
-// C = act(alpha op(A) op(B) + beta C + bias) on the tensor cores of Hopper.
+// C = act(alpha op(A) op(B) + beta C + bias) on the tensor cores of Hopper; with a residual, a
+// matrix like C that is added instead of an activation.
 //
 // The kernel computes D = A B^T, where A is op(A) and B is op(B)^T, or, TRANSPOSED (swap-AB), the
 // other way round: D is then C^T, so that a side of few rows can be the narrow one.
@@ -114,7 +115,9 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
               long long tiles_magic, int shares, long long shares_magic, int group,
               long long group_magic, long long group_tiles_magic, int last_group,
               long long last_group_magic, float* __restrict__ workspace, long long start,
-              int* __restrict__ counters) {
+              int* __restrict__ counters,
+              const typename Element<Params::OUTPUT>::Type* residual, long long ldr,
+              long long stride_r) {
     using S = Shape<Params>;
     extern __shared__ __align__(1024) char shared[];
     const Stages<S> stages(shared);
@@ -126,7 +129,7 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
          {rows * columns, tiles_magic}, {shares, shares_magic},
          {group * columns, group_tiles_magic}, {group, group_magic},
          {last_group, last_group_magic}},
-        workspace + start, counters};
+        workspace + start, counters, residual, ldr, stride_r};
     const int warp = warp_uniform(threadIdx.x / 32);
     // Alone in its cluster, the producer opens the stages and need not wait for anyone.
     constexpr int OPENER = S::CLUSTER > 1 ? 1 : 0;

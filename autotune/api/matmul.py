@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from autotune import runtime, settings
 from autotune.device import Device
-from autotune.errors import UsageError
+from autotune.errors import ArrayError, UsageError
 from autotune.problem import Problem, compute_of
 from autotune.targets import local
 
@@ -37,9 +37,10 @@ def matmul(
     scale: str | None = None,
     accumulate: str | None = None,
     out_dtype: Any = None,
+    residual: Any = None,
 ) -> Array:
-    """`out = act(alpha a b + beta out + bias)`, summed in fp32, on the caller's current stream of
-    the operands' GPU.
+    """`out = act(alpha a b + beta out + bias) + residual`, summed in fp32, on the caller's current
+    stream of the operands' GPU.
 
     The operands are matrices or batches of matrices in fp32, fp16, bfloat16, fp8 or int8: arrays of
     PyTorch, CuPy or PyCUDA, or others with DLPack or `__cuda_array_interface__` (which, like
@@ -106,13 +107,15 @@ def matmul(
             `fast` keeps the 14 bits of the tensor cores all along K.
         out_dtype: type of the allocated result: a dtype of the library, or a name such as `f16`; by
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
+        residual: a matrix like `out` that is added, for operands of 16 and 8 bits without an
+            activation; of the type of `out`, row-major, without overlap with it.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
         ArrayError: for operands that do not fit each other or that no kernel takes; for an alpha
             other than 1 or a beta other than 0 of a result in int32.
         ProblemError: for an unknown activation, compute, accuracy, scale or dtype, one that the
-            precision does not have, or too large a batch.
+            precision does not have, a residual with an activation, or too large a batch.
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
         NotFoundError: if no kernel can run the problem, such as fp8 below compute capability 8.9.
         VerificationError: with `verify`, if the kernel's result is wrong.
@@ -120,17 +123,19 @@ def matmul(
     if accuracy != "exact":
         compute = compute_of(compute or "f32", accuracy)
     if scale_b is not None and scale_a is None:
+        if residual is not None:
+            raise ArrayError("an A that is quantised on the way in takes no residual; give scale_a")
         words = activation, compute, accumulate, scale, dependent, cold
         options = runtime.QuantizedKeywords(alpha, beta, *words)
         operands = a, b, out, bias, scale_b
         return cast("Array", _quantized(operands, options, out_dtype, tune, verify))
     multiply = multiplier()
-    scaling = scale_a, scale_b, scale, accumulate, out_dtype
+    extras = scale_a, scale_b, scale, accumulate, out_dtype, residual
     if tune and not settings.mode().frozen:
         quick = is_quick(tune)
         tuner = partial(_tune, objective="cold" if cold else "hot", quick=quick)
-        multiply.tune(a, b, tuner, bias, activation, compute, out, *scaling, quick=quick)
-    rest = bias, activation, compute, vendor, verify, dependent, cold, *scaling
+        multiply.tune(a, b, tuner, bias, activation, compute, out, *extras, quick=quick)
+    rest = bias, activation, compute, vendor, verify, dependent, cold, *extras
     return multiply(a, b, out, alpha, beta, *rest)
 
 

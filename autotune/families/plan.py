@@ -185,9 +185,9 @@ class Argument:
     """A kernel argument: its C type and its value.
 
     A `value` that is a word is supplied at the launch. The words of a GEMM are `a`, `b`, `c`,
-    `bias`, `scale_a`, `scale_b` (null pointers where there are none), `workspace`, `counters`
-    (pointers); `lda`, `ldb`, `ldc` and, from one matrix of a batch to the next, `stride_a`,
-    `stride_b`, `stride_c` (elements); `alpha`, `beta`.
+    `bias`, `scale_a`, `scale_b`, `residual` (null pointers where there are none), `workspace`,
+    `counters` (pointers); `lda`, `ldb`, `ldc`, `ldr` and, from one matrix of a batch to the next,
+    `stride_a`, `stride_b`, `stride_c`, `stride_r` (elements); `alpha`, `beta`.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
     multiple of 64, so that tensor maps come before all other arguments.
     """
@@ -222,7 +222,7 @@ class Alignment:
     of at most 16 bytes.
 
     An operand allows `v` if its address is a multiple of `v` elements and so are its leading
-    dimension (the row stride) and, in a batch, the stride of its matrices.
+    dimension (the row stride) and, in a batch, the stride of its matrices; C with the residual.
     """
 
     a: int

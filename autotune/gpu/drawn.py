@@ -6,9 +6,12 @@ import secrets
 from dataclasses import dataclass
 
 from autotune.gpu.guarded import GuardedMatrix
+from autotune.gpu.judgement import READ, RESIDUAL
 from autotune.gpu.operands import Operands
-from autotune.gpu.verify_kernels import NORMAL, SCALES
+from autotune.gpu.verify_kernels import NORMAL, SCALES, VerifyKernels
+from autotune.problem import Problem
 from autotune.verification import quantised
+from autotune.verification.exact import Draw
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,35 @@ class DrawnBuffer:
 
 
 def drawn_buffers(operands: Operands) -> list[DrawnBuffer]:
-    """A, B, the bias and the scales with seeds that nobody can foresee, in the order of `READ`."""
+    """A, B, the bias, the scales and the residual with seeds that nobody can foresee, in the order
+    of `read_places`."""
     problem = operands.problem
     drawn = [
         DrawnBuffer(matrix, NORMAL, secrets.randbits(62), quantised.factor(problem, side))
         for side, matrix in enumerate((operands.a, operands.b))
     ]
     drawn.append(DrawnBuffer(operands.bias, NORMAL, secrets.randbits(62)))
-    if problem.scale == "none":
-        return drawn
-    return drawn + [
-        DrawnBuffer(
-            scales.vector, SCALES, secrets.randbits(62), quantised.scale_size(problem, side)
-        )
-        for side, scales in enumerate((operands.scale_a, operands.scale_b))
-    ]
+    if problem.scale != "none":
+        drawn += [
+            DrawnBuffer(
+                scales.vector, SCALES, secrets.randbits(62), quantised.scale_size(problem, side)
+            )
+            for side, scales in enumerate((operands.scale_a, operands.scale_b))
+        ]
+    if problem.has_residual:
+        drawn.append(DrawnBuffer(operands.residual, NORMAL, secrets.randbits(62)))
+    return drawn
+
+
+def read_places(problem: Problem) -> tuple[str, ...]:
+    """The places of the buffers of `drawn_buffers`, for a reason of failure."""
+    places = READ if problem.scale != "none" else READ[:-2]
+    return (*places, RESIDUAL) if problem.has_residual else places
+
+
+def fill_added(kernels: VerifyKernels, operands: Operands, content: int, draw: Draw) -> None:
+    """Fills the bias and the residual, as far as the problem has them, with other numbers."""
+    if operands.problem.has_bias:
+        kernels.fill(operands.bias, content, draw.bias, guards=False)
+    if operands.problem.has_residual:
+        kernels.fill(operands.residual, content, draw.residual, guards=False)

@@ -14,6 +14,7 @@ READ = (
     *("in or around A", "in or around B", "in or around the bias"),
     *("in or around the scales of A", "in or around the scales of B"),
 )
+RESIDUAL = "in or around the residual"
 ERRORS = 4
 """Figures of `compare`: largest error, wrong elements, sums of squares of errors and of values."""
 

@@ -50,13 +50,15 @@ class Scratch:
 
 
 class Operands:
-    """A, B, C, the bias, workspace and counters, and the float64 reference A B (no gaps).
+    """The operands, workspace and counters, and the float64 reference A B (no gaps).
 
     Attributes:
         problem: the problem.
         leading_dimensions: elements from one row to the next of A, B and C as they are stored.
         strides: elements from one matrix of a batch to the next, of A, B and C.
         a, b, c, bias: the operands; a matrix that a batch shares exists once.
+        residual: a matrix like C whose rows have twice as large gaps; empty where the problem has
+            none.
         scale_a, scale_b: the scales of A and B; none where the problem has none.
         reference: the float64 product of A and B, m x n for each matrix of the batch.
     """
@@ -87,12 +89,15 @@ class Operands:
             for (rows, columns, ld), stride, kind in zip(layouts, self.strides, types, strict=True)
         ]
         matrices.append(vector(problem.n, problem.output_type))
+        residual = _residual(problem, self.leading_dimensions[2])
         scales = [OperandScales.of(problem, side) for side in (0, 1)]
         reference = _reference_bytes(problem)
         scale_bytes = sum(scale.vector.bytes for scale in scales)
         needed = sum(matrix.bytes for matrix in matrices) + scale_bytes + reference
+        needed += residual.bytes
         _check_memory(session, problem, needed)
         self.a, self.b, self.c, self.bias = (matrix.allocated(session) for matrix in matrices)
+        self.residual = residual.allocated(session)
         self.scale_a, self.scale_b = (scale.allocated(session) for scale in scales)
         self.reference = session.allocate(reference)
         self._workspace, self._counters = Scratch(session), Scratch(session)
@@ -114,6 +119,14 @@ class Operands:
             return 0, 0
         return self.scale_a.vector.address, self.scale_b.vector.address
 
+    @property
+    def residual_arguments(self) -> tuple[int, int, int]:
+        """Address of the residual, its leading dimension and the stride of its matrices; 0 without
+        one."""
+        if not self.problem.has_residual:
+            return 0, 0, 0
+        return self.residual.address, self.residual.leading_dimension, self.residual.stride
+
     def reserve(self, workspace: int, counters: int) -> None:
         """Sets the workspace to exactly `workspace` bytes and the counters to `counters` words.
 
@@ -132,6 +145,7 @@ class Operands:
         lda, ldb, ldc = self.leading_dimensions
         stride_a, stride_b, stride_c = self.strides
         scale_a, scale_b = self.scale_addresses
+        residual, ldr, stride_r = self.residual_arguments
         return {
             "a": self.a.address,
             "b": self.b.address,
@@ -147,9 +161,22 @@ class Operands:
             "stride_a": stride_a,
             "stride_b": stride_b,
             "stride_c": stride_c,
+            "residual": residual,
+            "ldr": ldr,
+            "stride_r": stride_r,
             "alpha": alpha,
             "beta": beta,
         }
+
+
+def _residual(problem: Problem, leading_dimension: int) -> GuardedMatrix:
+    """A residual whose rows lie further apart than those of C, if these have gaps; without device
+    memory."""
+    if not problem.has_residual:
+        return vector(0, problem.output_type)
+    leading = 2 * leading_dimension - problem.n
+    sizes = problem.m, problem.n, leading, problem.batch
+    return GuardedMatrix(*sizes, problem.m * leading, problem.output_type)
 
 
 def operand_bytes(problem: Problem) -> int:

@@ -35,7 +35,7 @@ def scaled_run(torch: Any, device: Any, operands: Operands, viewed: Viewed) -> R
         return copies.padded(lambda: torch._int_mm(copies.left, copies.right, out=copies.out))
     bias = copies.bias()
     activate = None if problem.activation is None else in_place(torch, problem.activation)
-    fast = problem.accumulate == "fast"
+    fast, added = problem.accumulate == "fast", copies.residual()
 
     def run() -> None:
         torch._scaled_mm(
@@ -50,6 +50,9 @@ def scaled_run(torch: Any, device: Any, operands: Operands, viewed: Viewed) -> R
         )
         if activate is not None:
             activate(copies.out)
+        if added is not None:
+            result = copies.out[: problem.m, : problem.n]
+            torch.add(result, added, out=result)
 
     return copies.padded(run)
 
@@ -93,6 +96,11 @@ class _Copies:
             return None
         own = self._viewed(self._operands.bias, ((problem.n,), (1,)))
         return self._widened(own, (n,), 0)
+
+    def residual(self) -> Any:
+        """The residual; None without one."""
+        operands = self._operands
+        return self._stored(operands.residual) if operands.problem.has_residual else None
 
     def _copy(self) -> None:
         for to, source in self._steps:

@@ -53,11 +53,12 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
     """A run of the problem at alpha = 1 and beta = 0 in its precision on the session's stream.
 
     PyTorch runs the fastest function that fits, with a preallocated output: `mm`, with a bias
-    `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place, unless cuBLASLt fuses
-    it (`_addmm_activation`). TF32 is allowed for `tf32` alone: `tf32x3` is compared with fp32. An
-    fp32 output of 16-bit operands needs PyTorch 2.8. CuPy, which has no epilogues, stands in for
-    plain products in `f32`, `tf32x3` and `f16`. Operands of 8 bits go to `_scaled_mm` or `_int_mm`
-    (see `scaled_baseline`). None if neither fits.
+    `addmm`, for a batch `bmm` and `baddbmm`; an activation or the addition of a residual follows in
+    place, unless cuBLASLt fuses the activation (`_addmm_activation`). TF32 is allowed for `tf32`
+    alone: `tf32x3` is compared with fp32. An fp32 output of 16-bit operands needs PyTorch 2.8.
+    CuPy, which has no epilogues, stands in for plain products in `f32`, `tf32x3` and `f16`.
+    Operands of 8 bits go to `_scaled_mm` or `_int_mm` (see `scaled_baseline`). None if neither
+    fits.
     """
     return _torch(session, operands) or _cupy(session, operands)
 
@@ -109,12 +110,15 @@ def _plain(torch: Any, stream: Any, operands: Operands, viewed: Viewed) -> Run |
     bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
     activation = None if fused_product else problem.activation
     activate = None if activation is None else in_place(torch, activation)
+    added = _residual(operands, viewed)
 
     def run() -> None:
         with torch.cuda.stream(stream):
             multiply(*bias, a, b, out=c)
             if activate is not None:
                 activate(c)
+            if added is not None:
+                torch.add(c, added, out=c)
 
     return run
 
@@ -167,6 +171,14 @@ def _operands(operands: Operands, viewed: Callable[[GuardedMatrix, View], Any]) 
         viewed(matrix, _view(matrix, layout == "t", operands.problem.batch))
         for matrix, layout in zip(matrices, layouts, strict=True)
     ]
+
+
+def _residual(operands: Operands, viewed: Viewed) -> Any:
+    """The residual; None without one."""
+    problem = operands.problem
+    if not problem.has_residual:
+        return None
+    return viewed(operands.residual, _view(operands.residual, False, problem.batch))
 
 
 def _view(matrix: GuardedMatrix, transposed: bool, batch: int) -> View:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.driver.arguments import Values
-from autotune.gpu.drawn import DrawnBuffer, drawn_buffers
+from autotune.gpu.drawn import DrawnBuffer, drawn_buffers, fill_added, read_places
 from autotune.gpu.findings import Findings
 from autotune.gpu.judgement import (
     ERRORS,
-    READ,
     WRITTEN,
     Verdict,
     VerifiedRun,
@@ -77,7 +76,7 @@ class Verifier:
     def verify(self, bind: Bind, requirements: Requirements = KERNEL) -> Verdict | Failure:
         """Runs a kernel as the requirements say; the verdict is that of the last run.
 
-        Afterwards A, B and the bias hold normal numbers and C holds the kernel's last result.
+        Afterwards the operands hold normal numbers again, and C the kernel's last result.
 
         Raises:
             pycuda.driver.Error: if a launch fails.
@@ -104,7 +103,9 @@ class Verifier:
             checks.append(self._rounded(bind, scaling, tolerance, marks))
         read = self._check(*self._drawn)
         findings = self._findings.read()
-        failure = stray_writes(findings[read:], READ) or first_failure(problem, checks, findings)
+        failure = stray_writes(findings[read:], read_places(problem)) or first_failure(
+            problem, checks, findings
+        )
         self._stale = failure is not None
         if failure:
             return failure
@@ -130,7 +131,7 @@ class Verifier:
             return self._repeat_plainly(bind, launches)
         self._begin()
         operands, kernels, draw = self._operands, self._kernels, self._draw()
-        kernels.fill(operands.bias, ZERO, guards=False)
+        fill_added(kernels, operands, ZERO, draw)
         kernels.fill(operands.c, RAISED, draw.c)
         self._clear_scratch()
         add, subtract = (bind(operands.values(alpha, 1.0)) for alpha in (1.0, -1.0))
@@ -188,7 +189,7 @@ class Verifier:
         self._findings.clear()
 
     def _restore(self, *, guards: bool = False) -> None:
-        """Fills A, B, the bias and the scales with what was drawn."""
+        """Fills A, B, the bias, the scales and the residual with what was drawn."""
         for buffer in self._drawn:
             content, seed, size = buffer.content, buffer.seed, buffer.size
             self._kernels.fill(buffer.matrix, content, seed, size=size, guards=guards)
@@ -211,8 +212,7 @@ class Verifier:
         alpha, beta = scaling
         if special:
             kernels.place_special(special, draw.pairing.first)
-        if operands.problem.has_bias:
-            kernels.fill(operands.bias, EVEN, draw.bias, guards=False)
+        fill_added(kernels, operands, EVEN, draw)
         if beta:
             kernels.fill(operands.c, RAISED if beta > 0 else LOWERED, draw.c)
         else:

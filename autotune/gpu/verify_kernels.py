@@ -52,12 +52,12 @@ REFERENCE: tuple[ArgumentType, ...] = (
 )
 COMPARE: tuple[ArgumentType, ...] = (
     *("pointer", "pointer", "i64", "i64", "i32", "i32", "i32"),
-    *("f32", "f32", "pointer", "i64", "f32", "f32", "pointer"),
+    *("f32", "f32", "pointer", "pointer", "i64", "i64", "i64", "f32", "f32", "pointer"),
 )
 EXACT: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i32", "i32", "i32", "i32", "i32", "f32", "f32"),
     *("i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "f32", "i32", "f32", "f32"),
-    *("pointer", "pointer", "i32", "pointer"),
+    *("pointer", "pointer", "i32", "i64", "i64", "i64", "pointer"),
 )
 
 
@@ -200,6 +200,7 @@ class VerifyKernels:
             *(int(operands.reference), operands.c.address),
             *(operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
+            *operands.residual_arguments,
             *(seed, roundoff, tolerance, place),
         )
 
@@ -225,7 +226,7 @@ class VerifyKernels:
             *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
             *(draw.pairing.first, draw.pairing.terms, row, column, special.value),
             *(int(problem.precision.products > 1), tolerance, slack, *operands.scale_addresses),
-            *(problem.k, place),
+            *(problem.k, draw.residual, *operands.residual_arguments[1:], place),
         )
 
     def multiply(self) -> None:

@@ -21,6 +21,8 @@ Epilogue = Literal[
     "bias_gelu_tanh",
     "silu",
     "bias_silu",
+    "residual",
+    "bias_residual",
 ]
 Output = Literal["same", "f32", "f16", "bf16", "i32"]
 Scale = Literal["none", "tensor", "row", "block"]
@@ -29,9 +31,12 @@ E5m2 = Literal["a", "b", "ab"]
 
 COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
-# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation.
+# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation or the
+# residual.
 EPILOGUES: tuple[str, ...] = get_args(Epilogue)
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+ELEMENTWISE = EPILOGUES[: 2 * (1 + len(ACTIVATIONS))]
+"""The epilogues that every precision has: a bias and an activation."""
 OUTPUTS: tuple[str, ...] = get_args(Output)
 # In the order of the kernels' SCALE argument.
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -76,7 +81,8 @@ class ProblemFields(TypedDict, total=False):
         layout: how A and B are stored: `nn`, `nt`, `tn` or `tt`; by default `nn`.
         batch: number of matrices of C; by default 1.
         epilogue: `none`, `bias`, an activation (`relu`, `gelu`, `gelu_tanh` or `silu`) or both,
-            such as `bias_relu`; by default `none`.
+            such as `bias_relu`; for operands of 16 and 8 bits also `residual` or `bias_residual`;
+            by default `none`.
         output: type of C and the bias, if the precision has a choice; by default `same`, the first
             of its outputs.
         scale: of 8-bit operands: `none`, one scale a `tensor`, a `row` of A and column of B, or a
@@ -96,17 +102,23 @@ class ProblemFields(TypedDict, total=False):
     e5m2: str
 
 
-def epilogue_of(bias: bool, activation: str | None) -> str:
-    """The epilogue that adds a bias or not and then applies an activation or none.
+def epilogue_of(bias: bool, activation: str | None, residual: bool = False) -> str:
+    """The epilogue that adds a bias or not and then applies an activation, adds a residual or does
+    neither.
 
     Raises:
-        ProblemError: for an unknown activation.
+        ProblemError: for an unknown activation, or one with a residual.
     """
     if activation is not None and activation not in ACTIVATIONS:
         raise ProblemError(
             f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)} or None"
         )
-    return "_".join(filter(None, ("bias" if bias else None, activation))) or "none"
+    if residual and activation is not None:
+        raise ProblemError(
+            f"a residual comes without an activation, here {activation}; leave one out"
+        )
+    last = "residual" if residual else activation
+    return "_".join(filter(None, ("bias" if bias else None, last))) or "none"
 
 
 def compute_of(compute: str, accuracy: str) -> str:

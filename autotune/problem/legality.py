@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.errors import ProblemError
+from autotune.problem.fields import ELEMENTWISE, epilogue_of
 from autotune.problem.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -30,6 +31,17 @@ def check_output(problem: Problem) -> None:
         )
 
 
+def check_epilogue(problem: Problem) -> None:
+    """Checks an epilogue beyond a bias and an activation.
+
+    Raises:
+        ProblemError: if the precision does not have it.
+    """
+    if problem.element_bytes > 2:
+        able = [row.name for row in PRECISIONS.values() if row.operand.bytes <= 2]
+        raise ProblemError(_only("epilogue", problem.epilogue, able, problem.compute))
+
+
 def check_eight_bit(problem: Problem) -> None:
     """Checks fields that only some precisions of 8 bits have.
 
@@ -46,6 +58,23 @@ def check_eight_bit(problem: Problem) -> None:
     if problem.e5m2 != "a" and precision.second is None:
         able = [row.name for row in PRECISIONS.values() if row.second is not None]
         raise ProblemError(_only("e5m2", problem.e5m2, able, problem.compute))
+
+
+def kept_fields(problem: Problem, compute: str) -> dict[str, str]:
+    """The fields of a problem that change in another precision: those that it does not have get
+    their defaults."""
+    row, kept = PRECISIONS[compute], {"compute": compute}
+    if problem.output not in ("same", *(element.name for element in row.outputs)):
+        kept["output"] = "same"
+    if problem.scale not in row.scales:
+        kept["scale"] = "none"
+    if row.fast_sum_error is None:
+        kept["accumulate"] = "exact"
+    if row.second is None:
+        kept["e5m2"] = "a"
+    if row.operand.bytes > 2 and problem.epilogue not in ELEMENTWISE:
+        kept["epilogue"] = epilogue_of(problem.has_bias, None)
+    return kept
 
 
 def _only(field: str, value: str, able: list[str], compute: str) -> str:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from operator import index
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
-from autotune.errors import ProblemError
 from autotune.problem import legality
 from autotune.problem import text as texts
 from autotune.problem.aliases import canonical
 from autotune.problem.element import ELEMENT_TYPES, ElementType
 from autotune.problem.fields import (
     ACTIVATIONS,
+    ELEMENTWISE,
     LARGEST_BATCH,
-    LARGEST_DIMENSION,
     USUAL,
     VALUES,
     ProblemFields,
 )
 from autotune.problem.precision import PRECISIONS, Precision, SumError
 from autotune.problem.scales import scale_shapes
+from autotune.problem.sizes import whole_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,6 +39,9 @@ class Problem:
         gelu       x (1 + erf(x / sqrt 2)) / 2
         gelu_tanh  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
         silu       x / (1 + exp(-x))
+
+    In place of an activation, operands of 16 and 8 bits may have a `residual`: a matrix R like C is
+    added, `C = alpha op(A) op(B) + beta C + bias + R`.
 
     NaN stays NaN. At -infinity `gelu` is 0; `gelu_tanh` and `silu` are NaN, as PyTorch's.
 
@@ -90,11 +92,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
-            object.__setattr__(self, name, _size(name.upper(), getattr(self, name)))
-        object.__setattr__(self, "batch", _size("batch", self.batch, LARGEST_BATCH))
+            object.__setattr__(self, name, whole_size(name.upper(), getattr(self, name)))
+        object.__setattr__(self, "batch", whole_size("batch", self.batch, LARGEST_BATCH))
         for name, values in VALUES.items():
             if (value := getattr(self, name)) not in values:
                 object.__setattr__(self, name, canonical(name, value, values))
+        if self.epilogue not in ELEMENTWISE:
+            legality.check_epilogue(self)
         if self.output != "same":
             if self.output == self.precision.outputs[0].name:
                 object.__setattr__(self, "output", "same")
@@ -153,6 +157,11 @@ class Problem:
     def activation(self) -> str | None:
         """The activation of the epilogue, one of `ACTIVATIONS`; None without one."""
         return next((name for name in ACTIVATIONS if self.epilogue.endswith(name)), None)
+
+    @property
+    def has_residual(self) -> bool:
+        """Whether the epilogue adds a matrix like C."""
+        return self.epilogue.endswith("residual")
 
     @property
     def flops(self) -> int:
@@ -238,12 +247,12 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """Least traffic of device memory in bytes: A, B, their scales and the bias read once, C
-        written once."""
+        """Least traffic of device memory in bytes: A, B, their scales, the bias and the residual
+        read once, C written once."""
         a, b, c = self.strides
-        bias = self.n if self.has_bias else 0
+        like_c = self.batch * c * (2 if self.has_residual else 1) + self.n * self.has_bias
         operands = self.element_bytes * self.batch * (a + b)
-        return operands + self.output_bytes * (self.batch * c + bias) + 4 * sum(self.scale_counts)
+        return operands + self.output_bytes * like_c + 4 * sum(self.scale_counts)
 
     @property
     def leading_dimensions(self) -> tuple[int, int, int]:
@@ -267,29 +276,11 @@ class Problem:
     def in_precision(self, compute: str) -> Problem:
         """The same problem in another precision; fields that it does not have get their
         defaults."""
-        row, kept = PRECISIONS[compute], {"compute": compute}
-        if self.output not in ("same", *(element.name for element in row.outputs)):
-            kept["output"] = "same"
-        if self.scale not in row.scales:
-            kept["scale"] = "none"
-        if row.fast_sum_error is None:
-            kept["accumulate"] = "exact"
-        if row.second is None:
-            kept["e5m2"] = "a"
-        return replace(self, **kept)  # type: ignore[arg-type]
+        kept: dict[str, Any] = legality.kept_fields(self, compute)
+        return replace(self, **kept)
 
 
 _NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]
-
-
-def _size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:
-    """A size as an int. Any integer type will do, such as NumPy's."""
-    # Test for int first: testing for SupportsIndex takes longer than everything else here.
-    if type(size) is not int and (isinstance(size, bool) or not isinstance(size, SupportsIndex)):
-        raise ProblemError(f"{name} is {size!r}; give a whole number of at least 1")
-    if not 1 <= (whole := index(size)) <= largest:
-        raise ProblemError(f"{name} is {whole}; give 1 to {largest}")
-    return whole
 
 
 def distance(a: Problem, b: Problem) -> float:

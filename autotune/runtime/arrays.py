@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from autotune.errors import ArrayError
@@ -31,7 +31,7 @@ class Operand:
     """An array in terms that any framework can provide, without its address.
 
     Attributes:
-        name: its name in messages: `A`, `B`, `out`, `bias`, `scale_a` or `scale_b`.
+        name: its name in messages: `A`, `B`, `out`, `bias`, `scale_a`, `scale_b` or `residual`.
         shape: its size along each axis.
         strides: distance between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
@@ -202,6 +202,34 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
     if n > 1 and bias.strides != (1,):
         raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
     return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
+
+
+def check_residual(
+    residual: Operand, out: Operand, memory: MatrixMemory, ordinal: int
+) -> MatrixMemory:
+    """Where a residual for an output, which lies in `memory`, lies on a device, checked.
+
+    Raises:
+        ArrayError: if it is not row-major, or of another shape, type or device; or if it has
+            several batch axes whose strides differ from those of the output.
+    """
+    device = check(residual, types=OUTPUT_TYPES)
+    if residual.dtype != out.dtype:
+        raise ArrayError(f"residual is {residual.dtype}, out {out.dtype}; convert the residual")
+    if not same_device(device, ordinal):
+        raise ArrayError(f"A is on CUDA device {ordinal}, residual on {device}; move one of them")
+    if residual.shape != out.shape:
+        raise ArrayError(f"residual is {residual.shape}; the product is {out.shape}")
+    if len(out.shape) < 4:
+        return memory_of(residual, "n")[1]
+    if residual.strides[:-2] != out.strides[:-2]:
+        raise ArrayError(
+            f"residual of shape {residual.shape} has strides {residual.strides}, out "
+            f"{out.strides}; give the batch axes of both the same"
+        )
+    matrix = replace(residual, shape=residual.shape[-2:], strides=residual.strides[-2:])
+    leading = memory_of(matrix, "n")[1].leading
+    return replace(memory, leading=leading)
 
 
 def same_device(first: int, second: int) -> bool:

@@ -87,9 +87,10 @@ def bind_call(
 def _launches(checked: CheckedOperands, addresses: Addresses) -> list[Addresses]:
     """The addresses of each launch."""
     a, b, c, *rest = addresses
-    bias, scale_a, scale_b = rest
+    bias, scale_a, scale_b, residual = rest
+    # The matrices of a residual lie as those of C.
     return [
-        (a + to_a, b + to_b, c + to_c, bias, scale_a, scale_b)
+        (a + to_a, b + to_b, c + to_c, bias, scale_a, scale_b, residual and residual + to_c)
         for to_a, to_b, to_c in checked.offsets
     ]
 
@@ -118,7 +119,7 @@ def _without_summands(
     gpu, problem = runtime.gpu(checked.ordinal), checked.problem
     own = ceil_div(executable.plan.counters, WORD) * WORD  # keeps vectors of 16 bytes aligned
     zeros = ceil_div(max(problem.m, problem.n) * problem.element_bytes, WORD)
-    _, _, c, bias, *_ = addresses
+    _, _, c, bias, *_, residual = addresses
     bound: dict[int, BoundGemm] = {}
 
     def start(stream: int) -> None:
@@ -127,7 +128,7 @@ def _without_summands(
             _, counters = gpu.scratch(context, stream, 0, own + zeros)
         if counters not in bound:
             first = counters + WORD * own
-            bound[counters] = bind((first, first, c, bias, 0, 0))
+            bound[counters] = bind((first, first, c, bias, 0, 0, residual))
         bound[counters].enqueue(stream)
 
     def enqueue(stream: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any, NamedTuple
 
 from autotune.errors import ArrayError
@@ -12,12 +13,16 @@ from autotune.problem import Problem
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import MatrixMemory, Operand
 from autotune.runtime.batches import Launches, Offsets, launches_of
+from autotune.runtime.executable import Steps
 from autotune.runtime.scales import Scales, scale_memory
 
-Addresses = tuple[int, int, int, int, int, int]
-"""Addresses of A, B, C, the bias and the scales of A and B; 0 for those that are absent."""
+Addresses = tuple[int, int, int, int, int, int, int]
+"""Addresses of the `OPERANDS`; 0 for those that are absent."""
 
-OPERANDS = "A", "B", "out", "bias", "scale_a", "scale_b"
+Arrays = tuple[Any, Any, Any, Any, Any, Any, Any]
+"""A, B, C, a bias, the scales of A and B and a residual; None for those that are absent."""
+
+OPERANDS = "A", "B", "out", "bias", "scale_a", "scale_b", "residual"
 
 ABSENT = MatrixMemory(1, 0, 0)
 """The memory of an absent operand."""
@@ -41,6 +46,7 @@ class Keywords(NamedTuple):
         vendor: whether the vendor's library may multiply.
         unbiased: whether there is no bias.
         unscaled: whether there are no scales.
+        alone: whether there is no residual.
     """
 
     alpha: float
@@ -54,6 +60,7 @@ class Keywords(NamedTuple):
     vendor: bool
     unbiased: bool
     unscaled: bool
+    alone: bool
 
 
 class QuantizedKeywords(NamedTuple):
@@ -77,8 +84,8 @@ class CheckedOperands(NamedTuple):
         problem: the problem.
         ordinal: the device that holds the operands.
         memory: where the `OPERANDS` lie, relative to their addresses.
-        leading: leading dimensions of A, B and C.
-        strides: distances from one A, B and C of a batch to the next.
+        leading: leading dimensions of A, B, C and the residual.
+        strides: distances from one of each to the next of a batch.
         alignment: the vectors that the operands allow.
         config: the configuration that runs them.
         vendor: whether the vendor's library was measured to be faster, or has to run what no record
@@ -92,8 +99,8 @@ class CheckedOperands(NamedTuple):
     problem: Problem
     ordinal: int
     memory: tuple[MatrixMemory, ...]
-    leading: tuple[int, int, int]
-    strides: tuple[int, int, int]
+    leading: Steps
+    strides: Steps
     alignment: Alignment
     config: Config
     vendor: bool
@@ -106,6 +113,7 @@ def checked_operands(
     matrices: tuple[Operand, Operand, Operand],
     bias: Operand | None,
     scales: Scales | None,
+    residual: Operand | None,
     addresses: Addresses,
     choose: Callable[[Problem, int, Alignment, bool], tuple[Config, bool]],
 ) -> CheckedOperands:
@@ -116,6 +124,7 @@ def checked_operands(
         matrices: A, B and C.
         bias: the bias, if there is one.
         scales: the scales of A and B, if there are any.
+        residual: the residual, if there is one.
         addresses: of all of them.
         choose: returns the configuration for a problem on a device, and whether the vendor's
             library is to run it; it is told the alignment, and whether there is anything to sum.
@@ -128,21 +137,25 @@ def checked_operands(
     launches = launches_of(a, b, out)
     sums = not (a.empty or b.empty)
     memory = operand_memory(problem, launches, ordinal, bias, scales if sums else None)
+    memory_r = ABSENT
+    if residual is not None:
+        memory_r = arrays.check_residual(residual, out, memory[2], ordinal)
+    memory = *memory, memory_r
     check_addresses(addresses, memory)
-    leading = memory[0].leading, memory[1].leading, memory[2].leading
-    strides = memory[0].stride, memory[1].stride, memory[2].stride
+    (a_memory, b_memory, c_memory), stride_r = memory[:3], memory_r.stride
+    leading = a_memory.leading, b_memory.leading, c_memory.leading, memory_r.leading
+    strides = a_memory.stride, b_memory.stride, c_memory.stride, stride_r
     if out.empty:
         return CheckedOperands(
             *(problem, ordinal, memory, leading, strides, Alignment(1, 1, 1), NOTHING, False, ())
         )
     if not sums:
         ordinal = arrays.check(out, types=arrays.OUTPUT_TYPES)
-        leading = *problem.leading_dimensions[:2], leading[2]
-    sizes = problems.sizes(problem)
-    steps = launches.steps(strides)
-    alignment = Alignment.of(leading, addresses[:3], sizes, steps)
+        leading = *problem.leading_dimensions[:2], *leading[2:]
+    steps = *launches.steps(strides[:3]), stride_r
+    alignment = aligned(problem, leading, steps, addresses)
     shape = problem, ordinal, memory, leading, strides, alignment
-    offsets = tuple(launches.offsets(sizes))
+    offsets = tuple(launches.offsets(problems.sizes(problem)))
     return CheckedOperands(*shape, *choose(problem, ordinal, alignment, sums), offsets, sums)
 
 
@@ -153,7 +166,7 @@ def operand_memory(
     bias: Operand | None,
     scales: Scales | None,
 ) -> tuple[MatrixMemory, ...]:
-    """Where the `OPERANDS` of a problem lie, checked.
+    """Where the `OPERANDS` of a problem but for the residual lie, checked.
 
     Raises:
         ArrayError: if no kernel can take them.
@@ -175,11 +188,29 @@ def operand_memory(
     return *matrices, memory_bias, *of_scales
 
 
+def aligned(problem: Problem, leading: Steps, strides: Steps, addresses: Addresses) -> Alignment:
+    """The vectors that operands allow; C and the residual share one width.
+
+    Args:
+        problem: the problem.
+        leading: leading dimensions of A, B, C and the residual.
+        strides: distances from one of each to the next of a batch.
+        addresses: addresses of the `OPERANDS`.
+    """
+    return Alignment.of(
+        (leading[0], leading[1], gcd(*leading[2:])),
+        # What divides both addresses divides the bits that are set in either.
+        (addresses[0], addresses[1], addresses[2] | addresses[-1]),
+        problems.sizes(problem),
+        (strides[0], strides[1], gcd(*strides[2:])),
+    )
+
+
 def addresses_of(reads: Sequence[tuple[int, Any] | None]) -> Addresses:
     """The addresses of the operands, from what their frameworks read."""
     a, b, c, *rest = (0 if read is None else read[0] for read in reads)
-    bias, scale_a, scale_b = rest
-    return a, b, c, bias, scale_a, scale_b
+    bias, scale_a, scale_b, residual = rest
+    return a, b, c, bias, scale_a, scale_b, residual
 
 
 def check_factors(problem: Problem, alpha: float, beta: float) -> None:

@@ -17,6 +17,9 @@ from autotune.runtime.driver import Driver, configuration
 Enqueue = Callable[[int], None]
 """Enqueues something on the stream of that handle."""
 
+Steps = tuple[int, int, int, int]
+"""A number of elements each for A, B, C and the residual; 0 for one that is absent."""
+
 
 class SingleLaunch(NamedTuple):
     """A launch that is complete but for the stream, which goes into its configuration.
@@ -49,8 +52,8 @@ class BoundGemm(NamedTuple):
 
 
 _SUPPLIED = (
-    *("a", "b", "c", "bias", "scale_a", "scale_b", "lda", "ldb", "ldc"),
-    *("stride_a", "stride_b", "stride_c", "alpha", "beta"),
+    *("a", "b", "c", "bias", "scale_a", "scale_b", "residual", "lda", "ldb", "ldc", "ldr"),
+    *("stride_a", "stride_b", "stride_c", "stride_r", "alpha", "beta"),
 )
 _STREAM_PER_THREAD = 2
 _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
@@ -168,9 +171,9 @@ class Executable:
 
     def bind(
         self,
-        addresses: tuple[int, int, int, int, int, int],
-        leading: tuple[int, int, int],
-        strides: tuple[int, int, int],
+        addresses: tuple[int, int, int, int, int, int, int],
+        leading: Steps,
+        strides: Steps,
         alpha: float,
         beta: float,
         dependent: bool = False,
@@ -179,10 +182,10 @@ class Executable:
         first use of a stream; several threads may do so.
 
         Args:
-            addresses: addresses of A, B, C, the bias and the scales of A and B; 0 for those that
-                are absent.
-            leading: leading dimensions of A, B and C, in elements.
-            strides: distances from one A, B and C of a batch to the next, in elements.
+            addresses: addresses of A, B, C, the bias, the scales of A and B and the residual; 0 for
+                those that are absent.
+            leading: leading dimensions of A, B, C and the residual, in elements.
+            strides: distances from one of each to the next of a batch, in elements.
             alpha: factor of A B.
             beta: factor of C, which is not read if this is 0.
             dependent: whether the first launch is a dependent one too (`dependent_launches`).

@@ -50,15 +50,19 @@ def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignme
     bias = exact.even(draw.bias, np.arange(problem.n))
     sizes = problem.batch, problem.m, problem.n
     before = -exact.raised(draw.c, np.arange(problem.batch * problem.m * problem.n)).reshape(sizes)
+    added = exact.even(draw.residual, np.arange(before.size)).reshape(sizes)
     scales = _scales(problem, draw)
     integer = problem.output_element.integer
     for alpha, beta in INTEGER_SCALINGS if integer else SCALINGS:
         old = _with_gaps(before if beta else np.full_like(before, np.nan), ldc)
-        stored = (_stored(values, problem.output_type) for values in (old, bias))
+        stored = (
+            _stored(values, problem.output_type) for values in (old, bias, _with_gaps(added, ldc))
+        )
         inputs = a, b, *stored, *(values for values, _ in scales)
         result = _run(gpu, executable, problem, inputs, (lda, ldb, ldc), (alpha, beta))
         factors = [factor for _, factor in scales]
         wanted = _product(problem, draw, before, bias, factors, (alpha, beta))
+        wanted += added if problem.has_residual else 0
         wrong = ~(np.abs(result[..., : problem.n] - wanted) <= _tolerance(problem, wanted))
         if count := int(np.count_nonzero(wrong)):
             raise VerificationError(
@@ -85,12 +89,14 @@ def _run(
             addresses.append(driver.allocate(array.nbytes))
             stack.callback(driver.free, addresses[-1])
             driver.upload(addresses[-1], array)
-        a, b, c, bias, *scales = addresses
-        steps = [array[0].size if problem.batch > 1 else 0 for array in inputs[:3]]
-        strides = steps[0], steps[1], steps[2]
+        a, b, c, bias, residual, *scales = addresses
+        of_a, of_b, of_c = (array[0].size if problem.batch > 1 else 0 for array in inputs[:3])
+        lda, ldb, ldc = leading
         scale_a, scale_b = (0, 0) if problem.scale == "none" else scales
-        pointers = a, b, c, bias if problem.has_bias else 0, scale_a, scale_b
-        bound = executable.bind(pointers, leading, strides, *scaling)
+        added = bias if problem.has_bias else 0, residual if problem.has_residual else 0
+        pointers = a, b, c, added[0], scale_a, scale_b, added[1]
+        steps = (lda, ldb, ldc, ldc), (of_a, of_b, of_c, of_c)
+        bound = executable.bind(pointers, *steps, *scaling)
         bound.enqueue(STREAM)
         result = np.empty_like(inputs[2])
         driver.download(result, c)

@@ -13,14 +13,14 @@ from autotune.problem import Problem, epilogue_of
 from autotune.runners.base import Objective
 from autotune.runtime import problems
 from autotune.runtime.arrays import MatrixMemory
-from autotune.runtime.checked_operands import Addresses, check_factors
-from autotune.runtime.executable import Enqueue, Executable
+from autotune.runtime.checked_operands import Addresses, aligned, check_factors
+from autotune.runtime.executable import Enqueue, Executable, Steps
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
 from autotune.runtime.scales import SCALE_BYTES
 from autotune.runtime.state import Runtime
 
-OptionalSteps = tuple[int | None, int | None, int | None]
-"""Leading dimensions or strides of A, B and C; None: without gaps."""
+OptionalSteps = tuple[int | None, int | None, int | None, int | None]
+"""Leading dimensions or strides of A, B, C and the residual; None: without gaps."""
 
 
 class Kernel(Matmul):
@@ -57,6 +57,7 @@ class Kernel(Matmul):
         dependent: bool = False,
         scale_a: Any = None,
         scale_b: Any = None,
+        residual: Any = None,
     ) -> Callable[[], None]:
         """The kernel bound to these arrays: a function without arguments, which enqueues the gemm
         on the caller's current stream and checks nothing.
@@ -68,8 +69,8 @@ class Kernel(Matmul):
             ArrayError: as a call with these arrays.
             UsageError: for `dependent` on a device below compute capability 9.0.
         """
-        kept = a, b, out, bias, scale_a, scale_b
-        absent = bias is None, scale_a is None and scale_b is None
+        kept = a, b, out, bias, scale_a, scale_b, residual
+        absent = bias is None, scale_a is None and scale_b is None, residual is None
         rest = alpha, beta, None, None, None, None, dependent, False, False, *absent
         gemm = self._find(kept, rest)
         assert gemm is not None  # as it never uses the vendor's library, nor takes empty arrays
@@ -100,6 +101,9 @@ class Kernel(Matmul):
         dependent: bool = False,
         scale_a: int = 0,
         scale_b: int = 0,
+        residual: int = 0,
+        ldr: int | None = None,
+        stride_r: int | None = None,
     ) -> None:
         """Enqueues the gemm of matrices at addresses on a stream. Only alignment and strides are
         checked; the addresses are trusted.
@@ -107,20 +111,21 @@ class Kernel(Matmul):
         Leading dimensions, and strides from one matrix of a batch to the next, are in elements; by
         default there are no gaps. A stride of 0 for A or B is one matrix for the whole batch.
         `bias` is the address of n elements if the problem has one, else 0; `scale_a` and `scale_b`
-        are the addresses of scales as in `Problem.scale_shapes` if it has them. `dependent` is that
-        of `autotune.matmul`.
+        are the addresses of scales as in `Problem.scale_shapes` if it has them, and `residual`,
+        with `ldr` and `stride_r`, that of a matrix like C if it has one. `dependent` is that of
+        `autotune.matmul`.
 
         Raises:
             UsageError: for `dependent` on a device below compute capability 9.0.
             ArrayError: for a leading dimension shorter than a row, a misaligned address, a missing
-                bias or scale, or one that the problem does not have.
+                bias, scale or residual, or one that the problem does not have.
             RunnerError: if the driver refuses the launch.
         """
-        addresses = a, b, c, bias, scale_a, scale_b
-        key = addresses, alpha, beta, dependent, lda, ldb, ldc, stride_a, stride_b, stride_c
+        addresses = a, b, c, bias, scale_a, scale_b, residual
+        steps = (lda, ldb, ldc, ldr), (stride_a, stride_b, stride_c, stride_r)
+        key = addresses, alpha, beta, dependent, steps
         enqueue = self._launches.get(key)
         if enqueue is None:
-            steps = (lda, ldb, ldc), (stride_a, stride_b, stride_c)
             if len(self._launches) >= KEPT_CALLS:
                 self._launches.clear()
             enqueue = self._bind_at(addresses, *steps, alpha, beta, dependent)
@@ -137,28 +142,28 @@ class Kernel(Matmul):
         dependent: bool,
     ) -> Enqueue:
         """The function that enqueues the gemm of matrices at addresses."""
-        check_factors(self.problem, alpha, beta)
-        leading = _or_default(pitches, self.problem.leading_dimensions)
-        rows = self.problem.stored_rows
-        dense = rows[0] * leading[0], rows[1] * leading[1], rows[2] * leading[2]
-        single = self.problem.batch == 1
-        strides = (0, 0, 0) if single else _or_default(steps, dense)
+        problem = self.problem
+        check_factors(problem, alpha, beta)
+        least, rows = problem.leading_dimensions, problem.stored_rows
+        leading = _or_default(pitches, (*least, least[2] if problem.has_residual else 0))
+        lda, ldb, ldc, ldr = leading
+        dense = rows[0] * lda, rows[1] * ldb, rows[2] * ldc, rows[2] * ldr
+        strides = (0, 0, 0, 0) if problem.batch == 1 else _or_default(steps, dense)
         self._check_launch(addresses, leading, strides)
-        alignment = Alignment.of(leading, addresses[:3], problems.sizes(self.problem), strides)
-        executable = self._aligned(alignment)
+        executable = self._aligned(aligned(problem, leading, strides, addresses))
         return executable.bind(addresses, leading, strides, alpha, beta, dependent).enqueue
 
     def _check_launch(
         self,
         addresses: Addresses,
-        leading: tuple[int, int, int],
-        strides: tuple[int, int, int],
+        leading: Steps,
+        strides: Steps,
     ) -> None:
         """Refuses operands that the problem's kernels would misread."""
         problem, sizes = self.problem, problems.sizes(self.problem)
         least = problem.leading_dimensions
         for name, ld, shortest, address, size in zip(
-            "ABC", leading, least, addresses[:3], sizes, strict=True
+            "ABC", leading[:3], least, addresses[:3], sizes, strict=True
         ):
             if ld < shortest or address % size:
                 raise ArrayError(
@@ -168,17 +173,23 @@ class Kernel(Matmul):
         memory = MatrixMemory(problem.m, problem.n, leading[2], problem.batch, strides[2])
         if min(strides) < 0 or not memory.disjoint:
             raise ArrayError(
-                f"strides {strides} of A, B and C: none may be negative, and the {problem.batch} "
-                f"matrices of C, {problem.m} rows of {problem.n} that are {leading[2]} apart, must "
-                "not overlap"
+                f"strides {strides[:3]} of A, B and C: none may be negative, and the "
+                f"{problem.batch} matrices of C, {problem.m} rows of {problem.n} that are "
+                f"{leading[2]} apart, must not overlap"
             )
         has_scales, size = problem.scale != "none", problem.output_bytes
         _check_pointer("bias", addresses[3], problem, size if problem.has_bias else 0)
-        for name, scale in zip(("scale_a", "scale_b"), addresses[4:], strict=True):
+        for name, scale in zip(("scale_a", "scale_b"), addresses[4:6], strict=True):
             _check_pointer(name, scale, problem, SCALE_BYTES if has_scales else 0)
+        _check_pointer("residual", addresses[6], problem, size if problem.has_residual else 0)
+        if problem.has_residual and (leading[3] < problem.n or strides[3] < 0):
+            raise ArrayError(
+                f"residual has leading dimension {leading[3]} and stride {strides[3]}; it takes "
+                f"{problem.n} or more, and 0 or more"
+            )
 
-    def _epilogue(self, has_bias: bool, activation: str | None) -> str:
-        return epilogue_of(has_bias, activation or self.problem.activation)
+    def _epilogue(self, has_bias: bool, activation: str | None, has_residual: bool) -> str:
+        return epilogue_of(has_bias, activation or self.problem.activation, has_residual)
 
     def _problem(
         self,
@@ -221,11 +232,11 @@ class Kernel(Matmul):
         return self.runtime.executable(self.config, self.problem, self._ordinal, alignment)
 
 
-def _or_default(values: OptionalSteps, defaults: tuple[int, int, int]) -> tuple[int, int, int]:
-    a, b, c = (
+def _or_default(values: OptionalSteps, defaults: Steps) -> Steps:
+    a, b, c, residual = (
         default if value is None else value for value, default in zip(values, defaults, strict=True)
     )
-    return a, b, c
+    return a, b, c, residual
 
 
 def _check_pointer(name: str, address: int, problem: Problem, size: int) -> None:

@@ -15,6 +15,7 @@ from autotune.runtime.binding import bind_call, choice
 from autotune.runtime.checked_operands import (
     OPERANDS,
     Addresses,
+    Arrays,
     CheckedOperands,
     Keywords,
     addresses_of,
@@ -33,11 +34,7 @@ Array = TypeVar("Array")
 Operands = tuple[Operand, Operand, Operand | None, Scales | None]
 """A, B, C, which may not be allocated yet, and the scales of A and B, if there are any."""
 
-Arrays = tuple[Any, Any, Any, Any, Any, Any]
-"""A, B, C, a bias, and the scales of A and B; None for an absent bias or scale."""
-
-VECTOR = 16
-"""Bytes in the widest vector that a kernel loads. A plan depends on addresses modulo this only."""
+VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only
 
 KEPT_CALLS = 4096
 """Bound gemms that are kept, at about a kilobyte each. When there are more, all are dropped."""
@@ -80,13 +77,14 @@ class Matmul:
         scale: str | None = None,
         accumulate: str | None = None,
         out_dtype: Any = None,
+        residual: Any = None,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
         if out is None or out_dtype is not None:
             out = self._out(a, b, out, beta, out_dtype)
-        absent = bias is None, scale_a is None and scale_b is None
+        absent = bias is None, scale_a is None and scale_b is None, residual is None
         rest = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor, *absent
-        operands = a, b, out, bias, scale_a, scale_b
+        operands = a, b, out, bias, scale_a, scale_b, residual
         if verify:
             self._verify(operands, rest)
         native = self._native.by_type.get(type(a))
@@ -113,13 +111,14 @@ class Matmul:
         scale: str | None = None,
         accumulate: str | None = None,
         out_dtype: Any = None,
+        residual: Any = None,
         quick: bool = False,
     ) -> None:
         """Tunes the problem that two arrays pose, unless it is tuned, or recorded and `quick`."""
-        describe = self.runtime.describe
-        output = None if out is None else describe(out, "out")
-        operands = describe(a, "A"), describe(b, "B"), output, self._scales(scale_a, scale_b)
-        epilogue = self._epilogue(bias is not None, activation)
+        describe, output = self.runtime.describe, self.runtime.describe_if(out, "out")
+        scales = self._scales(scale_a, scale_b)
+        operands = describe(a, "A"), describe(b, "B"), output, scales
+        epilogue = self._epilogue(bias is not None, activation, residual is not None)
         result = None if out_dtype is None else problems.output_of(out_dtype)
         problem = self._problem(operands, epilogue, compute, scale, accumulate, result)
         ordinal = arrays.check(operands[0])
@@ -136,8 +135,8 @@ class Matmul:
         self._bound.clear()
         self._native.forget()
 
-    def _epilogue(self, has_bias: bool, activation: str | None) -> str:
-        return epilogue_of(has_bias, activation)
+    def _epilogue(self, has_bias: bool, activation: str | None, has_residual: bool) -> str:
+        return epilogue_of(has_bias, activation, has_residual)
 
     def _problem(
         self,
@@ -275,13 +274,13 @@ class Matmul:
     def _run_vendor(self, problem: Problem, operands: Arrays, options: Keywords) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
         offers it; whether it did."""
-        a, b, out, bias, scale_a, scale_b = operands
+        a, b, out, *added = operands
         framework = self.runtime.framework(a, "A")
         rest = (self.runtime.framework(array, "B") for array in operands[1:] if array is not None)
         if any(type(owner) is not type(framework) for owner in rest):
             return False
         factors = options.alpha, options.beta
-        return framework.vendor_gemm(GemmCall(problem, a, b, out, *factors, bias, scale_a, scale_b))
+        return framework.vendor_gemm(GemmCall(problem, a, b, out, *factors, *added))
 
     def _check(self, operands: Arrays, options: Keywords, addresses: Addresses) -> CheckedOperands:
         """The operands of a new signature, checked.
@@ -289,12 +288,13 @@ class Matmul:
         Raises:
             ArrayError: if no kernel can take them.
         """
-        *matrices, bias, scale_a, scale_b = operands
+        *matrices, bias, scale_a, scale_b, residual = operands
         a, b, out = map(self.runtime.describe, matrices, ("A", "B", "out"))
         scales = self._scales(scale_a, scale_b)
-        epilogue = self._epilogue(bias is not None, options.activation)
+        epilogue = self._epilogue(bias is not None, options.activation, residual is not None)
         words = options.compute, options.scale, options.accumulate
         problem = self._problem((a, b, out, scales), epilogue, *words)
-        added = None if bias is None else self.runtime.describe(bias, "bias")
+        describe = self.runtime.describe_if
+        added = describe(bias, "bias"), scales, describe(residual, "residual")
         choose = partial(self._choice, cold=options.cold, on=matrices)
-        return checked_operands(problem, (a, b, out), added, scales, addresses, choose)
+        return checked_operands(problem, (a, b, out), *added, addresses, choose)

@@ -233,6 +233,10 @@ class Runtime:
         """An array in the terms of `arrays.check`."""
         return self.framework(array, name).describe(array, name)
 
+    def describe_if(self, array: Any, name: str) -> Operand | None:
+        """The same of an array that may be None."""
+        return None if array is None else self.describe(array, name)
+
     def program(self, template: Template, device: Device) -> Program:
         """A template compiled for a device.
 

@@ -27,6 +27,7 @@ def _mm_autocast(
     activation: str | None = None,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Any:
     if compute is None:
         dtype = torch.get_autocast_dtype(device)
@@ -34,8 +35,8 @@ def _mm_autocast(
         dtype = _TYPES[Problem(1, 1, 1, compute).operand_types[0]]
     key = getattr(torch._C.DispatchKey, f"Autocast{device.upper()}")
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-        a, b, bias = (_cast(operand, device, dtype) for operand in (a, b, bias))
-        return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent)
+        a, b, bias, residual = (_cast(operand, device, dtype) for operand in (a, b, bias, residual))
+        return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent, residual)
 
 
 def _cast(tensor: Any, device: str, dtype: Any) -> Any:

@@ -21,21 +21,23 @@ def _mm_autograd(
     activation: str | None = None,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Any:
     """The result, which saves what its gradients need if a gradient is recorded.
 
     It does what `torch.library.register_autograd` does, in 3 to 5 us less a call.
     """
-    if not recording(a, b, bias):
+    rest = compute, dependent, residual
+    if not recording(a, b, bias, residual):
         with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent)
+            return torch.ops.autotune.mm.default(a, b, bias, activation, *rest)
     if activation not in (None, "relu"):
-        return ACTIVATIONS[activation](_GemmFunction.apply(a, b, bias, None, compute, dependent))
-    return _GemmFunction.apply(a, b, bias, activation, compute, dependent)
+        return ACTIVATIONS[activation](_GemmFunction.apply(a, b, bias, None, *rest))
+    return _GemmFunction.apply(a, b, bias, activation, *rest)
 
 
 class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
-    """`a b + bias`, or its relu."""
+    """`a b + bias + residual`, or the relu of `a b + bias`."""
 
     @staticmethod
     def forward(
@@ -46,9 +48,11 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
         activation: str | None,
         compute: str | None,
         dependent: bool,
+        residual: Any,
     ) -> Any:
+        rest = compute, dependent, residual
         with torch._C._AutoDispatchBelowAutograd():
-            result = torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent)
+            result = torch.ops.autotune.mm.default(a, b, bias, activation, *rest)
         ctx.save_for_backward(a, b, result if activation == "relu" else None)
         ctx.rest = compute, dependent
         return result
@@ -56,7 +60,7 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         a, b, result = ctx.saved_tensors
-        for_a, for_b, for_bias, *_ = ctx.needs_input_grad
+        for_a, for_b, for_bias, *_, for_residual = ctx.needs_input_grad
         if result is not None:
             gradient = torch.ops.aten.threshold_backward(gradient, result, 0)
         if 0 in gradient.stride():
@@ -67,6 +71,7 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
             _gradient_of_b(gradient, a, b, *ctx.rest) if for_b else None,
             gradient.sum(tuple(range(gradient.dim() - 1))) if for_bias else None,
             *(None, None, None),
+            gradient if for_residual else None,
         )
 
 

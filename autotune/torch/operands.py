@@ -21,9 +21,14 @@ scales, are for `scaled_mm`."""
 
 
 def result_shape(
-    a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+    residual: Any = None,
 ) -> tuple[Any, ...]:
-    """The shape of `act(a b + bias)`, with the batch axes that one of the operands has.
+    """The shape of `act(a b + bias) + residual`, with the batch axes that an operand has.
 
     The rules are those of `autotune.matmul`, except that strides do not matter, and operands that
     are not on a GPU may have any floating-point type.
@@ -45,7 +50,7 @@ def result_shape(
         raise ArrayError(
             f"A {tuple(a.shape)} times B {tuple(b.shape)}: the inner sizes {k} and {inner} differ"
         )
-    epilogue_of(bias is not None, activation)
+    epilogue_of(bias is not None, activation, residual is not None)
     n = b.shape[-1]
     if bias is not None:
         _check_same("A", a, "bias", bias)
@@ -53,7 +58,12 @@ def result_shape(
             raise ArrayError(
                 f"bias is {tuple(bias.shape)}; the product has {n} columns: give {(n,)}"
             )
-    return *_batch(a, b), a.shape[-2], n
+    shape = *_batch(a, b), a.shape[-2], n
+    if residual is not None:
+        _check_same("A", a, "residual", residual)
+        if tuple(residual.shape) != shape:
+            raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {shape}")
+    return shape
 
 
 def readable(tensor: Any, name: str) -> Any:

@@ -18,7 +18,7 @@ from autotune.torch.operands import readable, result_shape
 
 SCHEMA = (
     "mm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, str? compute=None, "
-    "bool dependent=False) -> Tensor"
+    "bool dependent=False, Tensor? residual=None) -> Tensor"
 )
 ACTIVATIONS = {
     "relu": torch.relu,
@@ -35,8 +35,9 @@ def mm(
     activation: str | None = None,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Any:
-    """`act(a b + bias)` by the operator `torch.ops.autotune.mm`: a new, row-major tensor.
+    """`act(a b + bias) + residual` by `torch.ops.autotune.mm`: a new, row-major tensor.
 
     On a GPU it runs the kernel tuned for the shape, type and layout of the operands; `a @ w.t()`
     has layout nt. Operands with strides that no kernel reads are copied. On the CPU it runs
@@ -59,6 +60,8 @@ def mm(
             `f32`.
         dependent: whether kernels start by programmatic dependent launch, those of the backward
             pass too; see `autotune.matmul`.
+        residual: a tensor of the result's shape and type that is added, for float16 and bfloat16,
+            without an activation.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
@@ -70,17 +73,22 @@ def mm(
     if (
         torch.compiler.is_compiling()  # first, as it cannot trace the next condition
         or torch.is_inference_mode_enabled()
-        or recording(a, b, bias)
+        or recording(a, b, bias, residual)
     ):
-        return operator(a, b, bias, activation, compute, dependent)
+        return operator(a, b, bias, activation, compute, dependent, residual)
     # Skips the autograd implementation, which would find in 2 us that nothing is recorded.
     with torch._C._AutoDispatchBelowAutograd():
-        return operator(a, b, bias, activation, compute, dependent)
+        return operator(a, b, bias, activation, compute, dependent, residual)
 
 
-def recording(a: Any, b: Any, bias: Any) -> bool:
+def recording(a: Any, b: Any, bias: Any, residual: Any = None) -> bool:
     """Whether a gradient is recorded for one of the operands."""
-    wanted = a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
+    wanted = (
+        a.requires_grad
+        or b.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (residual is not None and residual.requires_grad)
+    )
     return bool(wanted and torch.is_grad_enabled())
 
 
@@ -99,23 +107,25 @@ def on_gpu(
     activation: str | None = None,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Any:
     """The matmul by the tuned kernel."""
     if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
         compute = "tf32"
-    matmul = multiplier()
+    multiply = multiplier()
+    matmul = partial(multiply, activation=activation, compute=compute, dependent=dependent)
     try:
-        return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)
+        return matmul(a, b, bias=bias, residual=residual)
     except FrozenError:
-        if matmul.runtime.mode.missing == "raise":
+        if multiply.runtime.mode.missing == "raise":
             raise
-        return by_torch(a, b, bias, activation, compute)
+        return by_torch(a, b, bias, activation, compute, residual=residual)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
-        result_shape(a, b, bias, activation, compute)
+        result_shape(a, b, bias, activation, compute, residual)
     a, b = readable(a, "A"), readable(b, "B")
-    bias = None if bias is None else bias.contiguous()
-    return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)
+    bias, residual = (None if each is None else each.contiguous() for each in (bias, residual))
+    return matmul(a, b, bias=bias, residual=residual)
 
 
 def by_torch(
@@ -125,14 +135,17 @@ def by_torch(
     activation: str | None = None,
     compute: str | None = None,
     dependent: bool = False,  # noqa: ARG001 - the schema has it
+    residual: Any = None,
 ) -> Any:
     """The matmul by PyTorch, in its own precision for the operands' type."""
-    result_shape(a, b, bias, activation, compute)
+    result_shape(a, b, bias, activation, compute, residual)
     result = torch.matmul(a, b)
     if bias is not None:
         result = result + bias
     if activation is not None:
         result = ACTIVATIONS[activation](result)
+    if residual is not None:
+        result = result + residual
     return result.contiguous()
 
 
@@ -143,6 +156,7 @@ def _fake(
     activation: str | None = None,
     compute: str | None = None,
     dependent: bool = False,  # noqa: ARG001 - the schema has it
+    residual: Any = None,
 ) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
-    return a.new_empty(result_shape(a, b, bias, activation, compute))
+    return a.new_empty(result_shape(a, b, bias, activation, compute, residual))

@@ -130,9 +130,11 @@ def _own_mm(
     activation: str | None = None,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Problem | None:
     del dependent
-    return _problem(a, b, epilogue_of(bias is not None, activation), compute=compute)
+    epilogue = epilogue_of(bias is not None, activation, residual is not None)
+    return _problem(a, b, epilogue, compute=compute)
 
 
 def _own_scaled_mm(
@@ -145,6 +147,7 @@ def _own_scaled_mm(
     use_fast_accum: bool = False,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Problem | None:
     del dependent
     if scale_a is None:
@@ -152,7 +155,7 @@ def _own_scaled_mm(
     names = "scale_a", "scale_b"
     first, second = map(_operand, own_scales(a, b, scale_a, scale_b), names)
     return _problem(
-        *(a, b, epilogue_of(bias is not None, None)),
+        *(a, b, epilogue_of(bias is not None, None, residual is not None)),
         output=problems.output_of(out_dtype or torch.bfloat16),
         scales=(first, second),
         accumulate="fast" if use_fast_accum and a.dtype is not torch.int8 else "exact",

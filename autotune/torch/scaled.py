@@ -18,7 +18,7 @@ from autotune.torch.operands import readable
 SCHEMA = (
     "scaled_mm(Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
     "ScalarType? out_dtype=None, bool use_fast_accum=False, str? compute=None, "
-    "bool dependent=False) -> Tensor"
+    "bool dependent=False, Tensor? residual=None) -> Tensor"
 )
 
 COMPUTES = {
@@ -39,8 +39,9 @@ def scaled_mm(
     use_fast_accum: bool = False,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Any:
-    """`(scale_a a) (scale_b b) + bias` by the tuned kernels, as a new, row-major tensor.
+    """`(scale_a a) (scale_b b) + bias + residual` by the tuned kernels, as a new, row-major tensor.
 
     The scales mean what they do in `torch._scaled_mm`. No gradient is recorded. The kernels take
     any sizes, any strides of matrices and both operands in e5m2, and `a` and `b` in int8, which
@@ -62,6 +63,7 @@ def scaled_mm(
             bits. By default sums of 128 are added in fp32.
         compute: for an `a` that is quantised: `f8`, `i8`, or `f8e5` for the other type of fp8.
         dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
+        residual: (m, n) in `out_dtype`.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
@@ -70,7 +72,7 @@ def scaled_mm(
         NotFoundError: if no kernel can run the problem on the GPU.
     """
     operator = torch.ops.autotune.scaled_mm.default
-    rest = bias, out_dtype, use_fast_accum, compute, dependent
+    rest = bias, out_dtype, use_fast_accum, compute, dependent, residual
     return operator(a, b, scale_a, scale_b, *rest)
 
 
@@ -92,11 +94,12 @@ def on_gpu(
     use_fast_accum: bool = False,
     compute: str | None = None,
     dependent: bool = False,
+    residual: Any = None,
 ) -> Any:
     """The product by the tuned kernel."""
-    _check(a, b, bias)
+    _check(a, b, bias, residual)
     if 0 in (*a.shape, b.shape[1]):
-        return by_torch(a, b, scale_a, scale_b, bias, out_dtype, compute=compute)
+        return by_torch(a, b, scale_a, scale_b, bias, out_dtype, compute=compute, residual=residual)
     options = runtime.QuantizedKeywords(
         compute=compute or COMPUTES.get(b.dtype),
         accumulate="fast" if use_fast_accum and b.dtype is not torch.int8 else None,
@@ -104,16 +107,18 @@ def on_gpu(
     )
     dtype = out_dtype or torch.bfloat16
     if scale_a is None:
+        if residual is not None:
+            raise ArrayError("an A that is quantised on the way in takes no residual; give scale_a")
         return _quantised(a.detach(), b, scale_b, bias, dtype, options)
     scales = own_scales(a, b, scale_a, scale_b)
     try:
-        return _multiplied(a, b, *scales, bias, dtype, options)
+        return _multiplied(a, b, *scales, bias, dtype, options, residual)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         a, b = readable(a, "A"), readable(b, "B")
         scales = scales[0].contiguous(), scales[1].contiguous()
-        bias = None if bias is None else bias.contiguous()
-        return _multiplied(a, b, *scales, bias, dtype, options)
+        bias, residual = (None if each is None else each.contiguous() for each in (bias, residual))
+        return _multiplied(a, b, *scales, bias, dtype, options, residual)
 
 
 def _multiplied(
@@ -124,6 +129,7 @@ def _multiplied(
     bias: Any,
     dtype: Any,
     options: runtime.QuantizedKeywords,
+    residual: Any,
 ) -> Any:
     return runtime.current()(
         *(a, b),
@@ -133,6 +139,7 @@ def _multiplied(
         accumulate=options.accumulate,
         dependent=options.dependent,
         out_dtype=dtype,
+        residual=residual,
     )
 
 
@@ -160,14 +167,17 @@ def by_torch(
     use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
     compute: str | None = None,
     dependent: bool = False,  # noqa: ARG001 - the schema has it
+    residual: Any = None,
 ) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
-    _check(a, b, bias)
+    _check(a, b, bias, residual)
     if scale_a is None:
         a, scale_a = _quantised_by_torch(a, b, scale_b, compute)
     result = _dequantised(a, scale_a) @ _dequantised(b, scale_b)
     if bias is not None:
         result = result + bias.float()
+    if residual is not None:
+        result = result + residual.float()
     return result.to(out_dtype or torch.bfloat16)
 
 
@@ -211,13 +221,14 @@ def _fake(
     use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
     compute: str | None = None,  # noqa: ARG001 - the schema has it
     dependent: bool = False,  # noqa: ARG001 - the schema has it
+    residual: Any = None,
 ) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
-    _check(a, b, bias)
+    _check(a, b, bias, residual)
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype or torch.bfloat16)
 
 
-def _check(a: Any, b: Any, bias: Any) -> None:
+def _check(a: Any, b: Any, bias: Any, residual: Any = None) -> None:
     """Refuses operands that are no matrices or do not fit each other."""
     for name, operand in (("A", a), ("B", b)):
         if operand.dim() != 2:
@@ -233,3 +244,6 @@ def _check(a: Any, b: Any, bias: Any) -> None:
             f"bias is {tuple(bias.shape)}; the product has {b.shape[1]} columns: give "
             f"{(b.shape[1],)}"
         )
+    shape = a.shape[0], b.shape[1]
+    if residual is not None and tuple(residual.shape) != shape:
+        raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")

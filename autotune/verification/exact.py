@@ -95,7 +95,7 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Draw:
-    """One exact product: the seeds of A, B, C, the bias and the scales, and the pairing of K."""
+    """One exact product: the seeds of its operands, and the pairing of K."""
 
     a: int
     b: int
@@ -104,15 +104,16 @@ class Draw:
     pairing: Pairing
     scale_a: int = 0
     scale_b: int = 0
+    residual: int = 0
 
     @classmethod
     def of(cls, problem: Problem) -> Draw:
         """A draw that nobody can foresee, for a problem."""
-        a, b, c, bias, scale_a, scale_b = (secrets.randbits(62) for _ in range(6))
+        a, b, c, bias, scale_a, scale_b, residual = (secrets.randbits(62) for _ in range(7))
         # 14 bits hold the sums of 10^6 products of factors up to 2, not those of up to 8.
         sizes = 2 if problem.accumulate == "fast" else 8
         pairing = Pairing.draw(problem.k, secrets.SystemRandom(), sizes)
-        return cls(a, b, c, bias, pairing, scale_a, scale_b)
+        return cls(a, b, c, bias, pairing, scale_a, scale_b, residual)
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def raised(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def even(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The numbers -4, -2, 2 and 4 of the bias."""
+    """The numbers -4, -2, 2 and 4 of the bias and the residual."""
     bits = _mixed(_stream(seed, indices))
     sizes = 2 * (1 + (bits >> np.uint64(1) & np.uint64(1))).astype(np.float32)
     numbers: NDArray[np.float32] = np.where(bits & np.uint64(1), -sizes, sizes)

@@ -99,15 +99,15 @@ def tolerance(
 
     An epilogue adds to this. No element is larger than
 
-        x = |alpha| (8 sqrt(K) + 32) + 8 |beta| + 8 (with a bias):
+        x = |alpha| (8 sqrt(K) + 32) + 8 |beta| + 8 (with a bias) + 8 (with a residual):
 
-    a sum of K products of two normals exceeds sqrt(2 K t) + t once in exp(t) times, since its
-    E exp(s sum) = (1 - s^2)^(-K/2) <= exp(K s^2 / (2 - 2 s)), and t = 32; a normal number exceeds 8
-    once in 1e15. Adding the bias rounds once, u x. ReLU is exact and does not enlarge
-    differences. GELU, its tanh form and SiLU enlarge them by `SLOPE` at most, and add at most
-    (3 x + 1) u of their own: powers of 2 err by 4 u of their size and 0.7 u of their exponent's,
-    reciprocals by 2 u (PTX ISA), other steps by u, and what follows of that is largest where the
-    result is x or half of it. The fit of GELU adds `GELU_TAIL` u.
+    a sum of K products of two normals exceeds sqrt(2 K t) + t once in exp(t) times, since its E
+    exp(s sum) = (1 - s^2)^(-K/2) <= exp(K s^2 / (2 - 2 s)), and t = 32; a normal number exceeds 8
+    once in 1e15. Adding the bias rounds once, u x, and so does adding the residual. ReLU is exact
+    and does not enlarge differences. GELU, its tanh form and SiLU enlarge them by `SLOPE` at most,
+    and add at most (3 x + 1) u of their own: powers of 2 err by 4 u of their size and 0.7 u of
+    their exponent's, reciprocals by 2 u (PTX ISA), other steps by u, and what follows of that is
+    largest where the result is x or half of it. The fit of GELU adds `GELU_TAIL` u.
 
     Finally the value with its error is rounded to a 16-bit C, which changes the error by as large a
     fraction as the exact value.
@@ -119,8 +119,7 @@ def tolerance(
     largest = _largest(problem, alpha, beta, size)
     if problem.precision.eight_bit:
         allowed += 4 * abs(alpha) * size * quantised.largest_sum(problem.k)
-    if problem.has_bias:
-        allowed += largest
+    allowed += largest * (problem.has_bias + problem.has_residual)
     if problem.activation in CURVES:
         fit = GELU_TAIL[problem.output_type] if problem.activation == "gelu" else 0
         allowed = SLOPE * allowed + 3 * largest + 1 + fit
@@ -164,13 +163,14 @@ def product(
     alpha: float = 1.0,
     beta: float = 0.0,
     scales: tuple[NDArray[Any], NDArray[Any]] | None = None,
+    residual: NDArray[Any] | None = None,
 ) -> NDArray[np.float64]:
-    """act(alpha op(A) op(B) + beta C + bias) in float64, of shape (m, n) or (batch, m, n).
+    """act(alpha op(A) op(B) + beta C + bias) + R in float64, of shape (m, n) or (batch, m, n).
 
     `a` and `b` have their stored shapes: (k, m) and (n, k) where the layout says `t`, preceded by
     the batch if there is one. `c` is ignored for beta = 0. Arrays are float32 or float16; bfloat16
     and fp8 values are passed as float32, because NumPy has no such types. `scales` are those of A
-    and B, in the problem's shapes.
+    and B, in the problem's shapes. `residual` is R, if the problem has one.
     """
     left = (a if problem.layout[0] == "n" else a.swapaxes(-1, -2)).astype(np.float64)
     right = (b if problem.layout[1] == "n" else b.swapaxes(-1, -2)).astype(np.float64)
@@ -185,6 +185,8 @@ def product(
         result += beta * c.astype(np.float64)
     if problem.has_bias and bias is not None:
         result += bias.astype(np.float64)
+    if residual is not None:
+        result += residual.astype(np.float64)
     return activated(result, problem.activation)
 
 
@@ -233,5 +235,5 @@ def _sum_error(problem: Problem) -> float:
 
 def _largest(problem: Problem, alpha: float, beta: float, magnitude: float) -> float:
     """A bound on the size of an element; `tolerance` derives it."""
-    bias = 8 if problem.has_bias else 0
-    return abs(alpha) * magnitude * quantised.largest_sum(problem.k) + 8 * abs(beta) + bias
+    added = 8 * (abs(beta) + problem.has_bias + problem.has_residual)
+    return abs(alpha) * magnitude * quantised.largest_sum(problem.k) + added

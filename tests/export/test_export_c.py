@@ -109,6 +109,9 @@ def test_operands_of_8_bits_launch_what_python_launches(
     for problem in exported_library.SCALED:
         factors = (1.0, 0.0) if problem.output == "i32" else (0.5, 2.0)
         calls.append(Call(problem, alpha=factors[0], beta=factors[1]))
+    calls += [
+        Call(ADDED, residual_steps=steps, leading=(0, 0, 56)) for steps in ((64, 0), (0, SHARED))
+    ]
     for call, outcome in zip(calls, matmul_outcomes(built, calls), strict=True):
         plan = plans[call.problem]
         expected = launched_by_python(library, call, plan.config, plan)
@@ -121,6 +124,7 @@ def test_wgmma_kernels_of_8_bits_launch_what_python_launches(tmp_path: Path) -> 
         Problem(16, 4096, 4096, "f8", "nt", scale="block"),
         Problem(64, 512, 1024, "f8e5", "nn", e5m2="b", scale="tensor"),
         Problem(64, 512, 1024, "i8", "nt", output="i32"),
+        Problem(64, 512, 1024, "bf16", "nt", epilogue="residual"),
     )
     configs = {problem: feasible(problem, H100, "wgmma").configs[0] for problem in problems}
     library = exported_library.library_of(configs)
@@ -141,6 +145,7 @@ def test_default_output_of_8_bits_has_two_names(built: Built) -> None:
 ROW = Problem(64, 48, 256, "i8", "nt", scale="row")
 SUMS = Problem(64, 48, 256, "i8", "nt", output="i32")
 PLAIN = Problem(64, 48, 256, "f8", "nt")
+ADDED = Problem(64, 48, 256, "f8", "nt", 2, "bias_residual")
 
 
 @pytest.mark.parametrize(
@@ -149,9 +154,20 @@ PLAIN = Problem(64, 48, 256, "f8", "nt")
         (Call(ROW, scales=(0, 1 << 52)), 24, "the product has scales, and scale_a or scale_b is"),
         (Call(ROW, scales=(1 << 52, 0)), 24, "the product has scales, and scale_a or scale_b is"),
         (Call(PLAIN, scales=(1 << 52, 0)), 25, "a scale was given, and the product has none"),
+        (Call(ADDED, residual=0), 27, "the epilogue has a residual, and none was given"),
+        (Call(ROW, residual=1 << 52), 28, "a residual was given, and the epilogue has none"),
+        (Call(ADDED, residual=(1 << 52) + 1), 4, "A, B, C, the bias, a scale or the residual"),
+        (Call(ADDED, residual=exported_library.C + 2), 9, "C shares elements with A, B,"),
+        (Call(ADDED, residual_steps=(47, 0)), 5, "a leading dimension is shorter than a row"),
+        (Call(ADDED, residual_steps=(0, -2)), 6, "a stride is negative"),
+        (Call(SMALL, changed={"epilogue": 10}), 2, "no such compute, layout"),
         (Call(SUMS, alpha=2.0), 26, "a product in int32 takes an alpha of 1 and a beta of 0"),
         (Call(SUMS, beta=1.0), 26, "a product in int32 takes an alpha of 1 and a beta of 0"),
-        (Call(ROW, scales=((1 << 52) + 2, 1 << 52)), 4, "A, B, C, the bias or a scale begins"),
+        (
+            Call(ROW, scales=((1 << 52) + 2, 1 << 52)),
+            4,
+            "A, B, C, the bias, a scale or the residual",
+        ),
         (Call(ROW, scales=(exported_library.C - 4, 1 << 52)), 9, "C shares elements with A, B,"),
         (Call(ROW, changed={"scale": 3}), 2, "no such compute, layout, epilogue, output, scale"),
         (Call(ROW, changed={"scale": 4}), 2, "no such compute, layout"),

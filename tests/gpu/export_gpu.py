@@ -36,7 +36,8 @@ class Product(ctypes.Structure):
         *((name, ctypes.c_float) for name in ("alpha", "beta")),
         ("dependent", ctypes.c_int),
         *((name, ctypes.c_int) for name in ("scale", "accumulate", "e5m2")),
-        *((name, ctypes.c_void_p) for name in ("scale_a", "scale_b")),
+        *((name, ctypes.c_void_p) for name in ("scale_a", "scale_b", "residual")),
+        *((name, ctypes.c_int64) for name in ("ldr", "stride_r")),
     )
 
 

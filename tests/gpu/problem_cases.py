@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from support.served_precisions import SERVED
 
-from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
+from autotune.problem import ELEMENTWISE, EPILOGUES, LAYOUTS, PRECISIONS, Problem
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,10 @@ def _layout(compute: str, i: int) -> str:
     return LAYOUTS[(_FIRST_LAYOUT[compute] + i) % len(LAYOUTS)]
 
 
+def _epilogues(compute: str) -> tuple[str, ...]:
+    return EPILOGUES if PRECISIONS[compute].operand.bytes <= 2 else ELEMENTWISE
+
+
 CASES = tuple(
     Case(
         _problem(shape, compute, i, layout=_layout(compute, i), wide=i % 3 == 1),
@@ -116,7 +120,7 @@ BATCHED = tuple(
             layout=_layout(compute, i),
             wide=i % 4 == 1,
             batch=batch,
-            epilogue=EPILOGUES[i % len(EPILOGUES)],
+            epilogue=_epilogues(compute)[i % len(_epilogues(compute))],
         ),
         *_APART[i % len(_APART)],
     )
@@ -126,7 +130,7 @@ BATCHED = tuple(
 FINISHED = tuple(
     Case(_problem(shape, compute, i + place, layout=layout, wide=wide, epilogue=epilogue), gaps)
     for compute in SERVED
-    for i, epilogue in enumerate(EPILOGUES[1:])
+    for i, epilogue in enumerate(_epilogues(compute)[1:])
     for place, (shape, layout, wide, gaps) in enumerate(
         (
             ((129, 257, 65), "nn", False, (0, 0, 0)),

@@ -23,7 +23,7 @@ from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Timer, WarmRun
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import Verifier
-from autotune.problem import EPILOGUES, LAYOUTS, Problem
+from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
 from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
 
 COPY = 2**29
@@ -155,7 +155,7 @@ def test_rematch_tells_naive_from_tiled(bench: GemmBench, session: Session, prog
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("epilogue", ELEMENTWISE)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_vendor_baseline_computes_the_problem(
     session: Session, programs: Path, layout: str, epilogue: str, batch: int

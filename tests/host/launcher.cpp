@@ -26,8 +26,8 @@ namespace host {
 namespace {
 
 // The buffers of a case, in the order in which they come.
-constexpr const char* NAMES[] = {"a",       "b",       "c",         "bias",
-                                   "scale_a", "scale_b", "workspace", "counters"};
+constexpr const char* NAMES[] = {"a",       "b",       "c",        "bias",      "scale_a",
+                                 "scale_b", "residual", "workspace", "counters"};
 constexpr size_t BUFFERS = std::size(NAMES), C = 2, COUNTERS = BUFFERS - 1;
 constexpr uint32_t NULL_POINTER = 0xFFFFFFFF;  // instead of a buffer's number
 

@@ -13,7 +13,7 @@ from support.host_cuda import Program, build, check
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
-from autotune.problem import EPILOGUES, LAYOUTS, Problem
+from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
 
 TILED = tuple(
     f"tiled:tile_width={width},specialized={specialized}"
@@ -41,7 +41,7 @@ def program(host_objects: Path) -> Program:
     with_epilogue = [
         Problem(*ODD, layout=layout, epilogue=epilogue)
         for layout in LAYOUTS
-        for epilogue in EPILOGUES[1:]
+        for epilogue in ELEMENTWISE[1:]
     ]
     instances = [*product(CONFIGS, problems), *product(WITH_EPILOGUE, with_epilogue)]
     templates = (
@@ -84,7 +84,7 @@ def test_batch_may_share_an_operand(program: Program, config: Config, shared: st
     check(program, [case_of(config, Problem(*ODD, batch=3), shared=shared)])
 
 
-@pytest.mark.parametrize("epilogue", EPILOGUES[1:])
+@pytest.mark.parametrize("epilogue", ELEMENTWISE[1:])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", WITH_EPILOGUE, ids=str)
 def test_applies_the_epilogue(program: Program, config: Config, layout: str, epilogue: str) -> None:

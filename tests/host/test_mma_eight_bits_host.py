@@ -47,6 +47,10 @@ CASES = (
     *((form, f"{EVEN}:i8:nt:out=i32") for form in (SLICED, SPLIT)),
     (SLICED, f"{ODD}:i8:nt:out=i32"),
     (NARROW, f"{FEW}:i8:nt:out=i32:batch=2"),
+    # A residual, with scales and without.
+    (SQUARE, f"{EVEN}:f8:nt:bias_residual:scale=row:batch=2"),
+    (SPLIT, f"{ODD}:i8:nt:residual:out=f32:scale=row"),
+    (NARROW, f"{FEW}:f8:nt:residual:scale=block"),
     # Every layout, rows that end within a vector or allow none.
     *((SQUARE, f"{ODD}:f8:{layout}:scale=row") for layout in LAYOUTS),
     *((SPLIT, f"{ODD}:i8:{layout}:out=i32:batch=2") for layout in LAYOUTS),

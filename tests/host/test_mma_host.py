@@ -10,7 +10,7 @@ from support.host_cases import Case, case_of
 from support.host_cuda import Program, build, check, run
 
 from autotune.families.config import Config
-from autotune.problem import EPILOGUES, LAYOUTS, Problem
+from autotune.problem import ELEMENTWISE, EPILOGUES, LAYOUTS, Problem
 
 # Together: every precision, 2 to 6 stages, one and two sets of fragments, slices, with and without
 # split-K, packed operands, square and oblong warp tiles, transposed C, both ways to store.
@@ -107,9 +107,13 @@ def cases_of(text: str) -> list[Case]:
     cases += [
         case_of(config, Problem(*shape, compute, epilogue=epilogue), beta=0.5)
         for epilogue in EPILOGUES[1 + (*CONFIGS, *NARROW).index(text) % 3 :: 3]
+        if epilogue in ELEMENTWISE or compute in ("f16", "bf16")
     ]
     batched = Problem(shape[0], 40, 35, compute, batch=3, epilogue="bias_relu", output="f32")
     cases += [case_of(config, batched), case_of(config, batched, padding=(1, 3, 5), beta=1.0)]
+    if compute in ("f16", "bf16"):
+        added = replace(batched, epilogue="residual")
+        cases += [case_of(config, added), case_of(config, added, padding=(1, 3, 8), beta=1.0)]
     return cases
 
 
@@ -125,6 +129,8 @@ def column_cases(text: str) -> list[Case]:
     cases += [case_of(config, odd, alpha=1.5, beta=0.5), case_of(config, odd, padding=(2, 1, 3))]
     if config.values["compute"] == "bf16":
         cases.append(case_of(config, replace(odd, output="f32", n=56)))
+        added = replace(odd, epilogue="bias_residual", n=56)
+        cases += [case_of(config, added), case_of(config, added, padding=(0, 0, 8), beta=0.5)]
     return cases
 
 

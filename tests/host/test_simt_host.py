@@ -9,7 +9,7 @@ from support.host_cases import Case, case_of
 from support.host_cuda import Program, build, check, run
 
 from autotune.families.config import Config
-from autotune.problem import EPILOGUES, LAYOUTS, Problem
+from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
 
 # Together: both copies, 2 to 5 stages, one and two fragments, every order, slices, k_sharing of
 # each kind and none, packed operands, square and oblong thread tiles, 4x8 and 8x4 lanes.
@@ -56,7 +56,7 @@ def cases_of(text: str) -> list[Case]:
     scaled = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]
     cases += [case_of(config, Problem(*ODD), alpha=a, beta=b) for a, b in scaled]
     cases += [
-        case_of(config, Problem(*ODD, epilogue=epilogue), beta=0.5) for epilogue in EPILOGUES[1:]
+        case_of(config, Problem(*ODD, epilogue=epilogue), beta=0.5) for epilogue in ELEMENTWISE[1:]
     ]
     if "stream" not in text:
         batched = Problem(33, 40, 35, batch=3, epilogue="bias_relu")

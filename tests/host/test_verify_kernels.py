@@ -35,7 +35,7 @@ from autotune.gpu.verify_templates import templates_of
 from autotune.problem import (
     E5M2_OPERANDS,
     ELEMENT_TYPES,
-    EPILOGUES,
+    ELEMENTWISE,
     LAYOUTS,
     SCALES,
     Problem,
@@ -105,14 +105,18 @@ SCALED = (
 )
 EVERY = (
     *FACTORS.values(),
-    *(exact_comparison(Problem(1, 1, 1, epilogue=name)) for name in EPILOGUES),
+    *(exact_comparison(Problem(1, 1, 1, epilogue=name)) for name in ELEMENTWISE),
     *(exact_comparison(Problem(1, 1, 1, kind, epilogue="bias_relu")) for kind in TYPES[1:]),
     *(exact_comparison(Problem(1, 1, 1, kind)) for kind in TYPES[1:]),
+    *(
+        compare(Problem(1, 1, 1, "bf16", epilogue="bias_residual"))
+        for compare in (comparison, exact_comparison)
+    ),
     *FILL.values(),
     *CHECK.values(),
     *(reference(Problem(1, 1, 1, layout=layout)) for layout in LAYOUTS),
     *(reference(Problem(1, 1, 1, kind, "nt")) for kind in TYPES[1:]),
-    *(comparison(Problem(1, 1, 1, epilogue=name)) for name in EPILOGUES),
+    *(comparison(Problem(1, 1, 1, epilogue=name)) for name in ELEMENTWISE),
     *(comparison(Problem(1, 1, 1, kind, epilogue="bias_relu")) for kind in TYPES[1:]),
     *(comparison(Problem(1, 1, 1, kind)) for kind in TYPES[1:]),
     *FILL_SCALES,
@@ -176,6 +180,7 @@ def execute(
     c: Matrix,
     bias: Matrix | None = None,
     scales: tuple[Matrix, Matrix] | None = None,
+    residual: Matrix | None = None,
 ) -> Matrix:
     plan = LaunchPlan(Config("verify"), tuple(launches))
     lds = (a.shape[-1], b.shape[-1], c.shape[-1])
@@ -191,6 +196,8 @@ def execute(
         strides=(strides[0], strides[1], strides[2]),
         bias=bias,
         scales=scales,
+        residual=residual,
+        residual_steps=(residual.shape[-1], residual[0].size) if residual is not None else (0, 0),
     )
     return run(program, [case])[0].reshape(-1)
 
@@ -455,6 +462,7 @@ def verdict(
     epilogue: str = "none",
     bias: Matrix | None = None,
     kind: str = "f32",
+    residual: Matrix | None = None,
 ) -> Matrix:
     """Largest error, number of elements beyond the tolerance, sum of squared differences, sum of
     squared expected values. The kernel expects twice `expected`, before the epilogue."""
@@ -464,12 +472,12 @@ def verdict(
     step = launch(
         comparison(problem),
         REDUCTION_SHARED,
-        *("a", "b", *sizes, 2.0, 0.0, "bias", 0, roundoff(problem), tolerance, "c"),
+        *("a", "b", *sizes, 2.0, 0.0, "bias", "residual", n + 3, m * (n + 3) + 1),
+        *(0, roundoff(problem), tolerance, "c"),
     )
     doubles_as_floats = np.ascontiguousarray(expected).reshape(1, -1).view(np.float32)
-    result: Matrix = execute(program, [step], doubles_as_floats, c, doubles(4), bias).view(
-        np.float64
-    )
+    outcome = execute(program, [step], doubles_as_floats, c, doubles(4), bias, residual=residual)
+    result: Matrix = outcome.view(np.float64)
     return result
 
 
@@ -491,7 +499,7 @@ def test_compare_covers_every_matrix_of_a_batch(program: Program) -> None:
     assert verdict(program, c, expected, 0.5)[:2].tolist() == pytest.approx([2, 2], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("name", ELEMENTWISE)
 def test_compare_applies_the_epilogue(program: Program, name: str) -> None:
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal((2, *size), dtype=np.float32) for size in ((13, 1), (1, 11)))
@@ -500,6 +508,21 @@ def test_compare_applies_the_epilogue(program: Program, name: str) -> None:
     c = product(problem, a, b, bias=bias, alpha=2.0).astype(np.float32)
     result = verdict(program, c, a.astype(np.float64) @ b, 1e-6, name, bias)
     assert (result[0] < 1e-6, result[1]) == (True, 0)
+
+
+def test_compare_adds_the_residual(program: Program) -> None:
+    rng = np.random.default_rng(3)
+    expected, bias = rng.standard_normal((2, 13, 11)), stored(rng.standard_normal(11, "f4"), "bf16")
+    memory = stored(rng.standard_normal((2, 13 * 14 + 1), "f4"), "bf16")
+    residual = memory[:, :-1].reshape(2, 13, 14)
+    exact = 2 * expected + numbers(bias) + numbers(residual)[..., :11]
+    c = stored(exact.astype(np.float32), "bf16")
+    arguments = "bias_residual", bias, "bf16", memory
+    assert verdict(program, c, expected, 1e-6, *arguments)[:2].tolist() == pytest.approx(
+        [0, 0], abs=1e-6
+    )
+    c[1, 12, 10] += 8
+    assert verdict(program, c, expected, 1e-6, *arguments)[1] == 1
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
@@ -540,7 +563,7 @@ def test_compare_rejects_nan_and_infinity(program: Program, bad: float) -> None:
     assert (not largest <= 1e30, wrong) == (True, 1)
 
 
-@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("name", ELEMENTWISE)
 def test_no_epilogue_hides_nan(program: Program, name: str) -> None:
     c = np.full((5, 7), np.nan, np.float32)
     result = verdict(program, c, -np.ones((5, 7)), 1e30, name, np.zeros(7, np.float32))
@@ -557,7 +580,7 @@ def test_compare_reproduces_the_old_c(program: Program, kind: str) -> None:
         launch(
             comparison(Problem(m, n, 1, kind)),
             REDUCTION_SHARED,
-            *("a", "b", *sizes, 1.0, 1.0, "bias", 9, 0.0, 0.0, "c"),
+            *("a", "b", *sizes, 1.0, 1.0, "bias", "residual", 0, 0, 9, 0.0, 0.0, "c"),
         ),
     ]
     zeros = np.zeros((1, batch * m * n), BITS[kind])
@@ -628,7 +651,7 @@ def exact_verdict(
 ) -> Matrix:
     """The findings of `compare_exact` in a C that NumPy computed and `damage` changed."""
     m, n, batch = problem.m, problem.n, problem.batch
-    draw = exact.Draw(1, 2, 3, 4, exact.Pairing.draw(problem.k, Random(5)))
+    draw = exact.Draw(1, 2, 3, 4, exact.Pairing.draw(problem.k, Random(5)), residual=6)
     scales = exact_scales(problem, special)
     alpha = 2.0 if problem.has_factors else 1.0
     beta = beta if problem.has_factors else 0.0
@@ -644,6 +667,9 @@ def exact_verdict(
         right[0, special.column, draw.pairing.first] = special.value
     before = exact.raised(draw.c, np.arange(batch * m * n)).astype(np.float64)
     bias = exact.even(draw.bias, np.arange(n))
+    places = np.arange(batch)[:, None, None] * (m * (n + 3) + 1)
+    places = places + np.arange(m)[:, None] * (n + 3) + np.arange(n)
+    added = exact.even(draw.residual, places) if problem.has_residual else None
     with np.errstate(invalid="ignore"):
         c = product(
             replace(problem, layout="nn"),
@@ -654,6 +680,7 @@ def exact_verdict(
             alpha=alpha,
             beta=beta,
             scales=scales,
+            residual=added,
         )
     damage(c)
     spot = exact.Special(0.0) if special is None or special.scale else special
@@ -665,7 +692,8 @@ def exact_verdict(
         *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
         *(draw.pairing.first, draw.pairing.terms, row, column),
         *(spot.value, str(int(any_special)), exact.tolerance(problem, special)),
-        *(exact.slack(problem, special), "scale_a", "scale_b", str(problem.k), "c"),
+        *(exact.slack(problem, special), "scale_a", "scale_b", str(problem.k)),
+        *(draw.residual, n + 3, m * (n + 3) + 1, "c"),
     )
     with np.errstate(over="ignore"):
         short = stored(c.astype(np.float32), problem.output_type)
@@ -694,8 +722,9 @@ def exact_scales(problem: Problem, special: exact.Special | None) -> tuple[Matri
 
 EXACT = (
     *(problem for problem in SCALED if problem.layout == "nt" or problem.precision.eight_bit),
-    *(Problem(13, 11, 40, epilogue=name) for name in EPILOGUES),
+    *(Problem(13, 11, 40, epilogue=name) for name in ELEMENTWISE),
     *(Problem(13, 11, 40, kind, epilogue="bias_relu") for kind in TYPES[1:]),
+    Problem(13, 11, 40, "bf16", batch=2, epilogue="bias_residual"),
     Problem(7, 5, 33, batch=3),
     *(Problem(7, 5, k) for k in (1, 2, 3, 4, 5)),
 )

@@ -59,6 +59,18 @@ SAMPLES = (
     ),
     Sample("67x293x131:f8:nn:scale=block:batch=2", {**EXACT, **SMALL}, ODD[:2]),
     Sample("67x93x100:f8:nt:scale=block", {**EXACT, **SMALL}),
+    # A residual.
+    Sample("200x136x328:f8:nt:scale=row:residual", {**EXACT, "store": "staged"}, SCALED),
+    Sample("200x264x328:f8:nt:scale=block:bias_residual:batch=2", {**EXACT, "bn": 128}, BETA),
+    Sample(
+        "72x200x328:i8:nt:scale=row:residual",
+        {**EIGHT, **SWAPPED, "bm": 80, "bn": 256, "store": "staged"},
+        BETA,
+    ),
+    Sample(
+        "72x40x1100:f8:nt:scale=row:residual",
+        {**EXACT, **SMALL, "cluster": "1x1x2", "split_k": 2, "store": "staged"},
+    ),
     # Split-K and stream-K through the workspace, ping-pong, resident blocks.
     Sample("200x136x600:f8:nt:scale=row", {**EXACT, **FUSED, "workers": 4}, BETA),
     Sample("200x136x600:f8:nt:scale=block:batch=2", {**EXACT, **FUSED}),

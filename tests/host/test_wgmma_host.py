@@ -41,6 +41,23 @@ SAMPLES = (
         {"swap": 1, "bm": 64, "bn": 256, "store": "staged"},
         SCALED[:2],
     ),
+    # A residual: stored in lines of C by bulk copies and by threads, of whole and odd rows, of rows
+    # and columns of a transposed tile, straight from registers, by the last block of a tile.
+    Sample("200x136x328:f16:nt:residual", {"store": "staged", "bn": 176}, SCALED),
+    Sample("200x256x328:bf16:nt:bias_residual:batch=2", {"store": "staged", "bn": 128}, SCALED),
+    Sample("67x93x131:bf16:nn:bias_residual", {"bn": 72, "store": "staged"}, ODD),
+    Sample(
+        "136x200x328:bf16:tt:bias_residual",
+        {"swap": 1, "bm": 64, "bn": 256, "store": "staged"},
+        SCALED,
+    ),
+    Sample("200x72x264:bf16:tn:out=f32:residual", {"bn": 96}, SCALED),
+    Sample("24x200x264:f16:tn:residual", {"swap": 1, "bm": 24, "bn": 128}, SCALED),
+    Sample("200x136x328:bf16:nn:batch=2:residual", {**FUSED, "workers": 4}, SCALED[:2]),
+    Sample("200x136x328:bf16:nn:residual", {**STREAM, "store": "staged"}, SCALED[:2]),
+    Sample(
+        "264x136x328:bf16:nt:residual", {"schedule": "pingpong", "store": "staged", "workers": 2}
+    ),
     # Rows that bulk copies can read but that start within a 128-byte line.
     Sample("200x136x328:bf16:nn", {"pack": "lines", "store": "staged"}, SCALED),
     Sample("136x72x100:tf32:tn", {**REGISTERS, "pack": "lines"}, SCALED[:2]),

@@ -23,7 +23,7 @@ from autotune.families import plan
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Template
 from autotune.lookup.answer import Answer
-from autotune.problem import EPILOGUES, Problem
+from autotune.problem import ELEMENTWISE, Problem
 from autotune.problem.integers import round_up
 from support.paths import ROOT, TESTS
 from support.runtime_case import scaled_plan
@@ -37,7 +37,7 @@ SHARED = -1
 CODES = "compute", "layout", "epilogue", "output", "scale", "accumulate", "e5m2"
 
 # Addresses of operands and of the workspace, far apart and at multiples of 256.
-A, B, C, BIAS, WORKSPACE, SCALE_A, SCALE_B = (n << 50 for n in (1, 2, 3, 4, 5, 6, 7))
+A, B, C, BIAS, WORKSPACE, SCALE_A, SCALE_B, RESIDUAL = (n << 50 for n in range(1, 9))
 LARGE = 1 << 40
 
 
@@ -54,7 +54,7 @@ def tuned() -> dict[Problem, Config]:
             problem = Problem(m, n, k, row["compute"], row["layout"])
             config = configs[problem] = Config.parse(row["config"])
             if number % 3 == 0:
-                epilogue = EPILOGUES[1 + number // 3 % (len(EPILOGUES) - 1)]
+                epilogue = ELEMENTWISE[1 + number // 3 % (len(ELEMENTWISE) - 1)]
                 configs[replace(problem, batch=3, epilogue=epilogue, output="f32")] = config
     return configs
 
@@ -87,6 +87,7 @@ SCALED = (
     Problem(64, 48, 256, "f8e5", "nt", e5m2="b", output="f16"),
     Problem(64, 48, 256, "i8", "nt", output="i32"),
     Problem(64, 48, 256, "i8", "nt", scale="row"),
+    Problem(64, 48, 256, "f8", "nt", 2, "bias_residual"),
 )
 """A problem for each word of operands of 8 bits."""
 
@@ -117,6 +118,8 @@ class Call:
     c: int = C
     bias: int | None = None
     scales: tuple[int, int] | None = None
+    residual: int | None = None
+    residual_steps: tuple[int, int] = (0, 0)
     leading: tuple[int, int, int] = (0, 0, 0)
     strides: tuple[int, int, int] = (0, 0, 0)
     alpha: float = 1.0
@@ -134,6 +137,8 @@ class Call:
         present = (SCALE_A, SCALE_B) if problem.scale != "none" else (0, 0)
         scales = present if self.scales is None else self.scales
         words = dict(zip(CODES, codes(problem), strict=True))
+        own = RESIDUAL if problem.has_residual else 0
+        residual = own if self.residual is None else self.residual
         fields = {
             **{"m": problem.m, "n": problem.n, "k": problem.k, "batch": problem.batch},
             **words,
@@ -142,7 +147,7 @@ class Call:
         }
         late = [fields.pop(name) for name in ("dependent", "scale", "accumulate", "e5m2")]
         numbers = (*fields.values(), self.a, self.b, self.c, bias, *self.leading, *self.strides)
-        space = self.workspace, self.bytes, self.stream
+        space = residual, *self.residual_steps, self.workspace, self.bytes, self.stream
         last = self.alpha, self.beta, *late, *scales, *space
         return " ".join(map(str, (verb, *numbers, *last)))
 

@@ -25,7 +25,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from autotune.driver import attributes
 from autotune.problem import ELEMENT_TYPES
-from autotune.problem.fields import ACTIVATIONS, SCALES
+from autotune.problem.fields import ACTIVATIONS, EPILOGUES, SCALES
 from autotune.verification.oracle import activated
 from support.numpy_types import STORED, decoded, encoded, name_of
 from support.quantising import quantised
@@ -334,6 +334,7 @@ _TYPES: dict[str, Any] = {
 }
 
 
+RESIDUAL = EPILOGUES.index("residual") // 2
 _STORED = tuple(STORED.values())  # in the order of the kernels' TYPE argument
 
 
@@ -368,6 +369,7 @@ def _naive(
     z: int, a: int, lda: int, b: int, ldb: int, c: int, ldc: int, m: int, n: int, k: int,
     alpha: float, beta: float, bias: int | None, stride_a: int, stride_b: int, stride_c: int,
     _coalesced: int, trans_a: int, trans_b: int, epilogue: int, kind: int = 0, output: int = 0,
+    *, residual: tuple[int | None, int, int] = (None, 0, 0),
 ) -> None:  # fmt: skip
     size, size_c = (np.dtype(_STORED[type]).itemsize for type in (kind, output))
     left = decoded(_matrix(a + size * z * stride_a, m, k, lda, trans_a, kind))
@@ -377,8 +379,14 @@ def _naive(
     if epilogue % 2:
         assert bias is not None
         result += decoded(_matrix(bias, 1, n, n, kind=output))
-    activation = (None, *ACTIVATIONS)[epilogue // 2]
-    memory[:] = encoded(activated(result, activation), name_of(memory))
+    activation = (None, *ACTIVATIONS, None)[epilogue // 2]
+    finished = activated(result, activation)
+    assert (residual[0] is not None) == (epilogue // 2 == RESIDUAL)
+    address, ldr, stride_r = residual
+    if address is not None:
+        added = _matrix(address + size_c * z * stride_r, m, n, ldr, kind=output)
+        finished += decoded(added)
+    memory[:] = encoded(finished, name_of(memory))
 
 
 def _scaled(
@@ -386,6 +394,7 @@ def _scaled(
     alpha: float, beta: float, bias: int | None, scale_a: int | None, scale_b: int | None,
     stride_a: int, stride_b: int, stride_c: int, trans_a: int, trans_b: int, epilogue: int,
     kind_a: int, kind_b: int, output: int, scale: int,
+    *, residual: tuple[int | None, int, int] = (None, 0, 0),
 ) -> None:  # fmt: skip
     """The naive kernel on operands of 8 bits."""
     assert (scale_a is not None) == (scale_b is not None) == (scale > 0)
@@ -409,8 +418,23 @@ def _scaled(
     if epilogue % 2:
         assert bias is not None
         result += decoded(_matrix(bias, 1, n, n, kind=output))[0]
-    activation = (None, *ACTIVATIONS)[epilogue // 2]
-    memory[:] = encoded(activated(result, activation), name_of(memory))
+    activation = (None, *ACTIVATIONS, None)[epilogue // 2]
+    finished = activated(result, activation)
+    assert (residual[0] is not None) == (epilogue // 2 == RESIDUAL)
+    address, ldr, stride_r = residual
+    if address is not None:
+        added = _matrix(address + size_c * z * stride_r, m, n, ldr, kind=output)
+        finished += decoded(added)
+    memory[:] = encoded(finished, name_of(memory))
+
+
+def _with_residual(kernel: Callable[..., None], count: int) -> Callable[..., None]:
+    """A kernel that takes a residual after `count` other arguments."""
+
+    def run(z: int, *values: Any) -> None:
+        kernel(z, *values[:count], *values[count + 3 :], residual=values[count : count + 3])
+
+    return run
 
 
 def _floats(address: int | None, count: int, z: int = 0) -> npt.NDArray[np.float32]:
@@ -474,8 +498,8 @@ def _quantize(
 
 _KERNELS: dict[str, tuple[Callable[..., None], str]] = {
     "naive": (_naive, "PqPqPqiiiffPqqq"),
-    "typed": (_naive, "PqPqPqiiiffPqqq"),
-    "scaled": (_scaled, "PqPqPqiiiffPPPqqq"),
+    "typed": (_with_residual(_naive, 15), "PqPqPqiiiffPqqqPqq"),
+    "scaled": (_with_residual(_scaled, 17), "PqPqPqiiiffPPPqqqPqq"),
     "partial": (_partial, "PqPqPiiiiP"),
     "reduce": (_reduce, "PPqiiffP"),
     "largest": (_largest, "PqPiii"),

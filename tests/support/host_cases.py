@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,10 @@ Matrix = NDArray[Any]
 """Elements as they are stored: float32, float16, int8, int32, or their bits: uint16 for bfloat16,
 uint8 for fp8."""
 
-BUFFERS = ("a", "b", "c", "bias", "scale_a", "scale_b", "workspace", "counters")
+BUFFERS = (
+    *("a", "b", "c", "bias", "scale_a", "scale_b", "residual"),
+    *("workspace", "counters"),
+)
 NULL_POINTER = 0xFFFFFFFF
 
 
@@ -37,7 +41,7 @@ class Case:
     front, of length 1 if all its problems share the operand. Elements have the problem's types, as
     `stored` gives them. Each operand has exactly the alignment that the plan requires; its rows are
     `leading_dimensions` apart and its matrices `strides`. `scales` are those of A and B, in the
-    problem's shapes.
+    problem's shapes. The rows and matrices of the residual are `residual_steps` apart.
     """
 
     problem: Problem
@@ -52,6 +56,8 @@ class Case:
     strides: tuple[int, int, int] = (0, 0, 0)
     bias: Matrix | None = None
     scales: tuple[Matrix, Matrix] | None = None
+    residual: Matrix | None = None
+    residual_steps: tuple[int, int] = (0, 0)
 
 
 def case_of(
@@ -70,7 +76,7 @@ def case_of(
     `padding` is the number of elements after each row of A, B and C, `gaps` the number between
     their matrices, `offsets` the number between an aligned address and their start. A batch shares
     the operands named in `shared`. The plan uses all alignment that this leaves. At beta = 0, C is
-    NaN.
+    NaN. A residual has twice the padding of C.
     """
     dense = problem.leading_dimensions
     lda, ldb, ldc = (ld + extra for ld, extra in zip(dense, padding, strict=True))
@@ -84,9 +90,14 @@ def case_of(
     sizes = sizes_of(problem)
     start_a, start_b, start_c = (start * size for start, size in zip(offsets, sizes, strict=True))
     addresses = start_a, start_b, start_c
-    alignment = Alignment.of((lda, ldb, ldc), addresses, sizes, strides)
+    ldr = dense[2] + 2 * padding[2] if problem.has_residual else 0
+    stride_r = problem.m * ldr + gaps[2] if stride_c and ldr else 0
+    alignment = Alignment.of(
+        (lda, ldb, gcd(ldc, ldr)), addresses, sizes, (stride_a, stride_b, gcd(stride_c, stride_r))
+    )
     plan = registry.find(config.family).plan(config, problem, alignment)
-    return random_case(problem, plan, alignment, (lda, ldb, ldc), alpha, beta, strides)
+    case = random_case(problem, plan, alignment, (lda, ldb, ldc), alpha, beta, strides)
+    return replace(case, residual_steps=(ldr, stride_r))
 
 
 def random_case(
@@ -114,6 +125,9 @@ def random_case(
     b = matrices(strides[1], problem.k, problem.n, problem.operand_types[1], factors[1])
     c = matrices(strides[2], problem.m, problem.n, problem.output_type)
     bias = stored(random.standard_normal(problem.n, np.float32), problem.output_type)
+    residual = None
+    if problem.has_residual:
+        residual = matrices(strides[2], problem.m, problem.n, problem.output_type)
     return Case(
         problem,
         plan,
@@ -127,6 +141,7 @@ def random_case(
         strides,
         bias if problem.has_bias else None,
         random_scales(problem),
+        residual,
     )
 
 
@@ -181,8 +196,14 @@ def expected(case: Case) -> NDArray[np.float64]:
         for matrix, element in zip((case.a, case.b), problem.operand_types, strict=True)
     )
     bias = None if case.bias is None else numbers(case.bias)
-    factors = {"alpha": case.alpha, "beta": case.beta}
-    return oracle.product(problem, a, b, numbers(case.c), bias, scales=case.scales, **factors)
+    residual = None if case.residual is None else numbers(case.residual)
+    return oracle.product(
+        *(problem, a, b, numbers(case.c), bias),
+        alpha=case.alpha,
+        beta=case.beta,
+        scales=case.scales,
+        residual=residual,
+    )
 
 
 def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -268,11 +289,12 @@ def job(case: Case) -> bytes:
         *(_stored(*operand).tobytes() for operand in operands),
         b"" if case.bias is None else case.bias.tobytes(),
         *(scales.tobytes() for scales in case.scales or (np.empty(0), np.empty(0))),
+        b"" if case.residual is None else _stored(case.residual, *case.residual_steps).tobytes(),
         b"\xff" * case.plan.workspace,
         bytes(4 * case.plan.counters),
     ]
     widths = zip((alignment.a, alignment.b, alignment.c, 1), (*sizes, sizes[2]), strict=True)
-    starts = [*(width * size for width, size in widths), 4, 4, 16, 4]
+    starts = [*(width * size for width, size in widths), 4, 4, alignment.c * sizes[2], 16, 4]
     return b"".join(
         [
             struct.pack("<I", len(case.plan.launches)),
@@ -296,6 +318,8 @@ def _launch(launch: Launch, case: Case) -> bytes:
 def _argument(argument: Argument, case: Case) -> bytes:
     if argument.type == "pointer":
         absent = {"bias"} if case.bias is None else set()
+        if case.residual is None:
+            absent.add("residual")
         if case.scales is None:
             absent |= {"scale_a", "scale_b"}
         null = argument.value in absent
@@ -325,6 +349,7 @@ def _number(value: str | float, case: Case) -> float:
     if not isinstance(value, str):
         return value
     symbols: dict[str, float] = {"alpha": case.alpha, "beta": case.beta}
+    symbols |= dict(zip(("ldr", "stride_r"), case.residual_steps, strict=True))
     for name, ld, stride in zip("abc", case.leading_dimensions, case.strides, strict=True):
         symbols |= {f"ld{name}": ld, f"stride_{name}": stride}
     return symbols[value]

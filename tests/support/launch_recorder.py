@@ -22,6 +22,7 @@ from autotune.runtime.state import Runtime
 from support import exported_library
 from support.exported_library import (
     BIAS,
+    RESIDUAL,
     SCALE_A,
     SCALE_B,
     SHARED,
@@ -129,6 +130,10 @@ def launched_by_python(
     bias = BIAS if call.problem.has_bias else 0
     launch = partial(Kernel(runtime, call.problem, 0).launch, alpha=call.alpha, beta=call.beta)
     explicit["dependent"] = call.dependent
+    if call.problem.has_residual:
+        of_residual = zip(("ldr", "stride_r"), call.residual_steps, strict=True)
+        explicit |= {name: max(0, step) for name, step in of_residual if step != 0}
+        explicit["residual"] = RESIDUAL
     if call.problem.scale != "none":
         explicit |= {"scale_a": SCALE_A, "scale_b": SCALE_B}
     launch(call.a, call.b, call.c, call.stream, bias=bias, **explicit)

@@ -14,6 +14,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import (
+    RESIDUAL,
     each_type,
     epilogue,
     operands,
@@ -121,7 +122,9 @@ def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
     (launch,) = plan.launches
     arguments = *launch.template.arguments, *type_arguments(problem)
     template = Template("typed.cu", "typed", arguments)
-    return replace(plan, config=TYPED, launches=(replace(launch, template=template),))
+    every = *launch.arguments, *RESIDUAL
+    launch = replace(launch, template=template, arguments=every)
+    return replace(plan, config=TYPED, launches=(launch,))
 
 
 def scaled_plan(problem: Problem) -> LaunchPlan:
@@ -129,7 +132,8 @@ def scaled_plan(problem: Problem) -> LaunchPlan:
     arguments = *transposes(problem), epilogue(problem), *each_type(problem), scale(problem)
     template = Template("typed.cu", "scaled", arguments)
     grid = 1, 1, problem.batch
-    launch = Launch(template, grid, (32, 1, 1), 0, operands(problem, scaled=True))
+    every = *operands(problem, scaled=True), *RESIDUAL
+    launch = Launch(template, grid, (32, 1, 1), 0, every)
     return LaunchPlan(TYPED, (launch,))
 
 

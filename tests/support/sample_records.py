@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.problem import COMPUTES, EPILOGUES, LARGEST_BATCH, LAYOUTS, Problem
+from autotune.problem import COMPUTES, ELEMENTWISE, LARGEST_BATCH, LAYOUTS, Problem
 from autotune.records import Entry, Provenance, Record
 from autotune.runners.base import Evidence, Measurement
 
@@ -108,7 +108,7 @@ def records() -> st.SearchStrategy[Record]:
             st.sampled_from(COMPUTES),
             st.sampled_from(LAYOUTS),
             st.integers(1, LARGEST_BATCH),
-            st.sampled_from(EPILOGUES),
+            st.sampled_from(ELEMENTWISE),
         ),
         device=st.sampled_from((H100, replace(H100, name="É" * 50 + "1", granularity=1))),
         evidence=st.sampled_from(("measured", "replayed", "predicted")),

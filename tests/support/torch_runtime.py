@@ -38,17 +38,22 @@ class StandIn:
         activation: str | None = None,
         compute: str | None = None,
         dependent: bool = False,
+        residual: Any = None,
     ) -> Any:
         first, second = described(a, "A"), described(b, "B")
-        epilogue = epilogue_of(bias is not None, activation)
+        epilogue = epilogue_of(bias is not None, activation, residual is not None)
         self.refused += 1
         problem = problems.problem_of(first, second, compute=compute, epilogue=epilogue)
         if bias is not None:
             arrays.check_bias(described(bias, "bias"), problem.n, 0, first.dtype)
+        if residual is not None:
+            out = described(a.new_empty((*a.shape[:-1], problem.n)), "out")
+            place = arrays.check_out(out, out.shape, 0)
+            arrays.check_residual(described(residual, "residual"), out, place, 0)
         self.refused -= 1
         self.problems.append(problem)
         self.dependent.append(dependent)
-        return operator.by_torch(a, b, bias, activation)
+        return operator.by_torch(a, b, bias, activation, residual=residual)
 
     @property
     def layouts(self) -> list[str]:

@@ -24,7 +24,7 @@
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
 enum {
     NUMBER, A, B, C, BIAS, WORKSPACE, COUNTERS, LDA, LDB, LDC, STRIDE_A, STRIDE_B, STRIDE_C, ALPHA,
-    BETA, M, N, K, SCALE_A, SCALE_B, WORDS
+    BETA, M, N, K, SCALE_A, SCALE_B, RESIDUAL, LDR, STRIDE_R, WORDS
 };
 
 typedef struct { const char *name; int major, minor, sms; } Device;
@@ -174,16 +174,21 @@ static int current(int *ordinal, int *device) {
 typedef struct {
     int64_t words[WORDS];     /* values of the symbols; alpha and beta as bits */
     int64_t batch;
-    int64_t rows[3], columns[3], size[3];  /* of A, B and C as they are stored */
+    int64_t rows[4], columns[4], size[4];  /* of A, B, C and the residual as they are stored */
     int64_t bytes[3];         /* of the bias and the scales of A and B */
     int kind;
 } Given;
 
-/* Bytes from the first element of operand i to the end of its last; -1 if int64_t has no room. */
+/* Words of A, B, C and the residual, and of operands 4, 5 and 6, which are vectors. */
+static const int MATRICES[4] = {A, B, C, RESIDUAL}, VECTORS[3] = {BIAS, SCALE_A, SCALE_B};
+static const int LEADING[4] = {LDA, LDB, LDC, LDR};
+static const int STRIDES[4] = {STRIDE_A, STRIDE_B, STRIDE_C, STRIDE_R};
+
+/* Bytes from the first element of matrix i to the end of its last; -1 if int64_t has no room. */
 static int64_t extent(const Given *given, int i) {
     int64_t rows, matrices, elements, bytes;
-    if (__builtin_mul_overflow(given->rows[i] - 1, given->words[LDA + i], &rows) ||
-        __builtin_mul_overflow(given->batch - 1, given->words[STRIDE_A + i], &matrices) ||
+    if (__builtin_mul_overflow(given->rows[i] - 1, given->words[LEADING[i]], &rows) ||
+        __builtin_mul_overflow(given->batch - 1, given->words[STRIDES[i]], &matrices) ||
         __builtin_add_overflow(rows, matrices, &elements) ||
         __builtin_add_overflow(elements, given->columns[i], &elements) ||
         __builtin_mul_overflow(elements, given->size[i], &bytes))
@@ -200,23 +205,20 @@ static int64_t common(int64_t a, int64_t b) {
     return a;
 }
 
-/* Words of operands 3, 4 and 5, which are vectors. */
-static const int VECTORS[3] = {BIAS, SCALE_A, SCALE_B};
-
 /* Whether C shares an element with operand i. Column ranges of one matrix interleave without sharing
  * any. */
 static int overlaps(const Given *given, int i) {
-    int64_t size = i < 3 ? given->size[i] : 0, size_c = given->size[2];
-    uint64_t at = (uint64_t)given->words[i < 3 ? A + i : VECTORS[i - 3]];
+    int64_t size = i < 4 ? given->size[i] : 0, size_c = given->size[2];
+    uint64_t at = (uint64_t)given->words[i < 4 ? MATRICES[i] : VECTORS[i - 4]];
     uint64_t at_c = (uint64_t)given->words[C], end_c = (uint64_t)extent(given, 2);
-    uint64_t end = (uint64_t)(i < 3 ? extent(given, i) : given->bytes[i - 3]);
-    int64_t width = i < 3 ? given->columns[i] * size : given->bytes[i - 3];
+    uint64_t end = (uint64_t)(i < 4 ? extent(given, i) : given->bytes[i - 4]);
+    int64_t width = i < 4 ? given->columns[i] * size : given->bytes[i - 4];
     int64_t width_c = given->columns[2] * size_c, period, place;
     if (at == 0 || at_c == 0) return 0;
     if (at_c < at ? at - at_c >= end_c : at_c - at >= end) return 0;
     period = common(given->words[LDC] * size_c, given->words[STRIDE_C] * size_c);
-    period = common(period, i < 3 ? given->words[LDA + i] * size : width);
-    period = common(period, i < 3 ? given->words[STRIDE_A + i] * size : 0);
+    period = common(period, i < 4 ? given->words[LEADING[i]] * size : width);
+    period = common(period, i < 4 ? given->words[STRIDES[i]] * size : 0);
     place = (int64_t)((at_c < at ? at - at_c : at_c - at) % (uint64_t)period);
     return at_c < at ? place < width_c || place + width > period
                      : place < width || place + width_c > period;
@@ -229,11 +231,11 @@ static int measured(Given *given, int i, int64_t leading, int64_t stride) {
     if (leading < columns || leading > LARGEST_STEP) return GEMM_LEADING_DIMENSION;
     if (__builtin_mul_overflow(rows, leading, &matrix)) return GEMM_SIZE;
     if (stride == 0) stride = matrix;
-    else if (stride == GEMM_SHARED && i < 2) stride = 0;
+    else if (stride == GEMM_SHARED && i != 2) stride = 0;
     if (given->batch == 1) stride = 0;
     if (stride < 0) return GEMM_STRIDE;
-    given->words[LDA + i] = leading;
-    given->words[STRIDE_A + i] = stride;
+    given->words[LEADING[i]] = leading;
+    given->words[STRIDES[i]] = stride;
     if (extent(given, i) < 0) return GEMM_SIZE;
     /* Each C ends before the next begins, or their rows interleave. */
     matrix = (rows - 1) * leading + columns;
@@ -254,7 +256,7 @@ static int output_of(const gemm_product *p) {
     return p->output == GEMM_FLOAT || p->compute >= GEMM_F8 ? p->output : -1;
 }
 
-/* Whether a product has codes of 8-bit operands that do not exist or that its compute lacks. */
+/* Whether a product has codes that its compute lacks, or of 8-bit operands that do not exist. */
 static int misfits(const gemm_product *p) {
     if (p->scale < GEMM_UNSCALED || p->scale > GEMM_BLOCK || p->accumulate < GEMM_EXACT ||
         p->accumulate > GEMM_FAST || p->e5m2 < GEMM_E5M2_A || p->e5m2 > GEMM_E5M2_AB)
@@ -262,6 +264,7 @@ static int misfits(const gemm_product *p) {
     if (p->compute < GEMM_F8 && p->scale != GEMM_UNSCALED) return 1;
     if (p->compute == GEMM_I8 && p->scale == GEMM_BLOCK) return 1;
     if (p->accumulate && p->compute != GEMM_F8 && p->compute != GEMM_F8E5) return 1;
+    if (p->epilogue >= GEMM_RESIDUAL && p->compute < GEMM_F16) return 1;
     return p->e5m2 && p->compute != GEMM_F8E5;
 }
 
@@ -286,11 +289,11 @@ static int vectors(const gemm_product *p, Given *given) {
 }
 
 static int checked(const gemm_product *p, Given *given) {
-    int64_t leading[3], stride[3];
-    int i, status, output;
+    int64_t leading[4], stride[4];
+    int i, status, output, matrices;
     if (p == NULL) return GEMM_NULL;
     if (p->compute < GEMM_F32 || p->compute > GEMM_I8 || p->layout < GEMM_NN ||
-        p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_SILU ||
+        p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_RESIDUAL ||
         p->dependent < 0 || p->dependent > 1 || misfits(p) || (output = output_of(p)) < 0)
         return GEMM_UNKNOWN;
     if (p->m < 1 || p->m > LARGEST || p->n < 1 || p->n > LARGEST || p->k < 1 || p->k > LARGEST ||
@@ -298,44 +301,50 @@ static int checked(const gemm_product *p, Given *given) {
         return GEMM_SIZE;
     if (output == GEMM_INT && (p->alpha != 1 || p->beta != 0)) return GEMM_FACTORS;
     memset(given, 0, sizeof *given);
-    given->kind = ((p->compute * 4 + p->layout) * 10 + p->epilogue) * 5 + output;
+    given->kind = ((p->compute * 4 + p->layout) * 12 + p->epilogue) * 5 + output;
     given->kind = ((given->kind * 4 + p->scale) * 2 + p->accumulate) * 3 + p->e5m2;
     given->batch = p->batch;
     given->rows[0] = given->columns[0] = p->m;
     given->rows[1] = given->columns[1] = p->n;
     *(p->layout & 2 ? &given->rows[0] : &given->columns[0]) = p->k;
     *(p->layout & 1 ? &given->columns[1] : &given->rows[1]) = p->k;
-    given->rows[2] = p->m, given->columns[2] = p->n;
+    given->rows[2] = given->rows[3] = p->m, given->columns[2] = given->columns[3] = p->n;
     given->size[0] = given->size[1] = p->compute >= GEMM_F8 ? 1 : p->compute >= GEMM_F16 ? 2 : 4;
     given->size[2] = output == GEMM_FLOAT || output == GEMM_INT || p->compute < GEMM_F16 ? 4 : 2;
+    given->size[3] = given->size[2];
     given->words[A] = (int64_t)(uintptr_t)p->a;
     given->words[B] = (int64_t)(uintptr_t)p->b;
     given->words[C] = (int64_t)(uintptr_t)p->c;
     given->words[BIAS] = (int64_t)(uintptr_t)p->bias;
     given->words[SCALE_A] = (int64_t)(uintptr_t)p->scale_a;
     given->words[SCALE_B] = (int64_t)(uintptr_t)p->scale_b;
+    given->words[RESIDUAL] = (int64_t)(uintptr_t)p->residual;
     given->words[M] = p->m, given->words[N] = p->n, given->words[K] = p->k;
     memcpy(&given->words[ALPHA], &p->alpha, sizeof p->alpha);
     memcpy(&given->words[BETA], &p->beta, sizeof p->beta);
-    leading[0] = p->lda, leading[1] = p->ldb, leading[2] = p->ldc;
+    leading[0] = p->lda, leading[1] = p->ldb, leading[2] = p->ldc, leading[3] = p->ldr;
     stride[0] = p->stride_a, stride[1] = p->stride_b, stride[2] = p->stride_c;
-    for (i = 0; i < 3; ++i) {
-        if ((uint64_t)given->words[A + i] % (uint64_t)given->size[i]) return GEMM_MISALIGNED;
+    stride[3] = p->stride_r;
+    matrices = p->epilogue >= GEMM_RESIDUAL ? 4 : 3;
+    if (matrices == 3 && p->residual != NULL) return GEMM_RESIDUAL_UNUSED;
+    for (i = 0; i < matrices; ++i) {
+        if ((uint64_t)given->words[MATRICES[i]] % (uint64_t)given->size[i]) return GEMM_MISALIGNED;
         if ((status = measured(given, i, leading[i], stride[i])) != 0) return status;
     }
     if ((status = vectors(p, given)) != 0) return status;
-    for (i = 0; i < 6; ++i)
-        if (i != 2 && overlaps(given, i)) return GEMM_OVERLAP;
+    for (i = 0; i < 7; ++i)
+        if (i != 2 && (i != 3 || matrices == 4) && overlaps(given, i)) return GEMM_OVERLAP;
     return GEMM_OK;
 }
 
 /* Whether the operands have the alignment that a plan expects. */
 static int fits(const Plan *plan, const Given *given) {
     int i;
-    for (i = 0; i < 3; ++i) {
-        int64_t width = plan->align[i];
-        if (given->words[LDA + i] % width || given->words[STRIDE_A + i] % width ||
-            (uint64_t)given->words[A + i] % (uint64_t)(width * given->size[i]))
+    /* The residual is loaded as C is stored; without one its words are 0. */
+    for (i = 0; i < 4; ++i) {
+        int64_t width = plan->align[i < 3 ? i : 2];
+        if (given->words[LEADING[i]] % width || given->words[STRIDES[i]] % width ||
+            (uint64_t)given->words[MATRICES[i]] % (uint64_t)(width * given->size[i]))
             return 0;
         if (plan->m == 0 && given->columns[i] % width) return 0;
     }
@@ -401,6 +410,8 @@ static int prepared(const gemm_product *product, int query, Given *given, const 
     if (status) return status;
     if (!query && (product->a == NULL || product->b == NULL || product->c == NULL)) return GEMM_NULL;
     if (!query && (product->epilogue & 1) && product->bias == NULL) return GEMM_BIAS_MISSING;
+    if (!query && product->epilogue >= GEMM_RESIDUAL && product->residual == NULL)
+        return GEMM_RESIDUAL_MISSING;
     if (!query && product->scale && (product->scale_a == NULL || product->scale_b == NULL))
         return GEMM_SCALE_MISSING;
     if ((status = current(ordinal, &device)) != 0) return status;
@@ -677,12 +688,12 @@ const char *gemm_message(int status) {
         case GEMM_NULL: return "a pointer that has to be there is NULL";
         case GEMM_UNKNOWN: return "no such compute, layout, epilogue, output, scale or dependent";
         case GEMM_SIZE: return "m, n, k take 1 to 2^31 - 1, batch 1 to 65535, matrices 2^63 bytes";
-        case GEMM_MISALIGNED: return "A, B, C, the bias or a scale begins between two elements";
+        case GEMM_MISALIGNED: return "A, B, C, the bias, a scale or the residual begins between two elements";
         case GEMM_LEADING_DIMENSION: return "a leading dimension is shorter than a row, or absurd";
         case GEMM_STRIDE: return "a stride is negative, or the matrices of C overlap";
         case GEMM_BIAS_MISSING: return "the epilogue has a bias, and none was given";
         case GEMM_BIAS_UNUSED: return "a bias was given, and the epilogue has none";
-        case GEMM_OVERLAP: return "C shares elements with A, B, the bias or the scales";
+        case GEMM_OVERLAP: return "C shares elements with A, B, the bias, the scales or the residual";
         case GEMM_WORKSPACE_NULL: return "the product needs a workspace: see gemm_workspace_size";
         case GEMM_WORKSPACE_SMALL: return "the workspace is smaller than gemm_workspace_size";
         case GEMM_WORKSPACE_MISALIGNED: return "the workspace is not at a multiple of 256 bytes";
@@ -700,6 +711,8 @@ const char *gemm_message(int status) {
         case GEMM_SCALE_MISSING: return "the product has scales, and scale_a or scale_b is NULL";
         case GEMM_SCALE_UNUSED: return "a scale was given, and the product has none";
         case GEMM_FACTORS: return "a product in int32 takes an alpha of 1 and a beta of 0";
+        case GEMM_RESIDUAL_MISSING: return "the epilogue has a residual, and none was given";
+        case GEMM_RESIDUAL_UNUSED: return "a residual was given, and the epilogue has none";
         default: return "no such status";
     }
 }

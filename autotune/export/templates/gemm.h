@@ -1,5 +1,5 @@
 /* gemm: tuned CUDA kernels for matrix multiplication, C = act(alpha op(A) op(B) + beta C + bias),
- * where A and B of 8 bits may have scales.
+ * where A and B of 8 bits may have scales, and a residual like C may be added.
  *
  * Made by `autotune export`; README.md lists the contents and says how to build it. C11 and C++17.
  * It needs nothing but the CUDA driver, which the first call opens.
@@ -51,7 +51,9 @@ enum gemm_epilogue {   /* applied to each element before it is stored */
     GEMM_GELU_TANH = 6, /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
     GEMM_BIAS_GELU_TANH = 7,
     GEMM_SILU = 8,     /* x / (1 + exp(-x)) */
-    GEMM_BIAS_SILU = 9
+    GEMM_BIAS_SILU = 9,
+    GEMM_RESIDUAL = 10, /* a matrix like C is added, where A and B have 16 or 8 bits */
+    GEMM_BIAS_RESIDUAL = 11
 };
 
 enum gemm_output {     /* C and the bias are stored */
@@ -95,6 +97,8 @@ typedef struct gemm_product {
     int dependent;
     int scale, accumulate, e5m2;      /* other than 0 where A and B have 8 bits */
     const float *scale_a, *scale_b;   /* device memory; NULL for GEMM_UNSCALED */
+    const void *residual;     /* as C where the epilogue has one, else NULL */
+    int64_t ldr, stride_r;    /* of the residual, as ldc and stride_c; GEMM_SHARED: one for all */
 } gemm_product;
 
 #define GEMM_SHARED (-1)
@@ -104,12 +108,12 @@ enum gemm_status {
     GEMM_NULL = 1,                 /* a required pointer is NULL */
     GEMM_UNKNOWN = 2,              /* no such compute, layout, epilogue, output, scale, ... */
     GEMM_SIZE = 3,                 /* m, n, k or batch out of range, or a matrix beyond 2^63 bytes */
-    GEMM_MISALIGNED = 4,           /* A, B, C, the bias or a scale is not aligned to its elements */
+    GEMM_MISALIGNED = 4,           /* an operand is not aligned to its elements */
     GEMM_LEADING_DIMENSION = 5,    /* shorter than a row */
     GEMM_STRIDE = 6,               /* negative, or the matrices of C would overlap */
     GEMM_BIAS_MISSING = 7,         /* the epilogue has a bias, but none was passed */
     GEMM_BIAS_UNUSED = 8,          /* a bias was passed, but the epilogue has none */
-    GEMM_OVERLAP = 9,              /* C shares elements with A, B, the bias or the scales */
+    GEMM_OVERLAP = 9,              /* C shares elements with another operand */
     GEMM_WORKSPACE_NULL = 10,      /* a workspace is needed */
     GEMM_WORKSPACE_SMALL = 11,     /* fewer bytes than gemm_workspace_size returns */
     GEMM_WORKSPACE_MISALIGNED = 12,/* not at a multiple of 256 bytes */
@@ -126,7 +130,9 @@ enum gemm_status {
     GEMM_NOT_DEPENDENT = 23,       /* no programmatic dependent launch below compute capability 9.0 */
     GEMM_SCALE_MISSING = 24,       /* the product has scales, but scale_a or scale_b is NULL */
     GEMM_SCALE_UNUSED = 25,        /* a scale was passed, but the product has none */
-    GEMM_FACTORS = 26              /* GEMM_INT takes an alpha of 1 and a beta of 0 */
+    GEMM_FACTORS = 26,             /* GEMM_INT takes an alpha of 1 and a beta of 0 */
+    GEMM_RESIDUAL_MISSING = 27,    /* the epilogue has a residual, but none was passed */
+    GEMM_RESIDUAL_UNUSED = 28      /* a residual was passed, but the epilogue has none */
 };
 
 /* What gemm_matmul runs. The texts are constants of the library. */

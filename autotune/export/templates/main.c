@@ -126,7 +126,7 @@ static uint64_t filled_scales(const Shape *s, int of_b) {
 
 /* The largest error of some elements, as a multiple of the rounding error of the type. */
 static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8_t *bias,
-                    const void *c, int type) {
+                    const int8_t *residual, const void *c, int type) {
     double excess = 0, unit = type == BFLOAT16 ? 1 / 256. : type == FP16 ? 1 / 2048. : 1e-6;
     size_t m = (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k, all = m * n * (size_t)s->batch, i;
     size_t count = all < CHECKED ? all : CHECKED;
@@ -142,6 +142,7 @@ static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8
         if (s->epilogue / 2 == 3)
             x *= (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))) / 2;
         if (s->epilogue / 2 == 4) x /= 1 + exp(-x);
+        if (s->epilogue / 2 == 5) x += residual[at];
         error = fabs(read_number(c, at, type) - x) / (unit * (1 + fabs(x)));
         if (!(error <= excess)) excess = error;
     }
@@ -161,9 +162,10 @@ static int right(const Shape *s) {
     size_t size_b = batch * (size_t)(s->k * s->n), size_c = batch * (size_t)(s->m * s->n);
     size_t bytes_c = size_c * BYTES[type], needed = 0;
     int8_t *a = (int8_t *)malloc(size_a), *b = (int8_t *)malloc(size_b);
-    int8_t *bias = (int8_t *)malloc((size_t)s->n);
+    int8_t *bias = (int8_t *)malloc((size_t)s->n), *residual = (int8_t *)malloc(size_c);
     uint64_t at_a = filled(a, size_a, type_a), at_b = filled(b, size_b, type_b), at_c, space = 0;
     uint64_t at_bias = filled(bias, (size_t)s->n, type == INT32 ? FP32 : type);
+    uint64_t at_residual = filled(residual, size_c, type == INT32 ? FP32 : type);
     uint64_t scale_a = filled_scales(s, 0), scale_b = filled_scales(s, 1);
     void *c = malloc(bytes_c);
     gemm_product product = gemm_default(s->m, s->n, s->k);
@@ -179,6 +181,7 @@ static int right(const Shape *s) {
     product.scale = s->scale, product.accumulate = s->accumulate, product.e5m2 = s->e5m2;
     product.scale_a = (const float *)(uintptr_t)scale_a;
     product.scale_b = (const float *)(uintptr_t)scale_b;
+    if (s->epilogue >= GEMM_RESIDUAL) product.residual = (const void *)(uintptr_t)at_residual;
     if (s->epilogue & 1) product.bias = (const void *)(uintptr_t)at_bias;
 
     must("gemm_choose", gemm_choose(&product, &choice));
@@ -189,13 +192,14 @@ static int right(const Shape *s) {
     must("cuCtxSynchronize", cuCtxSynchronize());
     must("cuMemcpyDtoH", cuMemcpyDtoH(c, at_c, bytes_c));
 
-    error = worst(s, a, b, bias, c, type);
+    error = worst(s, a, b, bias, residual, c, type);
     printf("%s %lldx%lldx%lld, batch %lld: %s\n", error <= 1 ? "right" : "WRONG", (long long)s->m,
            (long long)s->n, (long long)s->k, (long long)s->batch, choice.config);
     cuMemFree(at_a), cuMemFree(at_b), cuMemFree(at_c), cuMemFree(at_bias);
+    cuMemFree(at_residual);
     if (needed) cuMemFree(space);
     if (s->scale) cuMemFree(scale_a), cuMemFree(scale_b);
-    free(a), free(b), free(bias), free(c);
+    free(a), free(b), free(bias), free(residual), free(c);
     return error <= 1;
 }
 

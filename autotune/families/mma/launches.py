@@ -17,7 +17,14 @@ from autotune.families.plan import (
     Template,
 )
 from autotune.families.shared import packing
-from autotune.families.shared.arguments import each_type, epilogue, operands, scale, transposes
+from autotune.families.shared.arguments import (
+    RESIDUAL,
+    each_type,
+    epilogue,
+    operands,
+    scale,
+    transposes,
+)
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
@@ -119,6 +126,7 @@ def _gemm(
             start_b,
             Argument("i32", p.group),
             *(() if p.copy == "ahead" else _partial_sums(start)),
+            *RESIDUAL,
         ),
     )
 

@@ -10,6 +10,14 @@ SCALES = Argument("pointer", "scale_a"), Argument("pointer", "scale_b")
 """The scales of A and B, after the bias in kernels that serve 8-bit operands."""
 
 
+RESIDUAL = (
+    Argument("pointer", "residual"),
+    Argument("i64", "ldr"),
+    Argument("i64", "stride_r"),
+)
+"""The residual, last in kernels that serve operands of 16 and 8 bits."""
+
+
 def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
     """The arguments that every kernel which computes C takes first, in order.
 

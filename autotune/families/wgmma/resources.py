@@ -39,6 +39,8 @@ PROMOTING_REGISTERS = 32
 """Besides the accumulators of fp8 while parts of them are promoted."""
 ACTIVATION_REGISTERS = 16, 24
 """For an activation other than ReLU: up to `MANY_ACCUMULATORS`, and above (NVRTC 13)."""
+RESIDUAL_REGISTERS = 32
+"""For a residual: what two parts of a tile add, one of which is on its way."""
 GATHERING_REGISTERS = 32
 """While a cluster adds up its partial sums, besides the sums and a block's part of them."""
 SPLIT_REGISTERS = 8
@@ -124,8 +126,10 @@ class Accumulation(Warpgroups):
         return 2 * (self.tile_n // 4 // self.promote)
 
 
-def activation_registers(problem: Problem, accumulators: int) -> int:
-    """Registers of a consumer's thread for the polynomials of an activation."""
+def epilogue_registers(problem: Problem, accumulators: int) -> int:
+    """Registers of a consumer's thread for a residual or the polynomials of an activation."""
+    if problem.has_residual:
+        return RESIDUAL_REGISTERS
     if problem.activation in (None, "relu"):
         return 0
     return ACTIVATION_REGISTERS[accumulators > MANY_ACCUMULATORS]

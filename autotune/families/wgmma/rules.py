@@ -17,9 +17,9 @@ from autotune.families.wgmma.resources import (
     Stage,
     Staging,
     Warpgroups,
-    activation_registers,
     consumer_registers,
     entry_registers,
+    epilogue_registers,
     instruction_registers,
 )
 from autotune.families.wgmma.tiles import ClusterTile, SplitTile, WgmmaTile
@@ -112,7 +112,7 @@ def _registers_fault(
 ) -> str | None:
     available = consumer_registers(loop.consumers, min_blocks, problem)
     needed = loop.register_estimate + loop.scale_registers(problem)
-    needed += activation_registers(problem, loop.promoted_accumulators)
+    needed += epilogue_registers(problem, loop.promoted_accumulators)
     if needed > available:
         sums = loop.promoted_accumulators
         return f"{sums} accumulators make about {needed} registers; a consumer has {available}"

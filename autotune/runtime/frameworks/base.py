@@ -49,7 +49,8 @@ class Framework(Protocol):
 
 @dataclass(frozen=True)
 class GemmCall:
-    """A gemm of arrays of one framework: `out = act(alpha scale_a a scale_b b + beta out + bias)`.
+    """A gemm of arrays of one framework:
+    `out = act(alpha scale_a a scale_b b + beta out + bias) + residual`.
 
     Attributes:
         problem: its sizes and precision; the layout says how a and b are stored.
@@ -61,6 +62,7 @@ class GemmCall:
         bias: (n,) or None.
         scale_a: the scales of a (see `Problem.scale`), or None.
         scale_b: the scales of b, or None.
+        residual: like out, or None.
     """
 
     problem: Problem
@@ -72,6 +74,7 @@ class GemmCall:
     bias: Any
     scale_a: Any = None
     scale_b: Any = None
+    residual: Any = None
 
     @property
     def plain(self) -> bool:

@@ -90,6 +90,8 @@ class Torch:
             scaled_gemm(added, a, b, beta=beta, alpha=call.alpha, out=out)
         if problem.activation is not None:
             in_place(torch, problem.activation)(out)
+        if call.residual is not None:
+            torch.add(out, call.residual, out=out)
         return True
 
     def _scaled_gemm(self, call: GemmCall) -> bool:
@@ -106,6 +108,8 @@ class Torch:
         multiply(call.a, call.b, scale_a, scale_b, call.bias, out)
         if problem.activation is not None:
             in_place(self._torch, problem.activation)(out)
+        if call.residual is not None:
+            self._torch.add(out, call.residual, out=out)
         return True
 
     def _one(self, device: Any) -> Any:

@@ -63,7 +63,8 @@ class CallCache:
         """Enqueues a call again if it is in the table.
 
         Args:
-            operands: A, B, C, the bias and the scales of A and B; None for those that are absent.
+            operands: A, B, C, the bias, the scales of A and B and the residual; None for those that
+                are absent.
             rest: all other arguments that tell one call from another, and which operands are
                 absent.
 
@@ -74,9 +75,10 @@ class CallCache:
         Raises:
             RunnerError: if the driver refuses the launch.
         """
-        a, b, out, bias, scale_a, scale_b = operands
+        a, b, out, bias, scale_a, scale_b, residual = operands
         if self._records_gradient(a, b, out, bias) or (
-            scale_a is not None and self._records_gradient(scale_a, scale_b, None, None)
+            (scale_a is not None or residual is not None)
+            and self._records_gradient(scale_a, scale_b, residual, None)
         ):
             return False
         _, call, bound, tags = self._table
@@ -109,10 +111,10 @@ class CallCache:
     def _try_keep(self, operands: tuple[Any, ...], rest: tuple[Any, ...], bound: BoundGemm) -> int:
         """The number of the call's entry, or a negative reason why it has none."""
         table, functions = self._table, self._library.functions
-        # The two lowest bits say whether there is a bias, and whether there are scales.
-        *_, bias, scale_a, _ = operands
-        present = (bias is not None) + 2 * (scale_a is not None)
-        tag = table.tags.setdefault(rest, 4 * len(table.tags) + present)
+        # The lowest bits say whether there are a bias, scales and a residual.
+        *_, bias, scale_a, _, residual = operands
+        present = (bias is not None) + 2 * (scale_a is not None) + 4 * (residual is not None)
+        tag = table.tags.setdefault(rest, 8 * len(table.tags) + present)
         context = self._driver.context_on(bound.ordinal)
         if context is not None:
             functions.autotune_home(table.address, context, bound.ordinal)

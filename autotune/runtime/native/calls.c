@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERANDS = 6, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
+enum { OPERANDS = 7, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
 
-/* The place of the bias among the operands; scales follow it. */
-enum { BIAS = 3 };
+/* Places of the bias and the residual among the operands; scales lie between them. */
+enum { BIAS = 3, RESIDUAL = 6 };
 
 /* Returned by autotune_keep in place of the number of an entry. */
 enum { UNKNOWN = -1, UNREADABLE = -2 };
@@ -72,7 +72,8 @@ typedef struct {
     int64_t shape[AXES], strides[AXES];
 } Array;
 
-/* The tag comes first, as calls without scales use only a part of the key: see key_bytes. */
+/* The tag comes first, as calls without scales and residual use only a part of the key: see
+ * key_bytes. */
 typedef struct {
     uint64_t tag;
     Array arrays[OPERANDS];
@@ -180,11 +181,13 @@ static int read_array(const Table *table, void *object, Array *array, DLTensor *
 /* The part of a key that calls of a tag use. */
 static size_t key_bytes(uint64_t tag)
 {
-    return sizeof(uint64_t) + (tag & 2 ? OPERANDS : BIAS + 1) * sizeof(Array);
+    int used = tag & 4 ? OPERANDS : tag & 2 ? RESIDUAL : BIAS + 1;
+    return sizeof(uint64_t) + (size_t)used * sizeof(Array);
 }
 
-/* Reads all arrays of a call into a key, and A into `first`: A, B, C, a bias and the scales of A and
- * B. The two lowest bits of the tag say whether there is a bias, and whether there are scales. */
+/* Reads all arrays of a call into a key, and A into `first`: A, B, C, a bias, the scales of A and B
+ * and a residual. The three lowest bits of the tag say whether there is a bias, whether there are
+ * scales, and whether there is a residual. */
 static int read_key(const Table *table, void *const *objects, uint64_t tag, Key *key,
                     DLTensor *first)
 {
@@ -194,7 +197,8 @@ static int read_key(const Table *table, void *const *objects, uint64_t tag, Key 
     key->tag = tag;
     for (int i = OPERANDS - 1; i >= 0; i--) {
         DLTensor *to = i ? &other : first;
-        if ((i == BIAS && !(tag & 1)) || (i > BIAS && !(tag & 2)))
+        int bit = i == RESIDUAL ? 4 : i > BIAS ? 2 : 1;
+        if (i >= BIAS && !(tag & (uint64_t)bit))
             continue;
         if ((failed = read_array(table, objects[i], &key->arrays[i], to)))
             return failed;
@@ -222,10 +226,10 @@ static unsigned slot_of(const Table *table, const Key *key)
 /* Keeps a call: a launch whose parameters have to outlive the table, or, with a NULL kernel, a call
  * that Python enqueues. Returns the number of its entry, UNKNOWN or UNREADABLE. */
 int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, void *scale_a, void *scale_b,
-                  uint64_t tag, int32_t ordinal, const Configuration *configuration, void *kernel,
+                  void *residual, uint64_t tag, int32_t ordinal, const Configuration *configuration, void *kernel,
                   void **parameters)
 {
-    void *objects[OPERANDS] = {a, b, c, bias, scale_a, scale_b};
+    void *objects[OPERANDS] = {a, b, c, bias, scale_a, scale_b, residual};
     DLTensor first;
     Key key;
     int failed = read_key(table, objects, tag, &key, &first);
@@ -253,8 +257,8 @@ static void *answer(void *object)
     return object;
 }
 
-/* A METH_FASTCALL function for Python. Its arguments are A, B, C, a bias and the scales of A and B, or
- * None, and a tag; `self` is the address of the table. Returns True if the call was launched, None if it is unknown, the number
+/* A METH_FASTCALL function for Python. Its arguments are A, B, C, a bias, the scales of A and B and a
+ * residual, or None, and a tag; `self` is the address of the table. Returns True if the call was launched, None if it is unknown, the number
  * of an entry that Python has to enqueue, or the negated status with which the driver refused it. */
 void *autotune_call(void *self, void *const *objects, intptr_t count)
 {

@@ -122,7 +122,7 @@ def _load(code: bytes) -> NativeLibrary:
         file.write(code)
     library = ctypes.PyDLL(f"/proc/{os.getpid()}/fd/{descriptor}")
     pointer, number = ctypes.c_void_p, ctypes.c_int32
-    arrays = (ctypes.py_object,) * 6
+    arrays = (ctypes.py_object,) * 7
     library.autotune_table.restype, library.autotune_table.argtypes = pointer, (pointer,)
     library.autotune_free.argtypes = (pointer,)
     library.autotune_kind.restype, library.autotune_kind.argtypes = (

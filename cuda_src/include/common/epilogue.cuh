@@ -1,4 +1,5 @@
-// The epilogue of a GEMM: C = act(alpha sums + beta C + bias).
+// The epilogue of a GEMM: C = act(alpha sums + beta C + bias), or with a residual, a matrix like C,
+// C = alpha sums + beta C + bias + residual.
 //
 // All activations take few instructions, because nothing hides them all: on an H200 a bf16 C of 8.4
 // million elements takes about 0.5 us longer for each (5 for SiLU, 7 for GELU's tanh form, 9 for
@@ -13,8 +14,8 @@
 
 #include "common/number.cuh"
 
-// A bias for each column, an activation, or both; as `EPILOGUES` in autotune/problem/fields.py. A
-// test compares them. Even numbers are activations, and the next number adds a bias.
+// A bias for each column, an activation or a residual, or both; as `EPILOGUES` in autotune/problem/fields.py. A
+// test compares them. Even numbers have no bias, and the next number adds one.
 enum class Epilogue {
     NONE,
     BIAS,
@@ -25,7 +26,9 @@ enum class Epilogue {
     GELU_TANH,
     BIAS_GELU_TANH,
     SILU,
-    BIAS_SILU
+    BIAS_SILU,
+    RESIDUAL,
+    BIAS_RESIDUAL
 };
 
 __device__ constexpr bool has_bias(Epilogue epilogue) {
@@ -35,6 +38,10 @@ __device__ constexpr bool has_bias(Epilogue epilogue) {
 // The epilogue without its bias.
 __device__ constexpr Epilogue activation_of(Epilogue epilogue) {
     return static_cast<Epilogue>(static_cast<int>(epilogue) / 2 * 2);
+}
+
+__device__ constexpr bool has_residual(Epilogue epilogue) {
+    return activation_of(epilogue) == Epilogue::RESIDUAL;
 }
 
 // 2^x to 2^-22 of its size; 0 where that is below 2^-126.
@@ -154,11 +161,13 @@ __device__ __forceinline__ float finish(float value, const T* bias, int column) 
     return activate<EPILOGUE, T>(value);
 }
 
-// VECTOR elements of C from their sums, from `column` on, before they are rounded. C is aligned to
-// VECTOR elements, which are 16 bytes at most. beta = 0 never reads C.
+// VECTOR elements of C from their sums, from `column` on, before they are rounded. C and the residual
+// are aligned to VECTOR elements, which are 16 bytes at most. beta = 0 never reads C; without a
+// residual, `residual` is not read and may be null.
 template <int VECTOR, Epilogue EPILOGUE, typename T>
 __device__ __forceinline__ void finish_vector(float* values, const T* c, const float* sums,
-                                              float alpha, float beta, const T* bias, int column) {
+                                              float alpha, float beta, const T* bias, int column,
+                                              const T* residual = nullptr) {
     if (beta != 0.0f) {
         load_numbers<VECTOR>(values, c);
 #pragma unroll
@@ -169,13 +178,20 @@ __device__ __forceinline__ void finish_vector(float* values, const T* c, const f
     }
 #pragma unroll
     for (int i = 0; i < VECTOR; ++i) values[i] = finish<EPILOGUE>(values[i], bias, column + i);
+    if constexpr (has_residual(EPILOGUE)) {
+        alignas(16) const auto words = load_invariant<VECTOR * sizeof(T)>(residual);
+        alignas(16) float added[VECTOR];
+        load_numbers<VECTOR>(added, reinterpret_cast<const T*>(&words));
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) values[i] += added[i];
+    }
 }
 
 // The same, rounded once to C's type and stored.
 template <int VECTOR, Epilogue EPILOGUE, typename T>
 __device__ __forceinline__ void update(T* c, const float* sums, float alpha, float beta,
-                                       const T* bias, int column) {
+                                       const T* bias, int column, const T* residual = nullptr) {
     alignas(16) float values[VECTOR];
-    finish_vector<VECTOR, EPILOGUE>(values, c, sums, alpha, beta, bias, column);
+    finish_vector<VECTOR, EPILOGUE>(values, c, sums, alpha, beta, bias, column, residual);
     store_numbers<VECTOR>(c, values);
 }

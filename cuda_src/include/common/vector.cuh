@@ -41,6 +41,23 @@ struct Floats<4> {
     using Type = float4;
 };
 
+// BYTES bytes (2, 4, 8 or 16) that no thread writes while the kernel runs, so that the compiler may
+// load them early.
+template <int BYTES>
+__device__ __forceinline__ typename Bytes<BYTES>::Type load_invariant(const void* from) {
+    if constexpr (BYTES == 2) {
+        return __ldg(static_cast<const unsigned short*>(from));
+    } else if constexpr (BYTES == 4) {
+        return {{__ldg(static_cast<const unsigned*>(from))}};
+    } else if constexpr (BYTES == 8) {
+        const uint2 words = __ldg(static_cast<const uint2*>(from));
+        return {{words.x, words.y}};
+    } else {
+        const uint4 words = __ldg(static_cast<const uint4*>(from));
+        return {{words.x, words.y, words.z, words.w}};
+    }
+}
+
 // Copies WIDTH floats (1, 2 or 4); both addresses are aligned to WIDTH floats.
 template <int WIDTH>
 __device__ __forceinline__ void copy_vector(float* to, const float* from) {

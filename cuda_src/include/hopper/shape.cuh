@@ -149,6 +149,8 @@ struct Arguments {
     Schedule schedule;  // of the tiles of a cluster
     float* partials;
     int* counters;
+    const Result* residual;
+    long long ldr, stride_r;
 };
 
 // The shared memory of a block, and its barriers: `full` when a stage has been loaded, `split` when

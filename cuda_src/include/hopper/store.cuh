@@ -8,6 +8,7 @@
 #include "common/epilogue.cuh"
 #include "hopper/consumer.cuh"
 #include "hopper/tile_bias.cuh"
+#include "hopper/tile_residual.cuh"
 
 // COUNT neighbours in a row of C, from `column` on, as far as there are columns. READS: beta is not
 // 0; code for both at every element would take longer to fetch than to run.
@@ -17,11 +18,13 @@ __device__ __forceinline__ void store_run(const Arguments<Result>& args, long lo
     constexpr int VECTOR = S::VC < COUNT ? S::VC : COUNT;
     if (row >= args.m) return;
     Result* c = args.c + matrix * args.stride_c + row * args.ldc + column;
+    const Result* residual = residual_at<S>(args, matrix, row, column);
 #pragma unroll
     for (int i = 0; i < COUNT; i += VECTOR)
         if (column + i < args.n)
             update<VECTOR, S::EPILOGUE>(c + i, sums + i, args.alpha, READS ? args.beta : 0.0f,
-                                        args.bias, column + i);
+                                        args.bias, column + i,
+                                        has_residual(S::EPILOGUE) ? residual + i : nullptr);
 }
 
 // C straight from registers.
@@ -58,7 +61,7 @@ __device__ void store_directly(const float (&d)[S::MMAS][S::SUMS], int m, int n,
 // An element of C before it is rounded; beyond the edges, where nothing is read, any number.
 template <class S, bool READS, class Result>
 __device__ __forceinline__ float finished(float sum, int row, int column, int matrix, float bias,
-                                          const Arguments<Result>& args) {
+                                          float residual, const Arguments<Result>& args) {
     float value = args.alpha * sum;
     if constexpr (READS) {
         if (row < args.m && column < args.n) {
@@ -67,6 +70,7 @@ __device__ __forceinline__ float finished(float sum, int row, int column, int ma
         }
     }
     if constexpr (has_bias(S::EPILOGUE)) value += bias;
+    if constexpr (has_residual(S::EPILOGUE)) value += residual;
     return activate<S::EPILOGUE, Result>(value);
 }
 
@@ -76,13 +80,17 @@ template <class S, bool READS, int GROUPS, class Result>
 __device__ __forceinline__ void stage_columns(const float (&d)[S::SUMS], int mma, int i, int first,
                                               char* staged, int m, int n, int matrix,
                                               const TileBias<S>& bias,
+                                              const TileResidual<S>& residual,
                                               const Arguments<Result>& args,
                                               const Consumer<S>& consumer) {
-    float biases[GROUPS][4];
+    float biases[GROUPS][4], residuals[GROUPS][4];
     unsigned pairs[2 * GROUPS];
 #pragma unroll
     for (int group = 0; group < GROUPS; ++group)
         bias.read(biases[group], mma, i + 4 * group, consumer);
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group)
+        residual.read(residuals[group], mma, i + 4 * group);
 #pragma unroll
     for (int pair = 0; pair < 2 * GROUPS; ++pair) {
         const int sum = i + 2 * pair;
@@ -92,7 +100,8 @@ __device__ __forceinline__ void stage_columns(const float (&d)[S::SUMS], int mma
             const int at_m = m + consumer.m(mma, pair % 2), at_n = n + consumer.n(sum + e);
             value[e] = finished<S, READS>(d[sum + e], S::TRANSPOSED ? at_n : at_m,
                                           S::TRANSPOSED ? at_m : at_n, matrix,
-                                          biases[pair / 2][2 * (pair % 2) + e], args);
+                                          biases[pair / 2][2 * (pair % 2) + e],
+                                          residuals[pair / 2][2 * (pair % 2) + e], args);
         }
         pairs[pair] = pack_pair<Result>(value[0], value[1]);
     }
@@ -109,19 +118,20 @@ __device__ __forceinline__ void stage_columns(const float (&d)[S::SUMS], int mma
 template <class S, bool READS, class Result>
 __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], int strip,
                                             char* staged, int m, int n, int matrix,
-                                            const TileBias<S>& bias,
+                                            const TileBias<S>& bias, TileResidual<S>& residual,
                                             const Arguments<Result>& args,
                                             const Consumer<S>& consumer) {
     const int mma = strip / S::STRIPS_OF_MMA, first = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS;
     const int end = min(first + S::STRIP_SUMS, S::SUMS);
 #pragma unroll
     for (int i = first; i < end; i += 8) {
+        residual.load_next(mma, i);
         if (i + 8 <= end)
-            stage_columns<S, READS, 2>(d[mma], mma, i, first, staged, m, n, matrix, bias, args,
-                                       consumer);
+            stage_columns<S, READS, 2>(d[mma], mma, i, first, staged, m, n, matrix, bias,
+                                       residual, args, consumer);
         else
-            stage_columns<S, READS, 1>(d[mma], mma, i, first, staged, m, n, matrix, bias, args,
-                                       consumer);
+            stage_columns<S, READS, 1>(d[mma], mma, i, first, staged, m, n, matrix, bias,
+                                       residual, args, consumer);
     }
 }
 
@@ -148,6 +158,7 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
                               int matrix, const Arguments<Result>& args, const TensorMap* map,
                               const Consumer<S>& consumer) {
     const TileBias<S> bias(args, m, n, consumer);
+    TileResidual<S> residual(args, m, n, matrix, consumer);
 #pragma unroll
     for (int strip = 0; strip < S::STRIPS; ++strip) {
         char* staged = buffers + strip % S::BUFFERS * S::STRIP_BYTES;
@@ -162,7 +173,7 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
         }
         // The first strips of a block find their buffers empty.
         if (S::PERSISTENT || strip >= S::BUFFERS) consumer.sync_group();
-        stage_strip<S, READS>(d, strip, staged, m, n, matrix, bias, args, consumer);
+        stage_strip<S, READS>(d, strip, staged, m, n, matrix, bias, residual, args, consumer);
         const int along_m = m + strip / S::STRIPS_OF_MMA * 64;
         const int first_n = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS * 2;
         const int row = S::TRANSPOSED ? n : along_m;

@@ -65,6 +65,8 @@ struct Arguments {
     float* workspace;
     long long start_partials;
     int* counters;
+    const Result* residual;
+    long long ldr, stride_r;
 };
 
 // Where a warp of a slice works.

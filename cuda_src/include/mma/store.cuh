@@ -9,6 +9,7 @@ template <class S, class Args>
 class TileStore {
     using Result = typename S::Result;
     static constexpr int PITCH = S::WN + 8, VC = S::VC;
+    static constexpr bool RESIDUAL = has_residual(S::EPILOGUE);
 
 public:
     static constexpr int W = S::NEIGHBOURS;
@@ -19,6 +20,7 @@ public:
         : args_(args), strip_(reinterpret_cast<Result*>(shared) + (thread / 32) * 16 * PITCH),
           lane_(lane), g_(lane / 4), t_(lane % 4), top_(at.row + at.thread_row),
           left_(at.column + at.thread_column), target_(args.c + blockIdx.z * args.stride_c),
+          residual_(RESIDUAL ? args.residual + blockIdx.z * args.stride_r : nullptr),
           scale_(S::SCALE == Scale::TENSOR ? __ldg(args.scale_a) * __ldg(args.scale_b) : 1.0f) {}
 
     // The sums of W blocks from (i, j) on, which hold 2 W neighbours of a row.
@@ -52,7 +54,7 @@ private:
                     if (row < args_.m && c < args_.n)
                         finish_vector<V, S::EPILOGUE>(finished + v, target_ + row * args_.ldc + c,
                                                       values + v, args_.alpha, args_.beta,
-                                                      args_.bias, c);
+                                                      args_.bias, c, residual_at(row, c));
                 }
                 Result* const to = strip_ + (8 * half + g_) * PITCH + column;
 #pragma unroll
@@ -64,7 +66,7 @@ private:
                     if (row < args_.m && left_ + column + v < args_.n)
                         update<1, S::EPILOGUE>(target_ + (left_ + column + v) * args_.ldc + row,
                                                values + v, args_.alpha, args_.beta, args_.bias,
-                                               row);
+                                               row, residual_at(left_ + column + v, row));
             } else {
                 constexpr int V = VC < 2 * W ? VC : 2 * W;
 #pragma unroll
@@ -72,7 +74,8 @@ private:
                     if (row < args_.m && left_ + column + v < args_.n)
                         update<V, S::EPILOGUE>(target_ + row * args_.ldc + left_ + column + v,
                                                values + v, args_.alpha, args_.beta, args_.bias,
-                                               left_ + column + v);
+                                               left_ + column + v,
+                                               residual_at(row, left_ + column + v));
             }
         }
     }
@@ -121,6 +124,10 @@ private:
         }
     }
 
+    // An element of the residual; null without one.
+    __device__ __forceinline__ const Result* residual_at(int row, int column) const {
+        return RESIDUAL ? residual_ + row * args_.ldr + column : nullptr;
+    }
     __device__ __forceinline__ int row_of(int i, int half) const {
         return top_ + S::RowsA::of_a(i, 8 * half + g_);
     }
@@ -151,5 +158,6 @@ private:
     const int lane_, g_, t_;  // lane 4 g + t
     const int top_, left_;
     Result* const target_;
+    const Result* const residual_;
     const float scale_;
 };

@@ -48,7 +48,7 @@ FP8 = (
     "f8:nt",
     "f8:nn:scale=row:bias_gelu",
     "f8e5:nt:e5m2=b:fast:out=f32",
-    "f8e5:tn:e5m2=ab:scale=tensor:out=f16",
+    "f8e5:tn:e5m2=ab:scale=tensor:out=f16:residual",
     "f8e5:nt:scale=block",
 )
 INT8 = ("i8:nt:out=i32", "i8:tt:scale=row:bias")
@@ -71,7 +71,7 @@ WGMMA: dict[str, tuple[str, dict[str, Value]]] = {
     "staged": ("136x72x200:bf16:nn:bias", {"store": "staged"}),
     "fused, packed": ("133x71x1027:f16:tt:out=f32", {"reduction": "fused", "cluster": "1x1"}),
     "transposed": ("24x200x1032:bf16:tn:gelu", {"swap": 1}),
-    "stream": ("1088x1030x2049:bf16:nn", {"reduction": "stream"}),
+    "stream": ("1088x1030x2049:bf16:nn:residual", {"reduction": "stream"}),
     "pingpong": ("2048x2048x512:f16:nt", {"schedule": "pingpong", "bm": 64}),
     "cluster": ("2048x2048x512:bf16:nt", {"cluster": "1x2", "bm": 128}),
     "cluster along K": ("128x512x8192:bf16:nn", {"cluster": "1x1x4", "reduction": "none"}),

@@ -154,7 +154,7 @@ def test_one_launch_packs_operands_for_whole_vectors() -> None:
     assert values(launched) == [
         *("workspace", 1032, "workspace", 1032, "c", "ldc", 1023, 1025, 1027),
         *("alpha", "beta", "bias", "scale_a", "scale_b", start_b, 1027 * 1032, "stride_c"),
-        *(0, start_b, 1, "workspace", copies // 4, "counters"),
+        *(0, start_b, 1, "workspace", copies // 4, "counters", "residual", "ldr", "stride_r"),
     ]
     assert launched.workspace == copies + 2 * 4 * 8 * 17 * 128 * 64
 
@@ -172,7 +172,7 @@ def test_a_block_computes_a_column_of_tiles() -> None:
     assert launched.main.template.kernel == "mma_column"
     assert launched.main.grid == (1 * 2, 1, 3)
     assert plan(changed(**COLUMN), TALL).main.grid == (65536 // 128 // 4, 1, 1)
-    assert values(launched)[-3:] == [0, 0, 4]
+    assert values(launched)[-6:-3] == [0, 0, 4]
     assert launched.main.shared == 2 * 64 * (3 * 128 + 64)
 
 

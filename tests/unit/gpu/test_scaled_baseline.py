@@ -78,7 +78,13 @@ def fake_torch(problem: Problem, calls: list[dict[str, Any]]) -> Any:
     def ones(shape: tuple[int, ...], dtype: Any, device: object) -> Any:  # noqa: ARG001
         return np.ones(shape, dtype).view(Tensor)
 
+    def add(result: Any, residual: Any, *, out: Any) -> None:
+        kind = problem.output_type
+        total = numbers(np.asarray(result), kind) + numbers(np.asarray(residual), kind)
+        out[...] = stored(total.astype(np.float32), kind)
+
     return SimpleNamespace(
+        add=add,
         **{element.dtype: np.dtype(STORED[name]) for name, element in ELEMENT_TYPES.items()},
         cuda=SimpleNamespace(
             is_available=lambda: True,
@@ -110,8 +116,9 @@ def opened(
     session: Any = FakeSession()
     operands = Operands(session, problem)
     random = np.random.default_rng(0)
-    kinds = *problem.operand_types, problem.output_type
-    for matrix, kind in zip((operands.a, operands.b, operands.bias), kinds, strict=True):
+    kinds = *problem.operand_types, *[problem.output_type] * 2
+    buffers = operands.a, operands.b, operands.bias, operands.residual
+    for matrix, kind in zip(buffers[: 3 + problem.has_residual], kinds, strict=False):
         filled = memory(matrix)
         filled[...] = stored(8 * random.standard_normal(filled.shape, np.float32), kind)
     for scales, values in zip(
@@ -126,6 +133,7 @@ PROBLEMS = [
     *("48x32x64:f8:nt:fast:out=f32", "1x32x64:f8:nt:scale=row", "48x32x64:f8e5:nt:e5m2=ab"),
     *("37x53x71:f8:nt:scale=row", "48x32x64:f8:tn:scale=row", "5x6x7:f8:nn:out=f16"),
     *("48x32x64:f8:nt:bias_relu", "37x53x71:f8:nt:bias:scale=tensor"),
+    *("48x32x64:f8:nt:bias_residual", "37x53x71:f8:nt:residual:scale=row"),
     *(
         "48x128x512:f8:nt:scale=block",
         "37x53x200:f8:nt:scale=block",
@@ -151,7 +159,9 @@ def test_baseline_of_8_bits_computes_the_problem(
         for matrix, kind in zip((operands.a, operands.b), problem.operand_types, strict=True)
     )
     bias = numbers(memory(operands.bias))[0]
-    wanted = product(problem, a, b, bias=bias, scales=random_scales(problem))
+    residual = numbers(memory(operands.residual)) if problem.has_residual else None
+    scales = random_scales(problem)
+    wanted = product(problem, a, b, bias=bias, scales=scales, residual=residual)
     error = largest_error(problem, numbers(memory(operands.c)), wanted)
     assert error <= 64 * library_tolerance(problem)  # the operands are eight times as large
     copied = isinstance(baseline, PaddedRun)

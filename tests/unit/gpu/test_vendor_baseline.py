@@ -18,7 +18,7 @@ from support.served_precisions import SERVED
 from autotune.gpu.guarded import GUARD, GuardedMatrix
 from autotune.gpu.operands import Operands
 from autotune.gpu.vendor_baseline import open_baseline
-from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, PRECISIONS, Problem
+from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 from autotune.verification.oracle import (
     activated,
     largest_error,
@@ -78,6 +78,10 @@ def silu(array: Array) -> None:
     put(array, activated(numbers(array), "silu"))
 
 
+def add(array: Array, other: Array, *, out: Array) -> None:
+    put(out, numbers(array) + numbers(other))
+
+
 def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -> Any:
     """A PyTorch that appends the requested fp32 precisions to `precisions`."""
     overloads = SimpleNamespace(**({"dtype_out": None} if dtype_out else {}))
@@ -100,6 +104,7 @@ def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -
         addmm=added(2),
         baddbmm=added(3),
         relu_=relu,
+        add=add,
         ops=SimpleNamespace(aten=SimpleNamespace(gelu_=gelu, silu_=silu, **products)),
     )
 
@@ -117,14 +122,16 @@ def run(problem: Problem, *layout: Any) -> float:
     session: Any = FakeSession()
     operands = Operands(session, problem, *layout)
     random = np.random.default_rng(0)
-    for matrix in (operands.a, operands.b, operands.bias):
+    added = [operands.residual] if problem.has_residual else []
+    for matrix in (operands.a, operands.b, operands.bias, *added):
         filled = matrices(matrix)
         put(filled, random.standard_normal(filled.shape))
     baseline = open_baseline(session, operands)
     assert baseline is not None
     baseline()
     a, b, bias = (numbers(matrices(operand)) for operand in (operands.a, operands.b, operands.bias))
-    wanted = product(problem, a, b, bias=bias[0, 0])
+    residual = numbers(matrices(operands.residual)) if added else None
+    wanted = product(problem, a, b, bias=bias[0, 0], residual=residual)
     return largest_error(problem, numbers(matrices(operands.c)), wanted)
 
 
@@ -133,7 +140,7 @@ def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", fake_torch())
 
 
-@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("epilogue", ELEMENTWISE)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_baseline_computes_the_problem(layout: str, batch: int, epilogue: str) -> None:
@@ -144,7 +151,9 @@ def test_baseline_computes_the_problem(layout: str, batch: int, epilogue: str) -
 @pytest.mark.parametrize("output", ["same", "f32"])
 @pytest.mark.parametrize("compute", ["f16", "bf16"])
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("epilogue", ["none", "bias_relu", "gelu", "gelu_tanh", "bias_silu"])
+@pytest.mark.parametrize(
+    "epilogue", ["none", "bias_relu", "gelu", "gelu_tanh", "bias_silu", "residual", "bias_residual"]
+)
 def test_baseline_computes_16_bit_types(
     compute: str, output: str, batch: int, epilogue: str
 ) -> None:

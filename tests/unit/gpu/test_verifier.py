@@ -485,6 +485,31 @@ def test_16_bit_types_take_half_the_memory() -> None:
     assert sizes == [[4 * 512 * 128, 4 * 512 * 256], [2 * 512 * 128, 2 * 512 * 256]]
 
 
+def test_residual_is_drawn_filled_and_checked() -> None:
+    bench = Bench(Problem(30, 20, 300, "f8", "nt", 2, "residual", scale="row"))
+    bench.results = np.array([*EXACT, *FINE, *[0.0] * len(READ), 0.0])
+    assert isinstance(bench.verify(), Verdict)
+    place = int(bench.operands.residual.allocation)
+    fills, checks = (
+        [run.arguments[CONTENT] for run in bench.launched(name) if run.arguments[MEMORY] == place]
+        for name in ("fill", "check")
+    )
+    assert (fills[-2:], checks) == ([verify_kernels.EVEN, NORMAL], [NORMAL])
+    bench.results[-1] = 2
+    failure = bench.verify()
+    assert failure.reason == "stray writes: changed 2 elements in or around the residual"
+
+
+def test_residual_has_gaps_of_its_own() -> None:
+    problem = Problem(3, 5, 7, "bf16", batch=2, epilogue="residual")
+    operands = Operands(cast(Any, FakeSession()), problem, (8, 8, 9))
+    values = operands.values(1, 0)
+    assert (values["ldc"], values["ldr"], values["stride_r"]) == (9, 13, 39)
+    assert values["residual"] == operands.residual.address
+    plain = Operands(cast(Any, FakeSession()), Problem(3, 5, 7)).values(1, 0)
+    assert (plain["residual"], plain["ldr"], plain["stride_r"]) == (0, 0, 0)
+
+
 def test_scales_are_drawn_filled_and_checked() -> None:
     bench = Bench(Problem(30, 20, 300, "f8", "nt", scale="block"))
     bench.results = np.array([*EXACT, *FINE, *[0.0] * len(READ)])

@@ -12,6 +12,7 @@ from autotune.problem import (
     ACCUMULATES,
     COMPUTES,
     E5M2_OPERANDS,
+    ELEMENTWISE,
     EPILOGUES,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
@@ -32,12 +33,13 @@ def drawn(draw: st.DrawFn) -> Problem:
     row = PRECISIONS[draw(st.sampled_from(COMPUTES))]
     output = draw(st.sampled_from(["same", *(element.name for element in row.outputs)]))
     bare = output == "i32"
+    epilogues = EPILOGUES if row.operand.bytes <= 2 else ELEMENTWISE
     return Problem(
         *(draw(sizes), draw(sizes), draw(sizes)),
         row.name,
         draw(st.sampled_from(LAYOUTS)),
         draw(st.integers(1, LARGEST_BATCH)),
-        "none" if bare else draw(st.sampled_from(EPILOGUES)),
+        "none" if bare else draw(st.sampled_from(epilogues)),
         output,
         "none" if bare else draw(st.sampled_from(row.scales)),
         draw(st.sampled_from(ACCUMULATES if row.fast_sum_error else ("exact",))),
@@ -280,9 +282,37 @@ def test_epilogue_index_encodes_bias_and_activation() -> None:
         + 4 * name.endswith("gelu")
         + 6 * name.endswith("gelu_tanh")
         + 8 * name.endswith("silu")
+        + 10 * name.endswith("residual")
         for name in EPILOGUES
     ]
-    assert numbers == list(range(10))
+    assert numbers == list(range(len(EPILOGUES)))
+
+
+@pytest.mark.parametrize("compute", ["f16", "bf16", "f8", "f8e5", "i8"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_residual_is_a_matrix_like_c(bias: bool, compute: str) -> None:
+    problem = Problem.parse(f"4x8x4:{compute}:{epilogue_of(bias, None, True)}")
+    assert (problem.has_residual, problem.has_bias, problem.activation) == (True, bias, None)
+    alone = replace(problem, epilogue=epilogue_of(bias, None))
+    assert problem.bytes - alone.bytes == 4 * 8 * problem.output_bytes
+
+
+@pytest.mark.parametrize("compute", ["f32", "tf32", "tf32x3"])
+def test_residual_of_32_bits_is_refused(compute: str) -> None:
+    text = f"residual is for compute f16, bf16, f8, f8e5, i8, not {compute}; leave one out"
+    with pytest.raises(ProblemError, match=text):
+        Problem(4, 4, 4, compute, epilogue="residual")
+
+
+def test_residual_comes_without_an_activation() -> None:
+    with pytest.raises(ProblemError, match="a residual comes without an activation, here relu"):
+        epilogue_of(True, "relu", True)
+
+
+def test_other_precision_keeps_what_it_has_of_an_epilogue() -> None:
+    problem = Problem(4, 4, 4, "bf16", epilogue="bias_residual")
+    assert problem.in_precision("f32").epilogue == "bias"
+    assert problem.in_precision("f8").epilogue == "bias_residual"
 
 
 def test_flops_count_multiplications_and_additions() -> None:

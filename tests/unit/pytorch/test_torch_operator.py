@@ -130,6 +130,54 @@ def test_compiled_gradients_equal_eager_gradients(activation: str | None) -> Non
     torch.testing.assert_close(*gradients)
 
 
+BF16 = torch.bfloat16
+
+
+def test_residual_is_added(gpu: StandIn) -> None:
+    a, b, bias, residual = (drawn(*shape, dtype=BF16) for shape in ((3, 4), (4, 5), (5,), (5, 3)))
+    result = mm(a, b, bias, residual=residual.t())
+    wanted = torch.addmm(bias.double(), a.double(), b.double()) + residual.t().double()
+    torch.testing.assert_close(result.double(), wanted, rtol=0.02, atol=0.02)
+    assert [problem.epilogue for problem in gpu.problems] == ["bias_residual"]
+
+
+def test_residual_has_gradients() -> None:
+    a, b, bias, residual = doubles((2, 3, 4), (4, 5), (5,), (2, 3, 5))
+
+    def added(*operands: Any) -> Any:
+        return mm(*operands[:3], residual=operands[3])
+
+    assert torch.autograd.gradcheck(added, (a, b, bias, residual))
+    mm(a, b, residual=residual).sum().backward()
+    assert torch.equal(residual.grad, torch.ones_like(residual))
+
+
+def test_residual_compiles_to_one_graph() -> None:
+    compiled = torch.compile(mm, fullgraph=True, backend="aot_eager")
+    a, b, residual = drawn(3, 4), drawn(4, 5), drawn(3, 5)
+    torch.testing.assert_close(compiled(a, b, residual=residual), a @ b + residual)
+
+
+def test_residual_follows_autocast() -> None:
+    with torch.autocast("cpu", dtype=BF16):
+        result = mm(drawn(3, 4), drawn(4, 5), residual=drawn(3, 5))
+    assert result.dtype == BF16
+
+
+@pytest.mark.parametrize(
+    ("activation", "shape", "error", "message"),
+    [
+        ("relu", (3, 5), ProblemError, "a residual comes without an activation"),
+        (None, (5,), ArrayError, r"residual is \(5,\); the product is \(3, 5\)"),
+    ],
+)
+def test_wrong_residual_is_refused(
+    activation: str | None, shape: tuple[int, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        mm(drawn(3, 4), drawn(4, 5), activation=activation, residual=drawn(*shape))
+
+
 def test_kernel_applies_the_epilogue_without_a_gradient(gpu: StandIn) -> None:
     mm(drawn(3, 4), drawn(4, 5), drawn(5), "gelu")
     assert [problem.epilogue for problem in gpu.problems] == ["bias_gelu"]

@@ -13,7 +13,7 @@ from support.runtime_case import SPLIT, TYPED, Case
 from autotune import runtime
 from autotune.errors import UsageError, VerificationError
 from autotune.families.plan import Alignment
-from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
+from autotune.problem import ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 from autotune.runtime import first_use
 
 PROBLEM = Problem(13, 11, 40)
@@ -46,7 +46,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
             for layout in LAYOUTS
             for batch in (1, 3)
         ),
-        *(Problem(13, 11, 40, epilogue=name) for name in EPILOGUES),
+        *(Problem(13, 11, 40, epilogue=name) for name in ELEMENTWISE),
         *(Problem(13, 11, 40, kind, "nt", epilogue="bias") for kind in ("f16", "bf16")),
         Problem(13, 11, 40, "bf16", output="f32"),
         *(Problem(13, 11, 40, "bf16", epilogue=name) for name in ("gelu_tanh", "bias_silu")),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from support import numpy_types
 from support.served_precisions import SERVED
 
-from autotune.problem import ELEMENT_TYPES, EPILOGUES, Problem
+from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, Problem
 from autotune.problem.accuracy import COMPARABLE, EXACT, relative_bound
 from autotune.problem.fields import ACTIVATIONS
 from autotune.verification.oracle import (
@@ -289,7 +289,7 @@ def in_fp32(value: Matrix, bias: Matrix, epilogue: str) -> Matrix:
     """The epilogue with a rounding to fp32 after each step."""
     if epilogue.startswith("bias"):
         value = value + bias
-    activation = Problem(1, 1, 1, epilogue=epilogue).activation
+    activation = Problem(1, 1, 1, "bf16", epilogue=epilogue).activation
     if activation == "relu":
         value = np.maximum(value, np.float32(0))
     elif activation is not None:
@@ -297,7 +297,21 @@ def in_fp32(value: Matrix, bias: Matrix, epilogue: str) -> Matrix:
     return value
 
 
-@pytest.mark.parametrize("epilogue", EPILOGUES[1:])
+@pytest.mark.parametrize("epilogue", ["residual", "bias_residual"])
+@pytest.mark.parametrize("k", [1, 17, 512])
+def test_residuals_are_within_tolerance(k: int, epilogue: str) -> None:
+    problem = Problem(128, 128, k, "bf16", epilogue=epilogue, output="f32")
+    a, b = (x.astype(np.float32) for x in of_compute(problem, *operands(problem)))
+    random = np.random.default_rng(1)
+    bias, residual = (random.standard_normal(size, np.float32) for size in (128, (128, 128)))
+    result = in_fp32(added_one_by_one(a, b), bias, epilogue) + residual
+    wanted = product(problem, a, b, bias=bias, residual=residual)
+    assert np.abs(result - wanted).max() <= tolerance(problem)
+    without = product(problem, a, b, bias=bias)
+    assert np.abs(result - without).max() > tolerance(problem)
+
+
+@pytest.mark.parametrize("epilogue", ELEMENTWISE[1:])
 @pytest.mark.parametrize("k", [1, 17, 512])
 def test_epilogues_in_fp32_are_within_tolerance(k: int, epilogue: str) -> None:
     problem = Problem(128, 128, k, epilogue=epilogue)

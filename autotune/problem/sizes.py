@@ -1,0 +1,19 @@
+"""The sizes of a problem, checked."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import SupportsIndex
+
+from autotune.errors import ProblemError
+from autotune.problem.fields import LARGEST_DIMENSION
+
+
+def whole_size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:
+    """A size as an int. Any integer type will do, such as NumPy's."""
+    # Test for int first: testing for SupportsIndex takes longer than everything else here.
+    if type(size) is not int and (isinstance(size, bool) or not isinstance(size, SupportsIndex)):
+        raise ProblemError(f"{name} is {size!r}; give a whole number of at least 1")
+    if not 1 <= (whole := index(size)) <= largest:
+        raise ProblemError(f"{name} is {whole}; give 1 to {largest}")
+    return whole
