@@ -14,7 +14,8 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.plan import Alignment
 from autotune.lookup.answer import Answer
-from autotune.lookup.lookup import RECORDED, STEPS, lookup
+from autotune.lookup.kept_choice import KEPT_STEPS
+from autotune.lookup.lookup import RECORDED, lookup
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.runners.base import Objective
@@ -128,7 +129,7 @@ def switched(mode: Mode) -> Iterator[None]:
 @lru_cache(maxsize=8)
 def _matmul(mode: Mode, cache: Path) -> Matmul:
     """The matmul of a mode. What runs in one mode is never what another looked up."""
-    store, steps = Store(cache), RECORDED if mode.frozen else STEPS
+    store, steps = Store(cache), RECORDED if mode.frozen else KEPT_STEPS
 
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
         return lookup(problem, device, store, objective, steps)

@@ -1,0 +1,148 @@
+"""Choices for problems without a record, kept in the cache under all that they depend on.
+
+    choices/nvidia-h200/5e0c….json
+
+A choice takes a second or more to find. The name of its file is a hash of the problem, the device,
+the objective, the versions of the package and of its kernels, and the state of all records, so that
+a choice made from others is not found again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from autotune import files, settings
+from autotune.candidates.recorded import is_legal
+from autotune.compiler.sources import source_hash
+from autotune.device import Device, with_listed_clusters
+from autotune.errors import AutotuneError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.files import checksum, limits
+from autotune.files.decoding import convert, parse
+from autotune.files.domains import Microseconds, Text
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import RECORDED, Step
+from autotune.lookup.nearest import nearest
+from autotune.lookup.predicted import predicted
+from autotune.problem import Problem
+from autotune.records import Record, Records, shipped
+from autotune.runners.base import Objective, objective_named
+from autotune.version import __version__
+
+FOLDER = "choices"
+
+
+@dataclass(frozen=True)
+class _KeptFields:
+    """A choice as it is written; `neighbour` is the problem whose record holds it."""
+
+    problem: Text
+    config: Text
+    neighbour: Text | None
+    time_us: Microseconds | None
+    note: Text
+    expected_loss: float | None
+    vendor: bool
+    objective: Text
+
+
+def kept_choice(
+    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+) -> Answer | None:
+    """What the nearest records or the cost model suggest, found now or by an earlier process."""
+    path = _path(problem, device, records, objective)
+    with suppress(OSError, ValueError, AutotuneError):
+        if (answer := _read(path, problem, device, records)) is not None:
+            return answer
+    steps = (step(problem, device, records, objective) for step in (nearest, predicted))
+    answer = next((answer for answer in steps if answer is not None), None)
+    if answer is not None and answer.how in ("nearest", "predicted"):
+        with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
+            settings.ensure(path.parent)
+            files.write_whole(path, _written(answer), durable=False)
+    return answer
+
+
+KEPT_STEPS: tuple[Step, ...] = (*RECORDED, kept_choice)
+"""The steps of a look-up that keeps what it has chosen."""
+
+
+def _read(path: Path, problem: Problem, device: Device, records: Records) -> Answer | None:
+    """The choice in a file; None if it cannot be used.
+
+    Raises:
+        OSError, ValueError, AutotuneError: if there is none, or it is broken.
+    """
+    data = files.read(path, limits.RECORD)
+    document = parse(data)
+    if not isinstance(document, dict):
+        return None
+    checksum.check(document, data)
+    kept = convert(document, _KeptFields, "choice")
+    config = Config.parse(kept.config)
+    listed = with_listed_clusters(device)
+    if kept.problem != str(problem) or not is_legal(config, problem, listed):
+        return None
+    record = None
+    if kept.neighbour is not None:
+        record = records.load(device, Problem.parse(kept.neighbour))
+        if record is None:
+            return None
+    return Answer(
+        problem=problem,
+        device=device,
+        config=config,
+        how="predicted" if record is None else "nearest",
+        evidence="predicted",
+        record=record,
+        time_us=kept.time_us,
+        note=kept.note,
+        expected_loss=kept.expected_loss,
+        vendor=kept.vendor,
+        objective=objective_named(kept.objective),
+    )
+
+
+def _written(answer: Answer) -> bytes:
+    kept = _KeptFields(
+        problem=str(answer.problem),
+        config=str(answer.config),
+        neighbour=str(answer.record.problem) if answer.record else None,
+        time_us=answer.time_us,
+        note=answer.note,
+        expected_loss=answer.expected_loss,
+        vendor=answer.vendor,
+        objective=answer.objective,
+    )
+    return checksum.sealed(asdict(kept))
+
+
+def _path(problem: Problem, device: Device, records: Records, objective: Objective) -> Path:
+    """The file of a choice."""
+    root = records.store.root
+    depends = [
+        *(str(problem), device.to_json(), objective, __version__),
+        source_hash(*registry.kernel_sources()),
+        *_state(root),
+    ]
+    key = sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:32]
+    return root / FOLDER / device.slug / f"{key}.json"
+
+
+def _state(root: Path) -> Iterator[tuple[object, ...]]:
+    """What changes whenever a record does: files are replaced by renaming, which their folder
+    shows."""
+    stored = root / Record.FOLDER
+    for folder in (stored, *sorted(stored.glob("*"))):
+        with suppress(OSError):
+            yield folder.name, folder.stat().st_mtime_ns
+    for path in shipped.paths(settings.shipped_dir()):
+        with suppress(OSError):
+            stat = path.stat()
+            yield str(path), stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,120 @@
+"""Choices for problems without a record, kept in the cache until something they rest on changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fake_runner import tiled
+from support.sample_records import H100, entry, record
+
+from autotune import settings
+from autotune.candidates import space
+from autotune.lookup import kept_choice
+from autotune.lookup.answer import Answer
+from autotune.lookup.kept_choice import FOLDER, KEPT_STEPS
+from autotune.lookup.lookup import lookup
+from autotune.problem import Problem
+from autotune.records import Record, Store
+
+NEAR = Problem(4096, 4096, 2048)
+ASKED = Problem(4096, 4096, 2052)
+Ask = Callable[[], Answer]
+
+
+def timed(problem: Problem, time_us: float, width: int = 16) -> Record:
+    return record(replace(entry(width, time_us), config=tiled(width)), problem=problem)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(32),)))
+    monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def choices(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
+    """The problems for which a choice was made."""
+    problems: list[Problem] = []
+    for name in ("nearest", "predicted"):
+        step = getattr(kept_choice, name)
+
+        def counted(*arguments: object, step: Callable[..., Answer | None] = step) -> Answer | None:
+            answer = step(*arguments)
+            if answer is not None:
+                problems.append(answer.problem)
+            return answer
+
+        monkeypatch.setattr(kept_choice, name, counted)
+    return problems
+
+
+def ask(store: Store, problem: Problem = ASKED) -> Answer:
+    answer = lookup(problem, H100, store, "hot", KEPT_STEPS)
+    assert answer is not None
+    return answer
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_choice_is_made_once(recorded: bool, store: Store, choices: list[Problem]) -> None:
+    if recorded:
+        store.save(timed(NEAR, 900.0))
+    first = ask(store)
+    assert ask(store) == first
+    assert (choices, first.how) == ([ASKED], "nearest" if recorded else "predicted")
+
+
+def test_new_record_makes_a_new_choice(store: Store, choices: list[Problem]) -> None:
+    store.save(timed(NEAR, 900.0))
+    ask(store)
+    store.save(timed(replace(NEAR, k=2056), 300.0, 32))
+    assert ask(store).config == tiled(32)
+    assert choices == [ASKED, ASKED]
+
+
+@pytest.mark.parametrize("change", ["version", "sources", "shipped"])
+def test_other_version_makes_a_new_choice(
+    change: str,
+    store: Store,
+    choices: list[Problem],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask(store)
+    if change == "version":
+        monkeypatch.setattr(kept_choice, "__version__", "99")
+    elif change == "sources":
+        monkeypatch.setattr(kept_choice, "source_hash", lambda *_: "0" * 64)
+    else:
+        (tmp_path / "shipped").mkdir()
+        (tmp_path / "shipped" / "more.json").write_text("{}")
+        with pytest.warns(UserWarning, match="passed over"):
+            ask(store)
+    ask(store)
+    assert choices == [ASKED, ASKED]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[1]"])
+def test_damaged_choice_is_made_again(damage: bytes, store: Store, choices: list[Problem]) -> None:
+    first = ask(store)
+    (path,) = (store.root / FOLDER).glob("*/*.json")
+    path.write_bytes(damage)
+    assert ask(store) == first
+    assert choices == [ASKED, ASKED]
+
+
+def test_record_of_the_problem_comes_first(store: Store) -> None:
+    ask(store)
+    store.save(timed(ASKED, 900.0))
+    assert ask(store).how == "exact"
+
+
+def test_cache_that_cannot_be_written_keeps_nothing(store: Store, choices: list[Problem]) -> None:
+    store.root.parent.mkdir(exist_ok=True)
+    store.root.write_text("no folder")
+    assert ask(store).how == "predicted"
+    ask(store)
+    assert choices == [ASKED, ASKED]
