@@ -13,7 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support.chromium import opened
+from support.chromium import close, opened
 from support.paths import ROOT
 
 import autotune
@@ -44,6 +44,12 @@ def build(folder: Path, config: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed_browser() -> Iterator[None]:
+    yield
+    close()
 
 
 @pytest.fixture(scope="module")
