@@ -239,4 +239,4 @@ class FakePyCuda(ModuleType):
         self.cuda_ = cuda
 
     def empty(self, shape: tuple[int, ...], dtype: str, allocator: str) -> GPUArray:
-        return GPUArray(self.cuda_.hold(np.full(shape, np.nan, dtype)), allocator)
+        return GPUArray(self.cuda_.hold(_unwritten(shape, np.dtype(dtype).name)), allocator)
