@@ -17,6 +17,7 @@ from support.runtime_case import TYPED, Case
 import autotune
 from autotune import runtime
 from autotune.api import matmul as api
+from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
 from autotune.runtime.quantized_matmul import QuantizedMatmul
@@ -193,12 +194,17 @@ def test_tuning_tunes_the_product(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case.how = "nearest"
-    tuned: list[Problem] = []
-    monkeypatch.setattr(api, "_tune", lambda problem, *_: tuned.append(problem))
+    tuned: list[Any] = []
+
+    def tune(problem: Problem, device: Device, objective: str, quick: bool) -> None:
+        assert device == case.runtime.gpu(0).device
+        tuned.append((problem, objective, quick))
+
+    monkeypatch.setattr(api, "_tune", tune)
     a, b, scale_b = operands(case, torch)
     with pytest.warns(runtime.UntunedWarning):
         autotune.matmul(a, b, compute="f8", scale_b=scale_b, tune=True)
-    assert tuned == [Problem(M, N, K, "f8", "nt", scale="row")]
+    assert tuned == [(Problem(M, N, K, "f8", "nt", scale="row"), "hot", False)]
 
 
 @pytest.mark.parametrize(("m", "k"), [(0, K), (M, 0)])
