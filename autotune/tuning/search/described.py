@@ -24,8 +24,8 @@ class DescribedSpace:
     Describing one takes 40 us.
 
     Attributes:
-        points: one row a configuration: its parameters, what makes single values of them differ,
-            then its features where described.
+        points: one row a configuration: its parameters, then its features where described; without
+            features what makes single values of the parameters differ.
         parameters: the number of columns that are parameters.
         groups: numbers of consecutive columns that belong together.
         expected: logarithms of the predicted times of those described.
@@ -46,7 +46,8 @@ class DescribedSpace:
         describe: Describe | None,
     ) -> None:
         self._configs, self._history, self._features = configs, history, describe
-        odd, sizes = space.oddities
+        # Features tell such values apart better; beside them more inputs only dilute the distances.
+        odd, sizes = space.oddities if describe is None else (np.empty((space.count, 0)), [])
         self.parameters = space.matrix.shape[1]
         self.points = np.hstack([space.matrix, odd])
         self.groups = [1] * self.parameters + sizes

@@ -75,6 +75,18 @@ def test_features_are_scaled_by_the_space_not_by_the_trials() -> None:
     assert points[:, -3:].std(0) == pytest.approx(np.full(3, WEIGHT), rel=0.01)
 
 
+@pytest.mark.parametrize(("describe", "more"), [(None, True), (hint, False)])
+def test_single_values_are_inputs_only_without_features(
+    describe: Describe | None, more: bool
+) -> None:
+    search = Search(space(), told=[result(space()[0])], describe=describe)
+    assert search.ask() is not None
+    assert search._surrogate is not None
+    described = search._surrogate._space
+    features = 0 if describe is None else 3
+    assert (described.points.shape[1] > described.parameters + features) == more
+
+
 def test_compiled_configs_are_described_by_resources() -> None:
     seen: dict[Config, Resources | None] = {}
 
