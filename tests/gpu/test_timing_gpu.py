@@ -180,6 +180,7 @@ def test_vendor_baseline_computes_the_problem(
         ("512x256x128:bf16:tn:bias_relu", 1e-4, 5e-3),
         ("512x256x128:bf16:nt:out=f32", 0, 1e-5),
         ("512x256x128:f16:nn:batch=3:gelu", 1e-5, 1e-3),
+        ("512x256x128:bf16:nt:batch=3:bias_residual", 1e-4, 5e-3),
     ],
 )
 def test_vendor_baseline_has_the_problems_precision(

@@ -86,6 +86,13 @@ CALLS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
         lambda: autotune.torch.mm(drawn(3, 5), drawn(5, 6), drawn(6), "gelu"),
         {"3x6x5:f32:nn:bias_gelu": 1},
     ),
+    "the operator with a residual": (
+        lambda: autotune.torch.mm(
+            *(drawn(*shape, dtype=torch.bfloat16) for shape in ((3, 5), (5, 6), (6,))),
+            residual=drawn(3, 6, dtype=torch.bfloat16),
+        ),
+        {"3x6x5:bf16:nn:bias_residual": 1},
+    ),
     "scaled_mm": (
         lambda: autotune.torch.scaled_mm(
             drawn(32, 64).to(torch.float8_e4m3fn),
@@ -95,6 +102,14 @@ CALLS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
             use_fast_accum=True,
         ),
         {"32x48x64:f8:nt:scale=row:fast": 1},
+    ),
+    "scaled_mm with a residual": (
+        lambda: autotune.torch.scaled_mm(
+            *(drawn(*shape).to(torch.float8_e4m3fn) for shape in ((32, 64), (64, 48))),
+            *(drawn(1), drawn(1)),
+            residual=drawn(32, 48, dtype=torch.bfloat16),
+        ),
+        {"32x48x64:f8:nn:residual:scale=tensor": 1},
     ),
     "scaled_mm of an input to quantise": (
         lambda: autotune.torch.scaled_mm(

@@ -431,7 +431,9 @@ def test_public_matmul_passes_scales_and_tunes(
 ) -> None:
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     tuned: list[Problem] = []
-    monkeypatch.setattr("autotune.api.matmul._tune", lambda problem, *_: tuned.append(problem))
+    monkeypatch.setattr(
+        "autotune.api.matmul._tune", lambda problem, *_, **__: tuned.append(problem)
+    )
     case.how = "nearest"
     a, b = tensors(case, torch)
     scale_a, scale_b = scales(case, torch, *SHAPES["row"])

@@ -11,6 +11,7 @@ from support.fake_frameworks import FakeTorch, Interface, Tensor
 from support.numpy_types import decoded
 from support.runtime_case import TYPED, Case
 
+from autotune.api.matmul import matmul as public_matmul
 from autotune.errors import ArrayError, ProblemError
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
@@ -125,6 +126,14 @@ def test_residual_of_fp32_operands_is_refused(case: Case, torch: FakeTorch) -> N
 def test_residual_in_the_place_of_the_output_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b, out = tensors(case, torch, (5, 3), (3, 7), (5, 7))
     assert "overlaps residual at" in refused(case, a, b, out, residual=out)
+
+
+def test_operand_that_is_quantised_takes_no_residual(case: Case, torch: FakeTorch) -> None:
+    (a,) = tensors(case, torch, (5, 3))
+    (b,) = tensors(case, torch, (3, 7), dtype=E4M3)
+    scale_b, residual = *tensors(case, torch, (7,), dtype="float32"), *tensors(case, torch, (5, 7))
+    with pytest.raises(ArrayError, match="takes no residual; give scale_a"):
+        public_matmul(a, b, scale_b=scale_b, residual=residual)
 
 
 def test_kernel_of_a_problem_takes_a_residual(case: Case, torch: FakeTorch) -> None:
