@@ -88,7 +88,9 @@ CALLS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
     ),
     "the operator with a residual": (
         lambda: autotune.torch.mm(
-            *(drawn(*shape, dtype=torch.bfloat16) for shape in ((3, 5), (5, 6), (6,))),
+            drawn(3, 5, dtype=torch.bfloat16),
+            drawn(5, 6, dtype=torch.bfloat16),
+            drawn(6, dtype=torch.bfloat16),
             residual=drawn(3, 6, dtype=torch.bfloat16),
         ),
         {"3x6x5:bf16:nn:bias_residual": 1},
@@ -105,8 +107,10 @@ CALLS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
     ),
     "scaled_mm with a residual": (
         lambda: autotune.torch.scaled_mm(
-            *(drawn(*shape).to(torch.float8_e4m3fn) for shape in ((32, 64), (64, 48))),
-            *(drawn(1), drawn(1)),
+            drawn(32, 64).to(torch.float8_e4m3fn),
+            drawn(64, 48).to(torch.float8_e4m3fn),
+            drawn(1),
+            drawn(1),
             residual=drawn(32, 48, dtype=torch.bfloat16),
         ),
         {"32x48x64:f8:nn:residual:scale=tensor": 1},
