@@ -141,11 +141,15 @@ def test_compiled_without_a_graph_break(torch: Any, scaled_mm: Any, granularity:
     of_a, of_b = scales(torch, granularity)
     compiled = torch.compile(lambda *arrays: scaled_mm(*arrays).relu(), fullgraph=True)
     assert torch.equal(compiled(a, b, of_a, of_b), scaled_mm(a, b, of_a, of_b).relu())
-    torch.library.opcheck(
-        torch.ops.autotune.scaled_mm.default,
-        (a, b, of_a, of_b),
-        test_utils=("test_schema", "test_faketensor"),
-    )
+    operator = torch.ops.autotune.scaled_mm.default
+    torch.library.opcheck(operator, (a, b, of_a, of_b), test_utils="test_faketensor")
+
+
+def test_operator_keeps_to_its_schema(torch: Any, scaled_mm: Any) -> None:
+    del scaled_mm
+    a, b = operands(torch, "int8", "int8")  # the check itself multiplies, which fp8 tensors cannot
+    operator = torch.ops.autotune.scaled_mm.default
+    torch.library.opcheck(operator, (a, b, *scales(torch, "row")), test_utils="test_schema")
 
 
 def test_graph_replays_with_new_contents(torch: Any, scaled_mm: Any) -> None:
