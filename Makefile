@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SCRATCH := $(CURDIR)/build
 
 SHAPE := 4096x4096x4096
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
 SUPPORTED := $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\)".*/python\1/p' pyproject.toml)
 
 .PHONY: help demo test check docs pythons $(SUPPORTED) gpu-test wheel clean

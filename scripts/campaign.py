@@ -55,11 +55,11 @@ class Part:
 
 
 PARTS: Mapping[str, Part] = {
-    "kills": Part("kills", 10, 1000, 8),
-    "interrupts": Part("interrupts", 6, 200, 2),
+    "kills": Part("kills", 4, 1000, 8),
+    "interrupts": Part("interrupts", 3, 200, 2),
     "mutations": Part("mutations", 300, 10_000, 4),
     "impossible": Part("impossible", 150, 10_000),
-    "processes": Part("processes", 2, 60, 4),
+    "processes": Part("processes", 1, 60, 4),
     "calls": Part("calls", 3000, 60_000),
     "full-disk": Part("full_disk", 4, 60, 2),
     "occupancy": Part("occupancies", 13_000, 1_000_000, 2),

@@ -56,10 +56,10 @@ COLUMNS = (
     "split_k=1,promote=0,min_blocks=1,store=staged,group=16",
 )
 ODD = (37, 53, 71)
-# In each layout, operands that allow no vectors and end within a tile. Then the same with padded
-# rows, which cut vectors off at their end.
-CASES = (
-    *((ODD, layout, (0, 0, 0)) for layout in LAYOUTS),
+# In each layout, operands that allow no vectors and end within a tile.
+CASES = tuple((ODD, layout, (0, 0, 0)) for layout in LAYOUTS)
+# Every other one is for each configuration. The first have padded rows, which cut vectors off.
+SIZES = (
     (ODD, "nn", (1, 3, 3)),
     (ODD, "tt", (3, 1, 3)),
     ((128, 128, 256), "nn", (0, 0, 0)),  # whole tiles, the widest vectors
@@ -97,16 +97,17 @@ def cases_of(text: str) -> list[Case]:
         return column_cases(text)
     config, narrow = config_of(text), text in NARROW
     compute = str(config.values["compute"])
+    place = (*CONFIGS, *NARROW).index(text)
     cases = [
         case_of(config, Problem(*shape, compute, layout), padding=padding)
-        for shape, layout, padding in (NARROW_CASES if narrow else CASES)
+        for shape, layout, padding in (NARROW_CASES if narrow else (*CASES, *SIZES[place % 2 :: 2]))
     ]
     shape = (5, 77, 71) if narrow else ODD
     scaled = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]
     cases += [case_of(config, Problem(*shape, compute), alpha=a, beta=b) for a, b in scaled]
     cases += [
         case_of(config, Problem(*shape, compute, epilogue=epilogue), beta=0.5)
-        for epilogue in EPILOGUES[1 + (*CONFIGS, *NARROW).index(text) % 3 :: 3]
+        for epilogue in EPILOGUES[1 + place % 3 :: 3]
         if epilogue in ELEMENTWISE or compute in ("f16", "bf16")
     ]
     batched = Problem(shape[0], 40, 35, compute, batch=3, epilogue="bias_relu", output="f32")

@@ -56,7 +56,8 @@ def cases_of(text: str) -> list[Case]:
     scaled = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]
     cases += [case_of(config, Problem(*ODD), alpha=a, beta=b) for a, b in scaled]
     cases += [
-        case_of(config, Problem(*ODD, epilogue=epilogue), beta=0.5) for epilogue in ELEMENTWISE[1:]
+        case_of(config, Problem(*ODD, epilogue=epilogue), beta=0.5)
+        for epilogue in ELEMENTWISE[1 + CONFIGS.index(text) % 3 :: 3]
     ]
     if "stream" not in text:
         batched = Problem(33, 40, 35, batch=3, epilogue="bias_relu")

@@ -41,7 +41,7 @@ from autotune.tuning.search.journal.shared_study import SharedStudy
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 EVERYTHING = Options(sampler="random")
-KILLS = 100
+KILLS = 40
 # Trials of a worker before it is killed, at most.
 MEASURED = 10
 GONE_S = 10.0
@@ -141,9 +141,7 @@ def away(directory: Path, seconds: float) -> None:
     directory.with_name("away").rename(directory)
 
 
-def test_100_kills_and_an_outage_lose_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_and_an_outage_lose_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[int] = []
 
     class Spawned(subprocess.Popen[bytes]):
