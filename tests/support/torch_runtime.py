@@ -76,6 +76,7 @@ def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     library = torch.library.Library("autotune", "IMPL")
     with monkeypatch.context() as patched:
         patched.setattr(runtime, "current", lambda: stand_in)
+        patched.setattr(operator, "multiplier", lambda: stand_in)
         library.impl("mm", operator.on_gpu, "CPU", allow_override=True)
         yield stand_in
     library._destroy()
