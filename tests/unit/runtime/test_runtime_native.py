@@ -394,7 +394,7 @@ def test_real_pytorch_tensors_are_recognised(case: Case, library: Any) -> None:
     enqueued: list[int] = []
     bound = BoundGemm(0, enqueued.append, None)
     calls.serve(torch.Tensor)
-    absent = None, None, None
+    absent = None, None, None, None
     calls.keep((a, b, out, *absent), (1.0,), bound)
     assert calls.repeat((a, b, out, *absent), (1.0,)) is bound
     assert calls.repeat((a, b.contiguous(), out, *absent), (1.0,)) is False
