@@ -18,7 +18,7 @@ MISSING = ("vendor", "raise")
 
 @dataclass(frozen=True)
 class Mode:
-    """What may happen at a call without a record.
+    """The answer to a call without a record.
 
     Attributes:
         name: `auto`; `quick`, which tunes a new shape for a moment first; or `frozen`: nothing is

@@ -177,7 +177,7 @@ class _Place:
         return ShapeRow(problem, count, self._answer(problem))
 
     def stake(self, row: ShapeRow) -> Stake:
-        """What tuning a shape can save."""
+        """The time that tuning a shape can save."""
         least_us = 1e6 * roofline.least_hot_seconds(row.problem, self.device)
         time_us = row.time_us or row.count * max(least_us, LAUNCH_US)
         record = row.answer.record if row.answer else None
@@ -197,7 +197,7 @@ class _Place:
         return replace(row, why=TUNED if self.stake(row).settled else NO_TIME)
 
     def _answer(self, problem: Problem) -> Answer | None:
-        """What is recorded; guessing takes a second a shape, and no search needs it."""
+        """The recorded answer alone: a guess takes a second a shape, and no search needs it."""
         records, objective = Records(Store(cache_dir())), self.options.objective
         steps = (step(problem, self.device, records, objective) for step in (exact, in_range))
         answer = next(filter(None, steps), None)

@@ -31,7 +31,7 @@ class AccuracyFilter:
         return predicted_error(self._sums(config), self._problem)
 
     def fault(self, config: Config) -> str | None:
-        """What is wrong with a configuration, with the numbers; None if it is accurate enough."""
+        """The reason to refuse a configuration, with its numbers; None if it is accurate enough."""
         return self.limit.fault(self._sums(config), self._problem)
 
     def passing(self, configs: Iterable[Config]) -> list[Config]:

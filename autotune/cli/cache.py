@@ -225,7 +225,7 @@ def prune(
 
 
 def _mended(store: Store, slug: str | None, age: float | None, dry_run: bool) -> dict[str, str]:
-    """What was done with each broken file."""
+    """A line for each broken file and its repair."""
     from autotune.maintenance import pruning
     from autotune.maintenance.inventory import inspect
     from autotune.maintenance.mending import mend

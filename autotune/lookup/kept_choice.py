@@ -55,7 +55,7 @@ class _KeptFields:
 def kept_choice(
     problem: Problem, device: Device, records: Records, objective: Objective = "hot"
 ) -> Answer | None:
-    """What the nearest records or the cost model suggest, found now or by an earlier process."""
+    """The choice of the nearest records or the cost model, made now or by an earlier process."""
     path = _path(problem, device, records, objective)
     with suppress(OSError, ValueError, AutotuneError):
         if (answer := _read(path, problem, device, records)) is not None:
@@ -136,8 +136,8 @@ def _path(problem: Problem, device: Device, records: Records, objective: Objecti
 
 
 def _state(root: Path) -> Iterator[tuple[object, ...]]:
-    """What changes whenever a record does: files are replaced by renaming, which their folder
-    shows."""
+    """The times of all files and folders of records. A record is replaced by renaming, which
+    changes its folder's time."""
     stored = root / Record.FOLDER
     for folder in (stored, *sorted(stored.glob("*"))):
         with suppress(OSError):

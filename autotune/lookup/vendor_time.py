@@ -27,7 +27,7 @@ OVERHEAD_US = 3.0
 """Microseconds that every product takes besides the roofline's."""
 LENGTH, SIGNAL, NOISE = 1.5, 0.3, 0.005
 """In the units of `problem_columns`, and variances of the log."""
-KNOWN = 0.4
+LARGEST_DEVIATION = 0.4
 """Standard deviation of the log above which the records say nothing of a problem."""
 CAUTION = 1.0
 """Standard deviations by which a configuration is taken to be slower than expected."""
@@ -72,7 +72,7 @@ def vendor_time_us(
     covariance = Covariance(np.full(points.shape[1], LENGTH), SIGNAL, NOISE, jitter=0.0)
     process = GaussianProcess(covariance, points, logs - logs.mean())
     means, deviations = process.predict(np.array([problem_columns(problem)]))
-    if deviations[0] > KNOWN:
+    if deviations[0] > LARGEST_DEVIATION:
         return None
     scale = _scale(problem, device, objective)
     return float(scale * math.exp(logs.mean() + means[0]))

@@ -81,7 +81,7 @@ def fingerprint(
 
 
 def _content(answer: Answer, names: Mapping[tuple[Template, str], str]) -> list[object]:
-    """What an answer would run, as JSON data."""
+    """The kernels that an answer would run, as JSON data."""
     arch = answer.device.arch
     programs = [names[template, arch] for template in _templates(answer)]
     return [answer.objective, str(answer.config), programs, answer.evidence, answer.vendor]

@@ -80,7 +80,7 @@ class Live:
 
 
 class Drawn(Protocol):
-    """What a bar draws: see `Live`."""
+    """The state that a bar draws: see `Live`."""
 
     drawn: Callable[[], None]
     said: Callable[[str], None]

@@ -20,7 +20,7 @@ Observed = Callable[[Problem, float], Observer]
 
 
 class SharedLive:
-    """What one bar over many searches draws now.
+    """The state of one bar over many searches.
 
     Attributes:
         drawn: called when something has changed.

@@ -77,6 +77,11 @@ def readable(tensor: Any, name: str) -> Any:
     return tensor
 
 
+def contiguous(*tensors: Any) -> tuple[Any, ...]:
+    """Row-major tensors in place of those with other strides; None for those that are absent."""
+    return tuple(None if tensor is None else tensor.contiguous() for tensor in tensors)
+
+
 def _check_type(a: Any, compute: str | None) -> None:
     type = DTYPES.get(a.dtype)
     if type is None and (a.is_cuda or not a.is_floating_point()):

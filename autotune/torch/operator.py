@@ -14,7 +14,7 @@ import torch
 from autotune.api.matmul import multiplier
 from autotune.errors import ArrayError, FrozenError
 from autotune.runtime.frameworks.libraries import tf32_allowed
-from autotune.torch.operands import readable, result_shape
+from autotune.torch.operands import contiguous, readable, result_shape
 
 SCHEMA = (
     "mm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, str? compute=None, "
@@ -124,7 +124,7 @@ def on_gpu(
         # Only now, as nearly all operands need no copy.
         result_shape(a, b, bias, activation, compute, residual)
     a, b = readable(a, "A"), readable(b, "B")
-    bias, residual = (None if each is None else each.contiguous() for each in (bias, residual))
+    bias, residual = contiguous(bias, residual)
     return matmul(a, b, bias=bias, residual=residual)
 
 

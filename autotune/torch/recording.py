@@ -19,7 +19,7 @@ from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 from autotune.runtime.quantized_operand import posed
 from autotune.runtime.scales import Scales
-from autotune.torch.scaled import COMPUTES
+from autotune.torch.scaled import COMPUTES, accumulation
 
 aten = torch.ops.aten
 
@@ -158,7 +158,7 @@ def _own_scaled_mm(
         *(a, b, epilogue_of(bias is not None, None, residual is not None)),
         output=problems.output_of(out_dtype or torch.bfloat16),
         scales=(first, second),
-        accumulate="fast" if use_fast_accum and a.dtype is not torch.int8 else "exact",
+        accumulate=accumulation(use_fast_accum, b) or "exact",
     )
 
 
@@ -182,7 +182,7 @@ def _quantised(
         compute=compute or COMPUTES.get(b.dtype),
         epilogue=epilogue_of(bias is not None, None),
         output=problems.output_of(out_dtype or torch.bfloat16),
-        accumulate="fast" if use_fast_accum and b.dtype is not torch.int8 else "exact",
+        accumulate=accumulation(use_fast_accum, b) or "exact",
     ).problem
 
 

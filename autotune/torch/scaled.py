@@ -13,7 +13,7 @@ from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 from autotune.runtime.quantized_operand import target_beside
 from autotune.torch import quantize
-from autotune.torch.operands import readable
+from autotune.torch.operands import contiguous, readable
 
 SCHEMA = (
     "scaled_mm(Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
@@ -84,6 +84,11 @@ def register(library: Any) -> None:
     torch.library.register_fake("autotune::scaled_mm", _fake, lib=library)
 
 
+def accumulation(use_fast_accum: bool, b: Any) -> str | None:
+    """The accumulation that PyTorch's flag asks for; int8 sums are exact either way."""
+    return "fast" if use_fast_accum and b.dtype is not torch.int8 else None
+
+
 def on_gpu(
     a: Any,
     b: Any,
@@ -102,7 +107,7 @@ def on_gpu(
         return by_torch(a, b, scale_a, scale_b, bias, out_dtype, compute=compute, residual=residual)
     options = runtime.QuantizedKeywords(
         compute=compute or COMPUTES.get(b.dtype),
-        accumulate="fast" if use_fast_accum and b.dtype is not torch.int8 else None,
+        accumulate=accumulation(use_fast_accum, b),
         dependent=dependent,
     )
     dtype = out_dtype or torch.bfloat16
@@ -116,9 +121,8 @@ def on_gpu(
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         a, b = readable(a, "A"), readable(b, "B")
-        scales = scales[0].contiguous(), scales[1].contiguous()
-        bias, residual = (None if each is None else each.contiguous() for each in (bias, residual))
-        return _multiplied(a, b, *scales, bias, dtype, options, residual)
+        of_a, of_b, bias, residual = contiguous(*scales, bias, residual)
+        return _multiplied(a, b, of_a, of_b, bias, dtype, options, residual)
 
 
 def _multiplied(

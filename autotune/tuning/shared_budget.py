@@ -27,7 +27,7 @@ LEAST_GAIN = 0.005
 
 @dataclass(frozen=True)
 class Stake:
-    """What tuning a problem can save.
+    """The time that tuning a problem can save.
 
     Attributes:
         time_us: the time of its runs together, as they are now, in microseconds.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune import runtime
 from autotune.errors import MissingError
 from autotune.gpu.session import Session
+from autotune.runtime import UntunedWarning
 from autotune.runtime.driver import Driver
 
 
@@ -48,3 +51,14 @@ def torch() -> Any:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def untuned(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cache for products that nobody has tuned, without the warning that says so."""
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
+    runtime.current.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntunedWarning)
+        yield
+    runtime.current.cache_clear()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import autotune
-from autotune import runtime
 from autotune.errors import ArrayError
-from autotune.runtime import UntunedWarning
+
+pytestmark = pytest.mark.usefixtures("untuned")
 
 GRANULARITIES = ("tensor", "row", "block")
 DTYPES = ("float8_e4m3fn", "float8_e5m2", "int8")
@@ -22,16 +19,6 @@ SHAPES = (
     *((1, 1), (3, 128), (16, 14336), (17, 1000), (300, 4096), (1000, 333), (300, 36000)),
     *((2, 100_000), (5000, 64), (70, 32_776)),
 )
-
-
-@pytest.fixture(autouse=True)
-def store(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
-    runtime.current.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntunedWarning)
-        yield
-    runtime.current.cache_clear()
 
 
 @pytest.fixture

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import autotune
-from autotune import runtime
 from autotune.errors import ArrayError
-from autotune.runtime import UntunedWarning
+
+pytestmark = pytest.mark.usefixtures("untuned")
 
 M, N, K = 64, 256, 512
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 GRANULARITIES = ("tensor", "row", "block")
-
-
-@pytest.fixture(autouse=True)
-def store(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
-    runtime.current.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntunedWarning)
-        yield
-    runtime.current.cache_clear()
 
 
 @pytest.fixture

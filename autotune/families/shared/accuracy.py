@@ -65,7 +65,7 @@ class ErrorLimit(NamedTuple):
     basis: str
 
     def fault(self, summation: Summation, problem: Problem) -> str | None:
-        """What is wrong with a configuration that sums like this; None if nothing is."""
+        """The reason to refuse a configuration that sums like this; None if there is none."""
         error = predicted_error(summation, problem)
         if error is None or error <= self.error:
             return None

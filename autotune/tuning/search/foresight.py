@@ -1,4 +1,4 @@
-"""What the model of the times failed to foresee, for the stop rule."""
+"""The errors of the model of the times, for the stop rule."""
 
 from __future__ import annotations
 
