@@ -26,7 +26,7 @@ from autotune.runtime.state import Runtime
 from autotune.settings import Mode
 
 if TYPE_CHECKING:
-    from autotune.runtime.quantized_matmul import QuantizedMatmul
+    from autotune.runtime.quantized_product import QuantizedMatmul
     from autotune.runtime.quantizing import Quantizer
 
 
@@ -159,7 +159,7 @@ def quantized_matmul() -> QuantizedMatmul:
 @lru_cache(maxsize=8)
 def _quantizers(runtime: Runtime) -> tuple[Quantizer, QuantizedMatmul]:
     # Most programs do not quantise.
-    from autotune.runtime.quantized_matmul import QuantizedMatmul
+    from autotune.runtime.quantized_product import QuantizedMatmul
     from autotune.runtime.quantizing import Quantizer
 
     return Quantizer(runtime), QuantizedMatmul(runtime)

@@ -92,6 +92,19 @@ def test_class_names_are_unique() -> None:
     assert {name: lines for name, lines in places.items() if len(lines) > 1} == {}
 
 
+def test_no_module_hides_a_function_of_its_package() -> None:
+    """Importing a submodule binds its name in the package, over a function of another module."""
+    hidden = [
+        f"{path}: {alias.name}"
+        for path, node in nodes()
+        if path.endswith("__init__.py") and isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if (ROOT / path).with_name(f"{alias.name}.py").exists()
+        and (node.module or "").rpartition(".")[2] not in (alias.name, (ROOT / path).parent.name)
+    ]
+    assert hidden == []
+
+
 def test_variables_and_arguments_are_nouns() -> None:
     pronouns = [
         f"{path}:{getattr(node, 'lineno', '')}: {name}"

@@ -20,7 +20,7 @@ from autotune.api import matmul as api
 from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
-from autotune.runtime.quantized_matmul import QuantizedMatmul
+from autotune.runtime.quantized_product import QuantizedMatmul
 
 M, N, K = 5, 7, 300
 SHAPES: dict[str, tuple[int, ...]] = {"tensor": (1,), "row": (N,), "block": (1, 3)}
