@@ -67,7 +67,7 @@ wheel: $(VENV)/installed
 clean:
 	rm -rf $(VENV) $(SCRATCH) dist
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml hatch_build.py autotune/runtime/native/calls.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable . --group dev

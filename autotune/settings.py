@@ -155,12 +155,9 @@ def nvcc() -> Path | None:
     return Path(program) if program else None
 
 
-def c_compiler() -> Path | None:
-    """The C compiler: `CC`, else `cc` on PATH; None without one or if `AUTOTUNE_NATIVE=0`."""
-    if os.environ.get("AUTOTUNE_NATIVE") == "0":
-        return None
-    program = shutil.which(os.environ.get("CC") or "cc")
-    return Path(program) if program else None
+def native() -> bool:
+    """Whether warm calls may run in machine code: unless `AUTOTUNE_NATIVE=0`."""
+    return os.environ.get("AUTOTUNE_NATIVE") != "0"
 
 
 def cupy_tf32() -> bool:
@@ -168,11 +165,11 @@ def cupy_tf32() -> bool:
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
-def ensure(directory: Path, *, private: bool = False) -> Path:
+def ensure(directory: Path) -> Path:
     """Creates a directory of the cache and its parents.
 
-    The umask decides who else has access. In a home it is this user only (0700), as it is if
-    `private`; but what is made in a directory that a group may write is the group's too.
+    The umask decides who else has access. In a home it is this user only (0700); but what is made
+    in a directory that a group may write is the group's too.
 
     Raises:
         CacheError: if it cannot be created, is no directory, or cannot be written to.
@@ -180,8 +177,7 @@ def ensure(directory: Path, *, private: bool = False) -> Path:
     try:
         if not directory.parent.exists():
             ensure(directory.parent)
-        alone = private or _is_of_a_home(directory)
-        directory.mkdir(mode=0o700 if alone else 0o777, exist_ok=True)
+        directory.mkdir(mode=0o700 if _is_of_a_home(directory) else 0o777, exist_ok=True)
     except OSError as error:
         raise unwritable(directory, error) from error
     if not os.access(directory, os.W_OK | os.X_OK):

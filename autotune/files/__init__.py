@@ -2,8 +2,8 @@
 
 `reading` reads regular files up to the size that `limits` allows. `writing` replaces and appends so
 that a crash, a kill or a full disk leaves every file whole. `locking` locks directories and files.
-`checksum` seals JSON documents. `trust` seals built code, and tells whether other users can have
-written it. `decoding` turns JSON into typed values, or says what is wrong.
+`checksum` seals JSON documents, `trust` built code. `decoding` turns JSON into typed values, or
+says what is wrong.
 """
 
 from autotune.files.locking import LOCK_SECONDS, locked, locked_file, locked_folder

@@ -23,7 +23,7 @@ class LocklessError(OSError):
     """A file system without file locks."""
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replaces the file by `data`, or leaves it unchanged: readers never see half a file.
 
     The data goes to a temporary file in the same directory, which is renamed once.
@@ -32,13 +32,12 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o
         path: the file; its directory exists.
         data: the new content.
         durable: whether the data must survive a power cut, which costs two `fsync`.
-        mode: permissions of the file, less those that the umask denies.
 
     Raises:
         OSError: if the disk is full, read-only or broken.
     """
     temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
-    _replace(path, temporary, io.BytesIO(data), durable=durable, mode=mode)
+    _replace(path, temporary, io.BytesIO(data), durable=durable)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -64,11 +63,10 @@ def _replace(
     content: BinaryIO,
     *,
     durable: bool = True,
-    mode: int = 0o666,
 ) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
             shutil.copyfileobj(content, file)
             if durable:
                 file.flush()

@@ -22,6 +22,7 @@ from autotune.families.plan import Template
 from autotune.report.driver_state import driver_version, gpus
 from autotune.runners import recording
 from autotune.runtime.native.compiled import library as native_library
+from autotune.runtime.native.compiled import library_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +32,7 @@ _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
 _EXAMPLE = "autotune tune 1024x1024x1024 --device replay:h100"
 _WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
-_INSTALL_CC = "install a C compiler, such as gcc, or set CC"
+_REBUILD = "install a wheel of this platform, or build one where there is a C compiler"
 _REINSTALL = "pip install --force-reinstall tile-autotune"
 
 HARDWARE = {"driver", "GPU", "PyCUDA"}
@@ -212,11 +213,11 @@ def _optuna() -> _Result:
 
 
 def _compiled_calls() -> _Result:
-    if settings.c_compiler() is None:
-        return None, "no C compiler; warm calls of PyTorch run in Python", _INSTALL_CC
+    if not settings.native():
+        return None, "switched off by AUTOTUNE_NATIVE=0; warm calls run in Python", ""
     if native_library() is None:
-        return None, "the C compiler does not work; warm calls run in Python", _INSTALL_CC
-    return True, f"compiled by {settings.c_compiler()}", ""
+        return None, "not in this installation; warm calls of PyTorch run in Python", _REBUILD
+    return True, str(library_path()), ""
 
 
 def _report() -> _Result:

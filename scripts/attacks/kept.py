@@ -11,12 +11,9 @@ from support.sample_records import H100, SQUARE
 from attacks.kept_code import (
     EXPORTED,
     KEY,
-    NATIVE,
-    machine_code,
     manifest,
     program_file,
     read_manifest,
-    read_native,
     read_program,
 )
 from attacks.kept_records import (
@@ -111,8 +108,5 @@ KINDS: Mapping[str, Kept] = {
     "rescued trials": Kept("rescued.jsonl", rescued, read_rescued),
     "quarantine": Kept(f"quarantine/{H100.slug}.jsonl", quarantined, read_quarantine),
     "program": Kept(f"programs/{KEY}.program", program_file, read_program),
-    "native library": Kept(
-        f"{NATIVE}/native.so", lambda: machine_code()[1], read_native, weight=0.5
-    ),
     "manifest": Kept("gemm.json", manifest, read_manifest, more=lambda: EXPORTED),
 }

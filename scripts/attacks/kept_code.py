@@ -1,19 +1,16 @@
-"""Samples and readers of compiled programs, the native library and export manifests."""
+"""Samples and readers of compiled programs and export manifests."""
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
 from support.fake_runner import program
 
-from autotune import settings
 from autotune.compiler import Program
 from autotune.compiler import cache as programs
 from autotune.errors import AutotuneError
@@ -21,7 +18,6 @@ from autotune.export.files import replace_files
 from autotune.export.manifest import MADE_BY
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import inspect
-from autotune.runtime.native import build
 
 TEMPLATE = Template("tiled.cu", "tiled", (("TILE_WIDTH", 16),))
 KEY = sha256(b"sample").hexdigest()
@@ -48,38 +44,6 @@ def read_program(folder: Path) -> list[str]:
     intact = sample_program(CUBIN)
     inspect(folder)
     return [] if result in (built, intact) else ["a changed program was accepted"]
-
-
-NATIVE = f"native-{os.geteuid()}"
-
-
-@lru_cache(maxsize=1)
-def machine_code() -> tuple[str, bytes, bytes]:
-    """The compiled part of warm calls: its file's name, the file, and the code in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        code = compiled_calls(Path(folder))
-        (path,) = (Path(folder) / NATIVE).glob("*.so")
-        return path.name, path.read_bytes(), code
-
-
-def compiled_calls(cache: Path) -> bytes:
-    """The compiled part of warm calls from a cache."""
-    compiler = settings.c_compiler()
-    assert compiler is not None, "no C compiler"
-    os.environ["AUTOTUNE_CACHE_DIR"] = str(cache)
-    return build.machine_code(compiler)
-
-
-def read_native(folder: Path) -> list[str]:
-    """Takes the compiled part from the cache; the C compiler is slow, so it is not started."""
-    name, _, code = machine_code()
-    place = folder / NATIVE
-    place.chmod(0o700)
-    (place / "native.so").rename(place / name)
-    build._compile = lambda *_: code
-    with suppress(AutotuneError, OSError):
-        return [] if compiled_calls(folder) == code else ["a changed library would be loaded"]
-    return []
 
 
 EXPORTED = {"gemm.c": b"int gemm;\n", "gemm.h": b"extern int gemm;\n"}

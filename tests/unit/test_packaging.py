@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,7 @@ import pytest
 from support.paths import ROOT
 
 from autotune import __version__
+from autotune.runtime.native.build import library_name
 
 NAME = f"tile_autotune-{__version__}"
 
@@ -57,6 +59,13 @@ def test_wheel_carries_the_package_and_its_data(wheel: zipfile.ZipFile, pattern:
     assert wanted - set(wheel.namelist()) == set()
 
 
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_wheel_carries_the_compiled_calls(wheel: zipfile.ZipFile) -> None:
+    assert f"autotune/runtime/native/{library_name()}" in wheel.namelist()
+    tag = wheel.read(f"{NAME}.dist-info/WHEEL").decode()
+    assert "Tag: py3-none-linux_" in tag
+
+
 def test_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
     tops = {name.partition("/")[0] for name in wheel.namelist()}
     assert tops == {"autotune", f"{NAME}.dist-info"}
@@ -75,7 +84,15 @@ def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cuda_src/simt.cu", "tests/unit/test_packaging.py", "Makefile", "LICENSE", "README.md"]
+    "name",
+    [
+        "cuda_src/simt.cu",
+        "tests/unit/test_packaging.py",
+        "Makefile",
+        "hatch_build.py",
+        "LICENSE",
+        "README.md",
+    ],
 )
 def test_sdist_carries_what_builds_and_tests_it(sdist: tarfile.TarFile, name: str) -> None:
     assert f"{NAME}/{name}" in sdist.getnames()

@@ -118,15 +118,6 @@ def test_directory_that_a_group_shares_stays_the_groups(
     assert modes_of(shared / "records", shared / "records" / "h100") == [0o775, 0o775]
 
 
-def test_private_directory_is_for_this_user_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, umask: Callable[[int], int]
-) -> None:
-    umask(0o002)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    settings.ensure(tmp_path / "native", private=True)
-    assert modes_of(tmp_path / "native") == [0o700]
-
-
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o777, 0o1777])
 def test_existing_directory_is_left_as_it_is(tmp_path: Path, mode: int) -> None:
     (tmp_path / "shared").mkdir()

@@ -1,61 +1,49 @@
-"""The machine code of `calls.c`: from the cache, else from the machine's C compiler."""
+"""Compiles `calls.c` into a shared library beside it, when the package is built or by hand:
+
+    python -m autotune.runtime.native.build
+
+The hook of the build (`hatch_build.py`) runs this file without the package's dependencies.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
-import warnings
+import sys
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
-
-from autotune import settings
-from autotune.files import limits, trust, write_whole
 
 FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC")
 COMPILER_SECONDS = 60.0
+SOURCE = Path(__file__).with_name("calls.c")
 
 
-def machine_code(compiler: Path, *, kept_only: bool = False) -> bytes:
-    """A shared library of `calls.c`, compiled if the cache has none that can be trusted.
+def library_name() -> str:
+    """The file name of the library, with a hash of its source: a library of another source is never
+    loaded."""
+    return f"calls-{sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
 
-    Warns if the cache has one that cannot. With `kept_only` nothing is compiled.
+
+def build(folder: Path) -> Path:
+    """Compiles the library into a folder, with `CC` or else `cc`.
+
+    It names no function of Python, so it fits every version.
 
     Raises:
-        CacheError: if the cache cannot be written, or other users can write in the folder.
-        OSError: if the compiler does not start; with `kept_only`, if the cache has none.
+        OSError: if the compiler does not start.
         subprocess.SubprocessError: if it fails.
     """
-    source = resources.files(__package__).joinpath("calls.c").read_bytes()
-    parts = *map(str.encode, FLAGS), os.fsencode(compiler), os.uname().machine.encode()
-    key = sha256(b"\0".join((source, *parts))).hexdigest()
-    # A folder for each user: one user's code is of no use to the next, who must not trust it.
-    path = settings.cache_dir() / f"native-{os.geteuid()}" / f"{key}.so"
-    fault: object = None
+    output = folder / library_name()
+    # Another name until it is whole: a process that has the old file mapped keeps it.
+    scratch = output.with_suffix(f".{os.getpid()}")
+    command = [os.environ.get("CC") or "cc", *FLAGS, "-o", str(scratch), str(SOURCE)]
     try:
-        return trust.unsealed(key, trust.read_own(path, limits.PROGRAM))
-    except FileNotFoundError:
-        if kept_only:
-            raise
-    except (OSError, ValueError) as error:
-        if kept_only:
-            raise OSError(str(error)) from error
-        fault = error.strerror if isinstance(error, OSError) else error
-    settings.ensure(path.parent, private=True)
-    code = _compile(compiler, source)
-    if fault is not None:
-        warnings.warn(f"{path} is not loaded but compiled again: {fault}", stacklevel=2)
-    # Not durable: a file that a power cut damages fails its checksum and is compiled again.
-    write_whole(path, trust.sealed(key, code), durable=False, mode=0o600)
-    return code
+        subprocess.run(command, check=True, timeout=COMPILER_SECONDS)
+        scratch.replace(output)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return output
 
 
-def _compile(compiler: Path, source: bytes) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
-        output = Path(scratch, "calls.so")
-        command = [str(compiler), *FLAGS, "-x", "c", "-o", str(output), "-"]
-        subprocess.run(
-            command, input=source, capture_output=True, check=True, timeout=COMPILER_SECONDS
-        )
-        return output.read_bytes()
+if __name__ == "__main__":
+    sys.stdout.write(f"{build(SOURCE.parent)}\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 
-from autotune import settings
 from autotune.runtime.driver import Driver
 from autotune.runtime.frameworks import Framework
 from autotune.runtime.native.cache import CallCache
@@ -27,7 +26,7 @@ class NativeCalls:
     def serve(self, framework: Framework, kind: type) -> None:
         """Recognises calls with arrays of a new type from now on, if machine code can read them."""
         api = exchange_api(kind) if framework.exports(kind) else None
-        compiled = library(settings.mode().frozen) if api is not None else None
+        compiled = library() if api is not None else None
         cache = None
         if api is not None and compiled is not None:
             address = ctypes.addressof(api)

@@ -1,20 +1,20 @@
-"""Loads the machine code of `calls.c`, and finds the arrays that it can read."""
+"""Loads the library of `calls.c`, and finds the arrays that it can read."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from autotune import settings
-from autotune.errors import CacheError
-from autotune.runtime.native.build import machine_code
+from autotune.runtime.native.build import SOURCE, library_name
+
+FOLDER = SOURCE.parent
+"""The folder of the library, part of the package."""
 
 _CAPSULE, _MAJOR = b"dlpack_exchange_api", 1
 _METH_FASTCALL = 0x0080
@@ -91,20 +91,21 @@ class NativeLibrary:
         return function
 
 
-@lru_cache(maxsize=2)
-def library(kept_only: bool = False) -> NativeLibrary | None:
-    """The compiled `calls.c`; None without a C compiler that works or without the GIL, and with
-    `kept_only` if the cache does not have it."""
-    compiler = settings.c_compiler()
-    if compiler is None or not _has_gil():
+@lru_cache(maxsize=1)
+def library() -> NativeLibrary | None:
+    """The compiled `calls.c`; None if the package was built without it, with `AUTOTUNE_NATIVE=0`,
+    and without the GIL."""
+    if not settings.native() or not _has_gil():
         return None
     try:
-        return _load(machine_code(compiler, kept_only=kept_only))
-    except CacheError as error:
-        warnings.warn(f"warm calls run in Python: {error}", stacklevel=2)
-    except (OSError, AttributeError, subprocess.SubprocessError):
-        pass  # no compiler that works, no memfd, or a library without our functions
-    return None
+        return _load(library_path())
+    except (OSError, AttributeError):  # no library, or none for this machine
+        return None
+
+
+def library_path() -> Path:
+    """The file of the library, which may not exist."""
+    return FOLDER / library_name()
 
 
 def _has_gil() -> bool:
@@ -113,14 +114,8 @@ def _has_gil() -> bool:
     return sys.implementation.name == "cpython" and bool(enabled())
 
 
-def _load(code: bytes) -> NativeLibrary:
-    """Loads the code from memory: a file that is cut short while mapped would kill the process."""
-    # The descriptor stays open: the dynamic linker knows libraries by path, so another one must
-    # never be loaded from the same number.
-    descriptor = os.memfd_create("autotune-calls")
-    with os.fdopen(descriptor, "wb", closefd=False) as file:
-        file.write(code)
-    library = ctypes.PyDLL(f"/proc/{os.getpid()}/fd/{descriptor}")
+def _load(path: Path) -> NativeLibrary:
+    library = ctypes.PyDLL(str(path))
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     arrays = (ctypes.py_object,) * 7
     library.autotune_table.restype, library.autotune_table.argtypes = pointer, (pointer,)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support.native_library import library_in
 
 from autotune import settings
 from autotune.compiler import nvcc, nvrtc
@@ -222,15 +223,18 @@ def test_example_of_the_verdict_works_here() -> None:
     assert Problem.parse(example[2]) in recording.names()[name]
 
 
-def test_compiled_calls_need_a_c_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "c_compiler", lambda: None)
-    assert (
-        check("compiled calls").ok,
-        "install a C compiler" in check("compiled calls").remedy,
-    ) == (
-        None,
-        True,
-    )
+def test_compiled_calls_come_with_the_installation(tmp_path: Path) -> None:
+    with library_in(tmp_path):
+        result = check("compiled calls")
+    assert (result.ok, "not in this installation" in result.detail) == (None, True)
+    assert "install a wheel" in result.remedy
+
+
+def test_compiled_calls_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_NATIVE", "0")
+    with library_in(Path()):
+        result = check("compiled calls")
+    assert (result.ok, result.detail.split(";")[0]) == (None, "switched off by AUTOTUNE_NATIVE=0")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ from autotune.records import Store
 from autotune.runtime import Kernel, process
 from autotune.runtime.driver import Driver
 from autotune.runtime.matmul import Matmul
-from autotune.runtime.native.build import machine_code
 from autotune.runtime.state import Runtime
 from autotune.settings import Mode
 
@@ -208,12 +207,6 @@ def test_only_kept_programs_are_taken(cache: Path, monkeypatch: pytest.MonkeyPat
     program = Program(template, "sm_90", b"cubin", "naive", 32, 0, 0, 0, 1, "NVRTC 1", key, "")
     built = compiler.cache.cached(cache, key, template, "sm_90", lambda: program)
     assert compiler.compile(template, "sm_90", cache=cache, kept_only=True) == built
-
-
-def test_machine_code_is_not_compiled(cache: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        machine_code(Path("cc"), kept_only=True)
-    assert not cache.exists()
 
 
 # The setting.

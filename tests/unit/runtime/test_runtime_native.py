@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import pytest
 from support.fake_dlpack import Exchange
 from support.fake_driver import Matrix, Status
 from support.fake_frameworks import FakeTorch, Interface, Parameter, Tensor
+from support.native_library import built_library, library_in
 from support.numpy_types import decoded
 from support.runtime_case import SPLIT, TYPED, Case
 
-from autotune import settings
 from autotune.errors import ArrayError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
@@ -30,13 +30,9 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compile
 
 
 @pytest.fixture(scope="module", autouse=True)
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    native.library.cache_clear()
-    yield native.library()
-    native.library.cache_clear()
-    patch.undo()
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with built_library(tmp_path_factory.mktemp("library")):
+        yield native.library()
 
 
 @pytest.fixture
@@ -326,17 +322,9 @@ def unserved(case: Case, torch: FakeTorch) -> None:
     assert case.matmul._native._caches == {}
 
 
-@pytest.mark.parametrize("compiler", ["", "/bin/false", "/nowhere/cc"])
-def test_python_serves_without_a_working_compiler(
-    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str
-) -> None:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv(*(("CC", compiler) if compiler else ("AUTOTUNE_NATIVE", "0")))
-    native.library.cache_clear()
-    try:
+def test_python_serves_without_the_library(case: Case, torch: FakeTorch, tmp_path: Path) -> None:
+    with library_in(tmp_path):
         unserved(case, torch)
-    finally:
-        native.library.cache_clear()
 
 
 def test_python_serves_without_the_gil(
@@ -350,32 +338,10 @@ def test_python_serves_without_the_gil(
         native.library.cache_clear()
 
 
-def test_python_serves_without_a_writable_cache(
-    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / f"native-{os.geteuid()}").write_text("a file where the folder should be")
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    native.library.cache_clear()
-    try:
-        unserved(case, torch)
-    finally:
-        native.library.cache_clear()
-
-
 @pytest.mark.usefixtures("torch")
 def test_exchange_api_of_another_major_version_is_ignored(exchange: Exchange) -> None:
     exchange.table[0] = 2
     assert native.exchange_api(Tensor) is None
-
-
-@pytest.mark.usefixtures("library")
-def test_machine_code_is_compiled_once() -> None:
-    folder = settings.cache_dir()
-    before = sorted((path.name, path.stat().st_mtime_ns) for path in folder.rglob("*.so"))
-    native.library.cache_clear()
-    assert native.library() is not None
-    after = sorted((path.name, path.stat().st_mtime_ns) for path in folder.rglob("*.so"))
-    assert (len(before), after) == (1, before)
 
 
 def test_machine_code_compiles_without_warnings(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""The hook that runs when a wheel is built or the package is installed editable."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NATIVE = Path("autotune/runtime/native")
+
+
+class BuildHook(BuildHookInterface[Any]):
+    """Adds to a wheel what is made from its sources on the machine that builds it."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        self._add_compiled_calls(version == "editable", build_data)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        del version, build_data, artifact_path
+        if scratch := vars(self).get("_scratch"):
+            scratch.cleanup()
+
+    def _add_compiled_calls(self, editable: bool, build_data: dict[str, Any]) -> None:
+        """Compiles the warm calls; without a C compiler, or with `AUTOTUNE_NATIVE=0`, Python serves
+        them.
+
+        The library belongs to this kind of machine, but to every version of Python.
+        """
+        if os.environ.get("AUTOTUNE_NATIVE") == "0":
+            return
+        source = Path(self.root) / NATIVE
+        build = runpy.run_path(str(source / "build.py"))["build"]
+        self._scratch = tempfile.TemporaryDirectory(prefix="autotune-")
+        try:
+            library = build(source if editable else Path(self._scratch.name))
+        except (OSError, subprocess.SubprocessError) as error:
+            self.app.display_warning(f"no C compiler, so warm calls will run in Python: {error}")
+            return
+        if not editable:
+            build_data["force_include"][str(library)] = str(NATIVE / library.name)
+            build_data["pure_python"] = False
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{platform}"
