@@ -13,7 +13,7 @@ from autotune.families import parameters
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.families.rules import BoundRule, Rule, Views
-from autotune.families.summation import Summation
+from autotune.families.summation import Summation, SummationOrder
 from autotune.problem import Problem
 
 P = TypeVar("P")
@@ -92,7 +92,9 @@ class Family(Generic[P]):
             are a guess, the rest is exact.
         block_work: describes the work of a configuration's blocks for the cost model.
         launch_plan: plans the launches of a configuration on operands of an alignment.
-        summation: tells in which order products are added up; takes the arguments of a rule.
+        summation: tells how long the sums of products are; takes the arguments of a rule.
+        summation_order: tells in which order products are added up; None if the order depends on M
+            or on the place in C. Takes the arguments of a rule.
         tensor_cores: whether it computes on tensor cores.
         search_order: its place among those that `--family auto` tries; None leaves it out.
         on_ladder: whether the ladder shows it.
@@ -108,6 +110,7 @@ class Family(Generic[P]):
     block_work: Callable[[P, Problem], Work]
     launch_plan: Callable[[Config, P, Problem, Alignment], LaunchPlan]
     summation: Callable[..., Summation]
+    summation_order: Callable[..., SummationOrder | None]
     tensor_cores: bool = False
     search_order: int | None = None
     on_ladder: bool = False

@@ -133,7 +133,7 @@ class Verifier:
         operands, kernels, draw = self._operands, self._kernels, self._draw()
         fill_added(kernels, operands, ZERO, draw)
         kernels.fill(operands.c, RAISED, draw.c)
-        self._clear_scratch()
+        self.clear_scratch()
         add, subtract = (bind(operands.values(alpha, 1.0)) for alpha in (1.0, -1.0))
         differing = self._findings.reserve(1)
         for pair in range(1, launches // 2 + 1):
@@ -151,7 +151,7 @@ class Verifier:
         run = bind(operands.values(*PLAIN[0]))
         for _ in range(launches):
             kernels.poison(operands.c)
-            self._clear_scratch()
+            self.clear_scratch()
             run()
             place = self._findings.address(errors)
             kernels.compare_exact(*PLAIN[0], draw, special=None, tolerance=0.0, place=place)
@@ -253,13 +253,13 @@ class Verifier:
         return self._compared(scaling, seed, tolerance, self._check_written())
 
     def _run(self, bind: Bind, scaling: tuple[float, float], marks: list[tuple[Any, Any]]) -> None:
-        self._clear_scratch()
+        self.clear_scratch()
         run = bind(self._operands.values(*scaling))
         start = self._session.mark()
         run()
         marks.append((start, self._session.mark()))
 
-    def _clear_scratch(self) -> None:
+    def clear_scratch(self) -> None:
         """Poisons the workspace and zeroes the counters, both with new guards."""
         operands, kernels = self._operands, self._kernels
         kernels.poison(operands.workspace)

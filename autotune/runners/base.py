@@ -89,12 +89,30 @@ class Candidate:
         plan: its launches.
         programs: one for each launch; empty where the runner needs none.
         resources: those of the dominant launch.
+        rows: rows of C that it has to compute as another candidate does, bit for bit; None for
+            none.
     """
 
     config: Config
     plan: LaunchPlan
     programs: tuple[Program, ...]
     resources: Resources
+    rows: RowReference | None = None
+
+
+@dataclass(frozen=True)
+class RowReference:
+    """Rows of C as another candidate computes them without the rows beside them.
+
+    Attributes:
+        first: the first row, a multiple of 16, so that its address is as aligned as C's.
+        rows: how many; the candidate's launches are those of a problem of so many rows.
+        candidate: what computes them.
+    """
+
+    first: int
+    rows: int
+    candidate: Candidate
 
 
 class Runner(Protocol):

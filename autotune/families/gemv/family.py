@@ -11,6 +11,7 @@ from autotune.families.gemv.summation import summation
 from autotune.families.gemv.work import work
 from autotune.families.plan import Resources
 from autotune.families.shared.precisions import CUDA_CORES
+from autotune.families.summation import unordered
 
 
 def resources(p: GemvParams) -> Resources:
@@ -31,4 +32,5 @@ GEMV = Family(
     block_work=work,
     launch_plan=plan,
     summation=summation,
+    summation_order=unordered,
 )

@@ -6,7 +6,7 @@ from autotune.families.base import Family
 from autotune.families.mma.launches import plan
 from autotune.families.mma.parameters import MmaParams
 from autotune.families.mma.rules import RULES
-from autotune.families.mma.summation import summation
+from autotune.families.mma.summation import summation, summation_order
 from autotune.families.mma.work import work
 from autotune.families.plan import Resources
 from autotune.families.shared.precisions import EIGHT_BITS, TENSOR_CORES
@@ -31,4 +31,5 @@ MMA = Family(
     block_work=work,
     launch_plan=plan,
     summation=summation,
+    summation_order=summation_order,
 )

@@ -7,8 +7,19 @@ from dataclasses import dataclass
 from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared.accuracy import ACCURACY, possible_limit
-from autotune.families.summation import Summation, in_order, split_length
+from autotune.families.summation import (
+    EXACT,
+    Summation,
+    SummationOrder,
+    chain,
+    from_zero,
+    in_order,
+    sliced,
+    split_by_longest,
+    split_length,
+)
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,25 @@ def summation(p: MmaSums, problem: Problem) -> Summation:
     length = split_length(problem.k, p.split_k, p.bk)
     run = min(length, p.promote * p.bk) if p.promote else length
     return Summation(in_order(length / run, p.slices, p.split_k), run / p.slices)
+
+
+@dataclass(frozen=True)
+class MmaOrder(MmaSums):
+    """The parameters that decide the order of summation."""
+
+    swap: int
+
+
+def summation_order(p: MmaOrder, problem: Problem) -> SummationOrder:
+    """Each slice is a chain, promoted or not; slices are added up, then splits."""
+    if problem.precision.operand.integer:
+        return EXACT
+    steps = split_by_longest(ceil_div(problem.k, p.bk), p.split_k)
+    tree = [
+        sliced(chain(count * p.bk, p.promote * p.bk), p.slices, p.bk // p.slices) for count in steps
+    ]
+    instruction = f"mma {problem.compute} swap={p.swap}"
+    return SummationOrder(instruction, from_zero(tree) if p.split_k > 1 else tree[0])
 
 
 def _error_fault(sums: MmaSums, problem: Problem, device: Device) -> str | None:

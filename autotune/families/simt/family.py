@@ -8,7 +8,7 @@ from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.simt.launches import plan
 from autotune.families.simt.parameters import SimtParams
 from autotune.families.simt.rules import RULES
-from autotune.families.simt.summation import summation
+from autotune.families.simt.summation import summation, summation_order
 from autotune.families.simt.work import work
 
 
@@ -28,6 +28,7 @@ SIMT = Family(
     block_work=work,
     launch_plan=plan,
     summation=summation,
+    summation_order=summation_order,
     search_order=2,
     on_ladder=True,
 )

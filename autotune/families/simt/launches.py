@@ -11,7 +11,7 @@ from autotune.families.shared import packing
 from autotune.families.shared.arguments import epilogue, operands
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.families.shared.layout import along_k
-from autotune.families.simt.parameters import FLOAT_BYTES, SimtParams
+from autotune.families.simt.parameters import FLOAT_BYTES, SimtParams, reduction_rows
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -155,7 +155,7 @@ def _template(
 def _reduction(p: SimtParams, problem: Problem, alignment: Alignment, start: int) -> Launch:
     """The launch that adds up the splits, which start `start` floats into the workspace."""
     vector = gcd(alignment.c, problem.n)
-    rows = min(8, 1 << (p.split_k.bit_length() - 1))
+    rows = reduction_rows(p.split_k)
     columns = SUM_THREADS // rows
     return Launch(
         template=Template(

@@ -151,6 +151,11 @@ class SimtKSharing(SimtTile):
         return 0
 
 
+def reduction_rows(splits: int) -> int:
+    """Threads that share the splits of an element in the launch that adds them up."""
+    return min(8, 1 << (splits.bit_length() - 1))
+
+
 @dataclass(frozen=True)
 class VectorPacking(Packing):
     """The operands that are packed into rows along M or N, which start at whole vectors."""

@@ -8,9 +8,19 @@ from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared import stream_k
 from autotune.families.shared.accuracy import ACCURACY, possible_limit
-from autotune.families.simt.parameters import SimtKSharing
-from autotune.families.summation import Summation, in_order, split_length
+from autotune.families.shared.cuda_enums import Reduction
+from autotune.families.simt.parameters import SimtKSharing, reduction_rows
+from autotune.families.summation import (
+    Summation,
+    SummationOrder,
+    from_zero,
+    in_order,
+    sliced,
+    split_by_longest,
+    split_length,
+)
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,36 @@ def summation(p: SimtSums, problem: Problem) -> Summation:
     else:
         length, blocks = split_length(problem.k, p.split_k, p.bk), p.split_k
     return Summation(in_order(length / (p.slices * p.chunks), p.chunks, p.slices, blocks))
+
+
+@dataclass(frozen=True)
+class SimtOrder:
+    """The parameters that decide the order of summation."""
+
+    slices: int
+    bk: int
+    split_k: int
+    reduction: Reduction
+    chunks: int
+
+
+def summation_order(p: SimtOrder, problem: Problem) -> SummationOrder | None:
+    """Each slice is a chain for each chunk; chunks are added up, then slices, then splits. Splits
+    of stream-K begin where the number of tiles has it."""
+    if p.reduction == "stream":
+        return None
+    steps = split_by_longest(ceil_div(problem.k, p.bk), p.split_k)
+    tree = [sliced(_chunks(count, p), p.slices, p.bk // p.slices) for count in steps]
+    if p.split_k == 1:
+        return SummationOrder("ffma", tree[0])
+    rows = reduction_rows(p.split_k) if p.reduction == "separate" else 1
+    return SummationOrder("ffma", sliced(from_zero(tree), rows, 1))
+
+
+def _chunks(count: int, p: SimtOrder) -> str:
+    """The chunks of `count` k-iterations."""
+    parts = [str(part * p.bk) for part in split_by_longest(count, p.chunks)]
+    return "+".join(parts)
 
 
 def _error_fault(sums: SimtSums, problem: Problem, device: Device) -> str | None:

@@ -16,7 +16,7 @@ from autotune.families.shared.launch_limits import grid_fault, threads_fault
 from autotune.families.shared.layout import along_k
 from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.shared.tiles import tile_count
-from autotune.families.summation import sequential
+from autotune.families.summation import sequential, unordered
 from autotune.problem import Problem
 
 WARP = 32
@@ -112,5 +112,6 @@ NAIVE = Family(
     block_work=work,
     launch_plan=plan,
     summation=sequential,
+    summation_order=unordered,
     on_ladder=True,
 )

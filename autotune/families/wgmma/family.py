@@ -14,7 +14,7 @@ from autotune.families.wgmma.resources import (
     thread_count,
 )
 from autotune.families.wgmma.rules import RULES
-from autotune.families.wgmma.summation import summation
+from autotune.families.wgmma.summation import summation, summation_order
 from autotune.families.wgmma.work import work
 
 
@@ -44,6 +44,7 @@ WGMMA = Family(
     block_work=work,
     launch_plan=plan,
     summation=summation,
+    summation_order=summation_order,
     tensor_cores=True,
     search_order=0,
     on_ladder=True,

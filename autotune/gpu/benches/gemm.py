@@ -17,12 +17,20 @@ from autotune.gpu.judgement import Verdict
 from autotune.gpu.operands import Operands
 from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.requirements import LIBRARY, THOROUGH
+from autotune.gpu.row_bits import RowBits
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import Verifier
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
+from autotune.runners.base import (
+    BestTimes,
+    Candidate,
+    Failure,
+    Measurement,
+    Objective,
+    RowReference,
+)
 from autotune.verification.accuracy import inaccuracy
 
 BASELINE = "vendor"
@@ -169,7 +177,8 @@ class GemmBench(BaseBench):
 
     def _begin(self, candidates: Sequence[Candidate]) -> None:
         """Draws new operands and reserves workspace for all candidates that take turns."""
-        plans = [candidate.plan for candidate in candidates]
+        references = [candidate.rows.candidate for candidate in candidates if candidate.rows]
+        plans = [candidate.plan for candidate in (*candidates, *references)]
         self.operands.reserve(
             max((plan.workspace for plan in plans), default=0),
             max((plan.counters for plan in plans), default=0),
@@ -191,11 +200,20 @@ class GemmBench(BaseBench):
             if isinstance(verdict, Failure):
                 return verdict
             failure = inaccuracy(self.operands.problem, verdict.relative, baseline_error)
+            if candidate.rows and not failure:
+                failure = self._compare_rows(candidate, candidate.rows)
             if repeats and not failure:
                 failure = self._verifier.repeat(bound, _launches(*repeats, verdict.time_us))
             return failure or (bound(self.operands.values(1.0, 0.0)), verdict)
 
         return self._guarded(prepared)
+
+    def _compare_rows(self, candidate: Candidate, reference: RowReference) -> Failure | None:
+        """Compares rows of the C that a verified candidate has left with those of another."""
+        failure = RowBits(self._session, self.operands).fault(reference)
+        self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
+        self._verifier.clear_scratch()
+        return failure
 
     def _thorough(self, candidate: Candidate) -> Failure | None:
         """Verifies on operands with gaps, for as long as these exist."""
