@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autotune import compiler, settings
 from autotune.api.shown import shown
 from autotune.errors import NotFoundError, UsageError
+from autotune.families.config import Value
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store
 from autotune.runners.recording import Origin
@@ -36,6 +37,9 @@ from autotune.user_kernels.workload import Reference
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer
 
+Places = tuple[Path, tuple[Path, ...]]
+"""The folder of a source, and the folders of headers."""
+
 TIME_LIMIT_S = 20.0
 """Seconds that a configuration may take, verification and all samples together."""
 
@@ -43,7 +47,7 @@ TIME_LIMIT_S = 20.0
 def tune_kernel(
     source: str | Path,
     name: str,
-    parameters: Mapping[str, Sequence[int]],
+    parameters: Mapping[str, Sequence[Value]],
     *,
     arguments: Sequence[object],
     reference: Reference,
@@ -52,6 +56,8 @@ def tune_kernel(
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     include: Sequence[str | Path] = (),
+    defines: bool = False,
+    options: Sequence[str] = (),
     rtol: float | None = None,
     atol: float | None = None,
     device: DeviceLike = DEFAULT,
@@ -78,7 +84,8 @@ def tune_kernel(
         name: the kernel: `transpose`, a template that takes the parameters in their order, or
             `transpose<float, TILE>` with explicit template arguments; `saxpy<>` is not a template.
             A parameter that the kernel does not take affects `grid`, `block` and `shared` only.
-        parameters: the values of each parameter, whole numbers.
+        parameters: the values of each parameter: whole numbers, booleans, words such as `float4`,
+            or floats, which only macros can be.
         arguments: NumPy arrays and NumPy numbers, in the kernel's order.
         reference: called with the arguments; returns for each the expected array, or None if the
             kernel must leave it unchanged. Outputs that the reference does not read start with
@@ -89,7 +96,9 @@ def tune_kernel(
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
         constraints: functions of the parameters by a short reason; a configuration is rejected
             under the first reason whose function is not true.
-        include: folders of headers.
+        include: folders of headers. CUDA's own, such as `cuda_fp16.h`, are found by themselves.
+        defines: whether the parameters are macros of the source instead of arguments of a template.
+        options: further options of the compiler (NVRTC), such as `--use_fast_math`.
         rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
             in float64, and 0 for whole numbers.
         atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
@@ -124,9 +133,11 @@ def tune_kernel(
         block=block,
         shared=shared,
         include=include,
+        defines=defines,
+        options=options,
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
-    options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
+    search = options_of(trials, budget, seed, sampler, jobs, objective, storage)
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = workload(kernel.name, arguments, reference, rtol=rtol, atol=atol)
@@ -142,9 +153,9 @@ def tune_kernel(
         runner = gpu.open_kernel_runner(work, index, time_limit=time_limit)
         try:
             origin = Origin(runner.driver, compiler.compiler_version(), _digest(tunable, sources))
-            with shown(None, options, observer, progress) as observes:
+            with shown(None, search, observer, progress) as observes:
                 return tune(
-                    *(tunable, runner, store, options),
+                    *(tunable, runner, store, search),
                     compile=compile,
                     origin=origin,
                     observer=observes,
@@ -179,13 +190,15 @@ def best_kernel(
 def kernel_occupancy(
     source: str | Path,
     name: str,
-    parameters: Mapping[str, Sequence[int]],
+    parameters: Mapping[str, Sequence[Value]],
     *,
     block: Extents,
     grid: Extents = 1,
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     include: Sequence[str | Path] = (),
+    defines: bool = False,
+    options: Sequence[str] = (),
     device: DeviceLike = DEFAULT,
     jobs: int | None = None,
 ) -> KernelTable:
@@ -205,6 +218,8 @@ def kernel_occupancy(
         block=block,
         shared=shared,
         include=include,
+        defines=defines,
+        options=options,
     )
     resolved = targets.resolve(device)
     targets.check_compilable(resolved)
@@ -214,28 +229,28 @@ def kernel_occupancy(
 
 
 @contextmanager
-def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Path]]:
-    """A compiler of the kernel's configurations, and the folder of its source."""
+def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
+    """A compiler of the kernel's configurations, the folder of its source and those of headers."""
     cache = settings.cache_dir()
-    with source_folder(kernel) as folder:
+    with source_folder(kernel) as (folder, includes):
         yield (
-            partial(compiler.compile, cache=cache, sources=folder, includes=kernel.includes),
-            folder,
+            partial(compiler.compile, cache=cache, sources=folder, includes=includes),
+            (folder, includes),
         )
 
 
 def _check_arguments(
-    tunable: KernelTunable, arguments: Sequence[object], arch: str, folder: Path
+    tunable: KernelTunable, arguments: Sequence[object], arch: str, places: Places
 ) -> None:
     """Checks the arguments against the signature of the first legal configuration."""
     first = next(
         (config for config, result in tunable.combinations if not isinstance(result, str)), None
     )
     if first is not None:
-        check_signature(tunable.kernel, first, arguments, arch, folder)
+        check_signature(tunable.kernel, first, arguments, arch, places)
 
 
-def _digest(tunable: KernelTunable, folder: Path) -> str:
-    kernel = tunable.kernel
-    sources = compiler.source_hash(kernel.file, directory=folder, includes=kernel.includes)
-    return tunable.digest(sources)
+def _digest(tunable: KernelTunable, places: Places) -> str:
+    folder, includes = places
+    file = tunable.kernel.source.file
+    return tunable.digest(compiler.source_hash(file, directory=folder, includes=includes))

@@ -52,7 +52,7 @@ def kernel(
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     posed = problem_of(*problem, **arguments)
-    return runtime.load(posed, _ordinal(device), verify=verify, objective=_objective(cold))
+    return runtime.load(posed, ordinal_of(device), verify=verify, objective=_objective(cold))
 
 
 def warmup(
@@ -94,7 +94,7 @@ def warmup(
         AutotuneError: if a kernel does not compile, or fails its check.
     """
     problems, objective = problems_of(shapes, **defaults), _objective(cold)
-    ordinal = _ordinal(device)
+    ordinal = ordinal_of(device)
     if measure:
         from autotune.api.matmul import race_unrecorded
 
@@ -108,7 +108,8 @@ def _objective(cold: bool) -> Objective:
     return "cold" if cold else "hot"
 
 
-def _ordinal(device: DeviceLike | None) -> int | None:
+def ordinal_of(device: DeviceLike | None) -> int | None:
+    """The number of a GPU of this machine; None for None."""
     # A number needs none of the imports that a name does.
     if device is None or type(device) is int:
         return device

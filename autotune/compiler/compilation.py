@@ -122,7 +122,9 @@ def _key(source: str, template: Template, target: str) -> str:
     """The cache key: a hash of all that determines the program. `source` is its source hash."""
     version, tool = _toolchain()
     instance = template.declaration + template.expression
-    parts = (FORMAT, source, instance, tool.OPTIONS, version, target)
+    parts: tuple[object, ...] = (FORMAT, source, instance, tool.OPTIONS, version, target)
+    if template.macros or template.options:
+        parts = (*parts, template.macros, template.options)
     return sha256(json.dumps(parts).encode()).hexdigest()
 
 

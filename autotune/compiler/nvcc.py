@@ -49,13 +49,14 @@ def _compiled(
         unit, output = Path(scratch, "unit.cu"), Path(scratch, "unit.out")
         # Taking its address instantiates the template; a host variable leaves the cubin clean.
         unit.write_text(
+            f"{template.preamble}"
             f'#include "{sources.resolve() / template.source}"\n'
             f"{template.declaration}"
             f"auto autotune_entry = &{template.expression};\n",
             encoding="utf-8",
         )
         folders = [f"-I{folder.resolve()}" for folder in includes]
-        status, log = _run([*options, *folders, "-o", str(output), str(unit)])
+        status, log = _run([*options, *template.options, *folders, "-o", str(output), str(unit)])
         return (output.read_bytes() if status == 0 and output.is_file() else None), log
 
 

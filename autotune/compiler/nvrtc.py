@@ -45,6 +45,8 @@ def build(
     template: Template, arch: str, sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
     """The cubin (None after an error) and the compiler's log."""
+    if template.options:
+        return _built(template, arch, sources, includes)
     with _IMPORT:
         try:
             from cuda.core import Program, ProgramOptions
@@ -67,38 +69,64 @@ def ptx(
 ) -> tuple[bytes | None, str]:
     """The PTX (None after an error) and the compiler's log.
 
-    This calls NVRTC directly, because `cuda.core` first asks the driver which PTX it accepts.
+    `cuda.core` would first ask the driver which PTX it accepts.
     """
+    target = f"--gpu-architecture={arch.replace('sm_', 'compute_')}"
+    options = (target, "--std=c++17", "--minimal", *_folders(includes))
+    text, log = _compiled(template, sources, options, "PTX")
+    return text and text.rstrip(b"\0"), log
+
+
+def _built(
+    template: Template, arch: str, sources: Path, includes: Sequence[Path]
+) -> tuple[bytes | None, str]:
+    """As `build`, with the options of the template, which `cuda.core` does not take as text."""
+    own = [
+        f"--gpu-architecture={arch}",
+        "--ptxas-options=-v",
+        *("--no-source-include", "--no-cache"),
+    ]
+    if not any(option.lstrip("-").startswith("std") for option in template.options):
+        own.append("--std=c++17")
+    options = (*own, "--minimal", *_folders(includes), *template.options)
+    return _compiled(template, sources, options, "CUBIN")
+
+
+def _folders(includes: Sequence[Path]) -> list[str]:
+    return [f"--include-path={folder}" for folder in includes]
+
+
+def _compiled(
+    template: Template, sources: Path, options: Sequence[str], kind: str
+) -> tuple[bytes | None, str]:
+    """Output of NVRTC called directly, `CUBIN` or `PTX` (None after an error), and its log."""
     from cuda.bindings import nvrtc
 
-    options = [
-        f"--gpu-architecture={arch.replace('sm_', 'compute_')}",
-        *("--std=c++17", "--minimal"),
-        *(f"--include-path={folder}" for folder in includes),
-    ]
     text = _text(template, sources).encode()
     _, program = nvrtc.nvrtcCreateProgram(text, template.source.encode(), 0, [], [])
     try:
         nvrtc.nvrtcAddNameExpression(program, template.expression.encode())
         flags = [option.encode() for option in options]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
-        log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        logged = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        log = logged.decode(errors="replace").rstrip("\0")
         if status:
-            return None, log.decode(errors="replace")
-        return _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX), log.decode()
+            return None, log or nvrtc.nvrtcGetErrorString(status)[1].decode()
+        size, read = getattr(nvrtc, f"nvrtcGet{kind}Size"), getattr(nvrtc, f"nvrtcGet{kind}")
+        return _read(program, size, read), log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
 def _text(template: Template, sources: Path) -> str:
-    """The source, followed by the class of its template arguments."""
+    """The source after its macros, followed by the class of its template arguments."""
     text = (sources / template.source).read_text(encoding="utf-8")
-    return f"{text}\n{template.declaration}"
+    return f"{template.preamble}{text}\n{template.declaration}"
 
 
 def _read(program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
-    """Output of NVRTC for a program, without the terminating zero."""
+    """Output of NVRTC for a program, with the zero that terminates a text."""
     _, size = size_of(program)
     memory = bytearray(size)
     read(program, memory)
-    return bytes(memory).rstrip(b"\0")
+    return bytes(memory)

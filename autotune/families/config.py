@@ -16,10 +16,13 @@ from autotune.errors import ConfigError
 Value = (
     Annotated[int, Meta(gt=-(10**15), lt=10**15)]
     | Annotated[str, Meta(min_length=1, max_length=200)]
+    | Annotated[float, Meta(gt=-1e15, lt=1e15)]
 )
-"""A value of a parameter; its family says which are legal."""
+"""A value of a parameter; its family says which are legal. Only user kernels have floats."""
 
 _TEXT = re.compile(r"(\w+)(?::(.*))?")
+_WHOLE = re.compile(r"-?\d{1,15}")
+_FLOAT = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 @dataclass(frozen=True, order=True)
@@ -52,7 +55,7 @@ class Config:
             name, _, value = pair.partition("=")
             if not (name and value):
                 raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")
-            params.append((name, _value(value)))
+            params.append((name, value_of(value)))
         return cls(match[1], tuple(params))
 
     def __str__(self) -> str:
@@ -82,5 +85,10 @@ class Config:
 
 
 @lru_cache(4096)  # a bundle of 100 records has 20,000 values, most of them a few hundred texts
-def _value(text: str) -> Value:
-    return int(text) if re.fullmatch(r"-?\d{1,15}", text) else text
+def value_of(text: str) -> Value:
+    """The value that a text stands for: a number if it looks like one, else the word."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if ("." in text or "e" in text) and _FLOAT.fullmatch(text):
+        return float(text)
+    return text

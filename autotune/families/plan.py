@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from autotune.device import Device
 from autotune.families.config import Config
+from autotune.families.template import PARAMS as PARAMS
+from autotune.families.template import Constant as Constant
+from autotune.families.template import Enumerator as Enumerator
+from autotune.families.template import Template as Template
 from autotune.occupancy import Occupancy, occupancy
 from autotune.problem import TENSOR_MAP_TYPES, Problem
 
@@ -17,8 +21,13 @@ ArgumentType = Literal[
     "tensor_map", "pointer", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"
 ]
 
-PARAMS = "Params"
-"""The class that holds the template arguments of a kernel."""
+SCALARS: dict[str, ArgumentType] = {
+    **{"bool": "u8", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"},
+    **{"int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64"},
+    **{"float16": "u16", "float32": "f32", "float64": "f64"},
+}
+"""The types in which the numbers of user kernels are passed, by their NumPy types; float16 as its
+bits, which the driver does not read."""
 
 VECTOR_BYTES = 16
 """Bytes of a thread's widest vector; bulk copies (TMA) need rows of a multiple of it."""
@@ -54,90 +63,6 @@ class Resources:
             barriers=self.barriers,
             cluster=cluster,
         )
-
-
-class Enumerator(NamedTuple):
-    """A value of an `enum class` of the CUDA sources, such as `Store::TMA`, and its number."""
-
-    type: str
-    name: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.type}::{self.name}"
-
-
-Constant: TypeAlias = int | Enumerator
-"""A template argument; a `bool` is an integer."""
-
-
-@dataclass(frozen=True)
-class Template:
-    """A kernel template of a CUDA source with a value for each template parameter.
-
-    Attributes:
-        source: the file.
-        kernel: the template's name there.
-        arguments: each parameter's name in the source and its value, in the source's order.
-        specific: whether it uses instructions that only one architecture has, so that it is
-            compiled for `sm_90a` instead of `sm_90`.
-        form: the C++ expression of the instance, with `{name}` for the values; None takes the
-            kernel with all arguments in their order.
-        named: whether the kernel takes all arguments as members of one class, `Params`, which
-            `declaration` declares; else it takes integers in the order of the arguments.
-    """
-
-    source: str
-    kernel: str
-    arguments: tuple[tuple[str, Constant], ...] = ()
-    specific: bool = False
-    form: str | None = None
-    named: bool = False
-
-    @property
-    def expression(self) -> str:
-        """The C++ name expression of the instance, such as `tiled<16>` or `simt<Params>`."""
-        if self.form is not None:
-            return self.form.format(**dict(self.arguments))
-        if self.named:
-            return f"{self.kernel}<{PARAMS}>"
-        values = ", ".join(map(str, self.numbers.values()))
-        return f"{self.kernel}<{values}>" if values else self.kernel
-
-    @property
-    def declaration(self) -> str:
-        """The `struct Params` that follows the source; empty unless the arguments are `named`."""
-        if not self.named:
-            return ""
-        members = (
-            f"    static constexpr {_type(value)} {name} = {_text(value)};\n"
-            for name, value in self.arguments
-        )
-        return f"struct {PARAMS} {{\n{''.join(members)}}};\n"
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """The arguments as integers: an enumerator as its number."""
-        return {
-            name: value.number if isinstance(value, Enumerator) else int(value)
-            for name, value in self.arguments
-        }
-
-    @property
-    def values(self) -> dict[str, int | str]:
-        """The arguments as JSON has them: an enumerator as its text, such as `Reduction::FUSED`."""
-        return {
-            name: str(value) if isinstance(value, Enumerator) else value
-            for name, value in self.arguments
-        }
-
-    @property
-    def label(self) -> str:
-        """The instance in a message, such as `simt<BM=128, BN=64>`; no two have the same."""
-        if not self.named:
-            return self.expression
-        values = ", ".join(f"{name}={_text(value)}" for name, value in self.arguments)
-        return f"{self.kernel}<{values}>"
 
 
 @dataclass(frozen=True)
@@ -288,13 +213,3 @@ def _width(stride: int, address: int, element_bytes: int) -> int:
     while stride % width or address % (width * element_bytes):
         width //= 2
     return width
-
-
-def _type(value: Constant) -> str:
-    if isinstance(value, Enumerator):
-        return value.type
-    return "bool" if isinstance(value, bool) else "int"
-
-
-def _text(value: Constant) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,14 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from autotune.records.combined import Records
-from autotune.records.record import (
-    Entry,
-    FamilyRecord,
-    KernelRecord,
-    Provenance,
-    Record,
-    TuningRecord,
-)
+from autotune.records.kernel_record import KernelRecord
+from autotune.records.record import Entry, FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.store import MergeOutcome, Store
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from autotune.files.domains import Name, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.problem.fields import USUAL
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelRecord
+from autotune.records.kernel_source import KernelSource
 from autotune.records.record import (
     Entry,
     FamilyRecord,
-    KernelRecord,
     Provenance,
     Record,
     TuningRecord,
@@ -42,6 +43,7 @@ class _EntryFields:
     resources: Resources
     occupancy: Share
     limiter: Text
+    launch: Geometry | None = None
 
     def entry(self) -> Entry:
         config = Config.parse(self.config)
@@ -54,6 +56,15 @@ class _EntryFields:
 class _CallFields:
     name: Name
     arguments: tuple[Name, ...]
+    source: KernelSource | None = None
+    verified: Text = ""
+
+    def entry(self, entry: Entry, geometry: Geometry | None, call: Call) -> KernelEntry:
+        if self.source is None or geometry is None:
+            return KernelEntry.of(entry)
+        launch = KernelLaunch(self.source, call, geometry)
+        launch.plan(entry.config)  # a form or an argument that does not fit is refused
+        return KernelEntry.of(entry, launch)
 
 
 @dataclass(frozen=True)
@@ -132,10 +143,17 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
     """
     written = convert(fields, _RecordFields, "record")
     entries = tuple(_entry(entry, place) for place, entry in enumerate(written.entries))
-    shared = (Device.from_json(written.device), evidence_named(written.evidence), entries)
+    place = Device.from_json(written.device), evidence_named(written.evidence)
     if written.kernel is not None:
-        call = Call(written.kernel.name, written.kernel.arguments)
-        return KernelRecord(*shared, written.baseline, written.provenance, call)
+        kernel = written.kernel
+        call = Call(kernel.name, kernel.arguments)
+        launchable = tuple(
+            kernel.entry(entry, launch.launch, call)
+            for entry, launch in zip(entries, written.entries, strict=True)
+        )
+        run = written.baseline, written.provenance
+        return KernelRecord(*place, launchable, *run, call, kernel.verified)
+    shared = *place, entries
     if written.problem is None:
         raise ValueError("problem is missing")
     made = written.baseline, written.provenance, written.problem
@@ -145,11 +163,12 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
 
 
 def _fields(record: TuningRecord) -> dict[str, object]:
+    best = record.best
     return {
         "schema": SCHEMA,
         **_subject(record),
         "evidence": record.evidence,
-        "entries": [_entry_fields(entry) for entry in record.entries],
+        "entries": [_entry_fields(entry, best) for entry in record.entries],
         "baseline": record.baseline and asdict(record.baseline),
         "provenance": _run(record.provenance),
         "device": record.device.to_json(),
@@ -165,7 +184,7 @@ def _run(provenance: Provenance) -> dict[str, object]:
 def _subject(record: TuningRecord) -> dict[str, object]:
     """The problem, with the family if it is of one, or the user kernel's call."""
     if isinstance(record, KernelRecord):
-        return {"kernel": {"name": record.call.name, "arguments": list(record.call.arguments)}}
+        return {"kernel": _kernel_fields(record)}
     if isinstance(record, Record):
         fields = asdict(record.problem).items()
         problem = {name: value for name, value in fields if value != USUAL.get(name)}
@@ -174,7 +193,18 @@ def _subject(record: TuningRecord) -> dict[str, object]:
     raise TypeError(f"{type(record).__name__} has no form on disk")
 
 
-def _entry_fields(entry: Entry) -> dict[str, object]:
+def _kernel_fields(record: KernelRecord) -> dict[str, object]:
+    """The call, and the source of the best configuration."""
+    launch = record.best.launch
+    return {
+        "name": record.call.name,
+        "arguments": list(record.call.arguments),
+        **({} if launch is None else {"source": asdict(launch.source)}),
+        **({"verified": record.verified} if record.verified else {}),
+    }
+
+
+def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
     return {
         "config": str(entry.config),
         "params": entry.config.values,
@@ -182,7 +212,17 @@ def _entry_fields(entry: Entry) -> dict[str, object]:
         "resources": asdict(entry.resources),
         "occupancy": entry.occupancy,
         "limiter": entry.limiter,
+        **_launch_fields(entry, best),
     }
+
+
+def _launch_fields(entry: Entry, best: Entry) -> dict[str, object]:
+    """The geometry of a user kernel's entry, which has the same source as the best."""
+    if not isinstance(entry, KernelEntry) or not isinstance(best, KernelEntry):
+        return {}
+    if entry.launch is None or best.launch is None or entry.launch.source != best.launch.source:
+        return {}
+    return {"launch": asdict(entry.launch.geometry)}
 
 
 def _entry(written: _EntryFields, place: int) -> Entry:

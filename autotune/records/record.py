@@ -1,4 +1,4 @@
-"""Records as values: of a GEMM problem, or of a user kernel's call, on a device."""
+"""Records as values: the base of all kinds, and those of GEMM problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
 from autotune.problem import Problem
-from autotune.problem.call import Call
 from autotune.runners.base import Evidence, Measurement, Objective
 from autotune.runners.estimates import tied, winner
 
@@ -207,25 +206,6 @@ class FamilyRecord(Record):
     def slug(self) -> str:
         """The problem's slug and the family."""
         return f"{self.problem.slug}-{self.family}"
-
-
-@dataclass(frozen=True)
-class KernelRecord(TuningRecord):
-    """The record of a user kernel, called with certain arguments."""
-
-    call: Call
-
-    FOLDER: ClassVar[str] = "kernels"
-
-    @property
-    def title(self) -> str:
-        """The call's text."""
-        return str(self.call)
-
-    @property
-    def slug(self) -> str:
-        """The call's slug."""
-        return self.call.slug
 
 
 def folder_of(device: Device, evidence: Evidence) -> str:

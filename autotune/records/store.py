@@ -32,11 +32,11 @@ from autotune.files.decoding import convert, parse
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import codec
+from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
 from autotune.records.record import (
     BEST_FIRST,
     FamilyRecord,
-    KernelRecord,
     Record,
     TuningRecord,
     folder_of,

@@ -211,6 +211,11 @@ class Executable:
             return BoundGemm(ordinal, self._gpu.in_context(partial(_start_all, starts)), None)
         return BoundGemm(ordinal, self._gpu.in_context(starts[0]), bound[0][1])
 
+    def bind_words(self, values: Values) -> Enqueue:
+        """The plan, which needs no scratch memory, bound to the values of its words."""
+        bound = self._bound(values, dependent_launches(self.plan, self._gpu.device))
+        return self._gpu.in_context(partial(_start_all, [start for start, _ in bound]))
+
     def _bound(
         self, values: Values, dependents: Sequence[bool]
     ) -> list[tuple[Enqueue, SingleLaunch]]:

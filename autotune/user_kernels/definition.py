@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from operator import index
 from pathlib import Path
-from typing import SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
-from autotune import files
+import numpy as np
+
 from autotune.errors import UsageError
-from autotune.families.config import Config
-from autotune.families.plan import Template
-from autotune.files import limits
+from autotune.families.config import Config, Value, value_of
+from autotune.records.kernel_source import KernelSource
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
+from autotune.user_kernels.sources import read_files, unpacked
 
 Predicate = Callable[[ParameterValues], object]
 """Whether a combination of parameter values is allowed."""
@@ -30,6 +29,10 @@ RESERVED = "family"
 
 _NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_TOKENS = re.compile(r"[^,\s]([^,\n]{0,198}[^,\s])?")
+_HOST_LEVEL = re.compile(r"-O[0-3]")
+"""Options of nvcc for its host compiler; NVRTC always optimises and refuses them."""
+LARGEST = 10**15
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,8 @@ class UserKernel:
     """A user's definition of a kernel, checked.
 
     Attributes:
-        name: the name of the kernel in C++, such as `filters::blur`.
-        form: an instance of it in C++, with `{TILE}` for the value of the parameter TILE.
-        text: the CUDA C++ source.
-        file: the file name that compilers see.
-        includes: folders to search for headers.
+        source: the CUDA C++ source with its headers, and how an instance is compiled.
+        includes: folders to search for headers that the source does not hold.
         parameters: the values of each parameter, in the order of enumeration.
         constraints: predicates that the values have to fulfil, by a short reason.
         grid: blocks along x, y and z, or a function that returns them.
@@ -49,16 +49,18 @@ class UserKernel:
         shared: bytes of dynamic shared memory, or a function that returns them.
     """
 
-    name: str
-    form: str
-    text: str
-    file: str
+    source: KernelSource
     includes: tuple[Path, ...]
-    parameters: Mapping[str, tuple[int, ...]]
+    parameters: Mapping[str, tuple[Value, ...]]
     constraints: Mapping[str, Predicate]
     grid: Extents
     block: Extents
     shared: SharedBytes
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel in C++, such as `filters::blur`."""
+        return self.source.name
 
     @property
     def family(self) -> str:
@@ -71,48 +73,44 @@ class UserKernel:
         for values in product(*self.parameters.values()):
             yield Config(self.family, tuple(zip(names, values, strict=True)))
 
-    def template(self, config: Config) -> Template:
-        """The template instance of a configuration."""
-        values = ((name, config.integer(name)) for name in self.parameters)
-        return Template(self.file, self.name, tuple(values), form=self.form)
-
 
 def define_kernel(
     source: str | Path,
     name: str,
-    parameters: Mapping[str, Sequence[int]],
+    parameters: Mapping[str, Sequence[Value]],
     *,
     constraints: Mapping[str, Predicate] | None,
     grid: Extents,
     block: Extents,
     shared: SharedBytes,
     include: Sequence[str | Path],
+    defines: bool = False,
+    options: Sequence[str] = (),
 ) -> UserKernel:
     """The kernel that the arguments of `tune_kernel` define.
 
     Raises:
-        UsageError: for an invalid name, parameter, constraint or folder, a file that cannot be
-            read, or more configurations than a search can enumerate.
+        UsageError: for an invalid name, parameter, constraint, option or folder, a file that cannot
+            be read, or more configurations than a search can enumerate.
     """
     values = _parameters(parameters)
-    plain, form = _form(name, tuple(values))
-    text, file, folders = _source(source, plain)
-    folders += [_folder(folder) for folder in include]
-    constraints = dict(constraints or {})
-    for reason, predicate in constraints.items():
-        if not isinstance(reason, str) or not reason.strip() or not callable(predicate):
-            raise UsageError(
-                f"constraint {reason!r} is {predicate!r}; give a short reason and a function of "
-                "the parameters that returns whether they go together"
-            )
+    plain, form = _form(name, tuple(values), defines)
+    folders = [_folder(folder) for folder in include]
+    read = read_files(source, plain, folders)
+    own = [source.resolve().parent] if isinstance(source, Path) else []
     return UserKernel(
-        name=plain,
-        form=form,
-        text=text,
-        file=file,
-        includes=tuple(folders),
+        source=KernelSource(
+            name=plain,
+            form=form,
+            file=read.file,
+            files=read.texts,
+            folders=read.folders,
+            defines=defines,
+            options=_options(options),
+        ),
+        includes=(*own, *folders),
         parameters=values,
-        constraints=constraints,
+        constraints=_constraints(constraints or {}),
         grid=grid,
         block=block,
         shared=shared,
@@ -120,27 +118,11 @@ def define_kernel(
 
 
 @contextmanager
-def source_folder(kernel: UserKernel) -> Iterator[Path]:
-    """A temporary folder with a copy of the source, so that later changes of the file do not
-    matter."""
-    with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
-        Path(folder, kernel.file).write_text(kernel.text, encoding="utf-8")
-        yield Path(folder)
-
-
-def _source(source: str | Path, name: str) -> tuple[str, str, list[Path]]:
-    """The text, its file name, and the folder of its own headers."""
-    if isinstance(source, Path):
-        try:
-            text = files.read(source, limits.SOURCE).decode().replace("\r\n", "\n")
-            return text, source.name, [source.resolve().parent]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"source {source} cannot be read: {error}") from error
-    if not isinstance(source, str):
-        raise UsageError(f"source is {source!r}; give CUDA C++ as text, or a pathlib.Path")
-    if "\n" not in source and source.strip().endswith((".cu", ".cuh")):
-        raise UsageError(f"source is the text {source!r}; for a file give pathlib.Path({source!r})")
-    return source, f"{name.rpartition('::')[2]}.cu", []
+def source_folder(kernel: UserKernel) -> Iterator[tuple[Path, tuple[Path, ...]]]:
+    """A temporary folder with copies of the source and its headers, and the folders to search for
+    headers. Later changes of the files do not matter."""
+    with unpacked(kernel.source, kernel.includes) as places:
+        yield places
 
 
 def _folder(folder: str | Path) -> Path:
@@ -150,16 +132,40 @@ def _folder(folder: str | Path) -> Path:
     return path.resolve()
 
 
-def _parameters(parameters: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    checked: dict[str, tuple[int, ...]] = {}
+def _constraints(constraints: Mapping[str, Predicate]) -> dict[str, Predicate]:
+    for reason, predicate in constraints.items():
+        if not isinstance(reason, str) or not reason.strip() or not callable(predicate):
+            raise UsageError(
+                f"constraint {reason!r} is {predicate!r}; give a short reason and a function of "
+                "the parameters that returns whether they go together"
+            )
+    return dict(constraints)
+
+
+def _options(options: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(options, str) or not all(
+        isinstance(option, str) and option.startswith("-") for option in options
+    ):
+        raise UsageError(
+            f"options is {options!r}; give a list of the compiler's options, such as "
+            "['--use_fast_math']"
+        )
+    return tuple(option for option in options if not _HOST_LEVEL.fullmatch(option))
+
+
+def _parameters(parameters: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value, ...]]:
+    checked: dict[str, tuple[Value, ...]] = {}
     for name, values in parameters.items():
         if not isinstance(name, str) or not _WORD.fullmatch(name) or name == RESERVED:
             raise UsageError(
                 f"a parameter is called {name!r}; give a C++ identifier other than {RESERVED!r}"
             )
         if isinstance(values, str) or not hasattr(values, "__iter__"):
-            raise UsageError(f"values of {name} are {values!r}; give a sequence of whole numbers")
-        distinct = tuple(dict.fromkeys(_whole(name, value) for value in values))
+            raise UsageError(f"values of {name} are {values!r}; give a sequence of values")
+        checked_values = [_value(name, value) for value in values]
+        if any(isinstance(value, float) for value in checked_values):
+            checked_values = [_as_float(name, value) for value in checked_values]
+        distinct = tuple(dict.fromkeys(checked_values))
         if not 1 <= len(distinct) <= MOST_VALUES:
             raise UsageError(f"{name} has {len(distinct)} values; give 1 to {MOST_VALUES}")
         checked[name] = distinct
@@ -170,13 +176,33 @@ def _parameters(parameters: Mapping[str, Sequence[int]]) -> dict[str, tuple[int,
     return checked
 
 
-def _whole(name: str, value: object) -> int:
-    if not isinstance(value, SupportsIndex):
-        raise UsageError(f"{name} has the value {value!r}; give whole numbers")
-    return index(value)
+def _value(name: str, value: object) -> Value:
+    """A value of a parameter: a whole number, which a boolean is too, a float or a word."""
+    if isinstance(value, str):
+        if not _TOKENS.fullmatch(value) or value_of(value) != value:
+            raise UsageError(
+                f"{name} has the value {value!r}; give a word of at most 200 characters without a "
+                "comma that is no number: name a type with commas by `using`"
+            )
+        return str(value)
+    if isinstance(value, SupportsIndex | np.bool_):
+        whole = int(value)
+        if abs(whole) >= LARGEST:
+            raise UsageError(f"{name} has the value {whole}; give numbers below 10^15")
+        return whole
+    return _as_float(name, value)
 
 
-def _form(name: str, parameters: tuple[str, ...]) -> tuple[str, str]:
+def _as_float(name: str, value: object) -> float:
+    if not isinstance(value, SupportsFloat) or not abs(number := float(value)) < LARGEST:
+        raise UsageError(
+            f"{name} has the value {value!r}; give whole numbers, booleans, words or finite "
+            "floats, of one kind"
+        )
+    return number
+
+
+def _form(name: str, parameters: tuple[str, ...], defines: bool) -> tuple[str, str]:
     """The kernel's name without template arguments, and the form of an instance."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
@@ -186,7 +212,7 @@ def _form(name: str, parameters: tuple[str, ...]) -> tuple[str, str]:
         )
     plain, inner = match.groups()
     if inner is None:
-        inner = ", ".join(parameters)
+        inner = "" if defines else ", ".join(parameters)
     if not inner.strip():  # no template
         return plain, plain
     escaped = inner.replace("{", "{{").replace("}", "}}")

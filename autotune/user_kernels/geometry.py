@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from operator import index
 from types import MappingProxyType
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from autotune.candidates.space import Rejection
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.families.config import Config
+from autotune.records.kernel_record import Geometry
 
-ParameterValues = Mapping[str, int]
-"""The value of each parameter."""
+ParameterValues = Mapping[str, Any]
+"""The value of each parameter: a whole number, a float or a word."""
 Extent = SupportsIndex | Sequence[SupportsIndex]
 """A size along x, along x and y, or along x, y and z."""
 Extents = Extent | Callable[[ParameterValues], Extent]
@@ -26,15 +26,6 @@ SharedBytes = SupportsIndex | Callable[[ParameterValues], SupportsIndex]
 # CUDA programming guide, technical specifications, compute capability 3.0 and newer.
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 MOST_THREADS = (1024, 1024, 64)
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Blocks of a grid and threads of a block along x, y and z; dynamic shared memory in bytes."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared: int
 
 
 def geometry_of(grid: Extents, block: Extents, shared: SharedBytes, config: Config) -> Geometry:
@@ -69,7 +60,7 @@ def evaluate(name: str, setting: object, config: Config) -> object:
         parameters = ", ".join(config.values) or "no parameters"
         raise UsageError(
             f"{name} fails for {config}: {type(error).__name__}: {error}; it is called with a "
-            f"mapping from {parameters} to whole numbers"
+            f"mapping from {parameters} to their values"
         ) from error
 
 

@@ -75,9 +75,15 @@ class ParameterType:
 
 
 def check_signature(
-    kernel: UserKernel, config: Config, arguments: Sequence[object], arch: str, folder: Path
+    kernel: UserKernel,
+    config: Config,
+    arguments: Sequence[object],
+    arch: str,
+    places: tuple[Path, tuple[Path, ...]],
 ) -> None:
     """Refuses arguments that an instance of the kernel does not take.
+
+    `places` are the folder of the source and the folders of headers (`source_folder`).
 
     An instance that does not compile is not checked: its trial reports the compiler's message.
 
@@ -85,7 +91,7 @@ def check_signature(
         UsageError: for another number of arguments, or another type of one of them.
         MissingError: without a compiler.
     """
-    parameters = _parameter_types(kernel, config, arch, folder)
+    parameters = _parameter_types(kernel, config, arch, places)
     if parameters is None:
         return
     if len(parameters) != len(arguments):
@@ -105,16 +111,16 @@ def check_signature(
 
 
 def _parameter_types(
-    kernel: UserKernel, config: Config, arch: str, folder: Path
+    kernel: UserKernel, config: Config, arch: str, places: tuple[Path, tuple[Path, ...]]
 ) -> list[ParameterType] | None:
     """The parameters of an instance; None if it does not compile."""
-    template = kernel.template(config)
+    template, (folder, folders) = kernel.source.template(config), places
     query = QUERY.format(expression=template.expression)
-    file = f"signature-of-{kernel.file}"
-    (folder / file).write_text(f"{kernel.text}\n{query}", encoding="utf-8")
-    outcome = compiler.compile(
-        replace(template, source=file), arch, cache=None, sources=folder, includes=kernel.includes
-    )
+    path = folder / kernel.source.file
+    file = path.with_name(f"signature-of-{path.name}")
+    file.write_text(f"{kernel.source.text}\n{query}", encoding="utf-8")
+    asking = replace(template, source=file.relative_to(folder).as_posix())
+    outcome = compiler.compile(asking, arch, cache=None, sources=folder, includes=folders)
     match = _INSTANCE.search(outcome.log)
     if match is None:
         return None

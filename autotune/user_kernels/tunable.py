@@ -16,15 +16,20 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
+from autotune.files import limits
 from autotune.problem.call import Call
 from autotune.records import Entry, KernelRecord, Provenance, Store
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
 from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel
-from autotune.user_kernels.geometry import Geometry, evaluate, geometry_of, rejection
+from autotune.user_kernels.geometry import evaluate, geometry_of, rejection
 
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
+
+LARGEST_SOURCE = limits.RECORD // 2
+"""Characters of a source, with its headers, that a record keeps."""
 
 Combination = tuple[Config, Geometry | str]
 """A configuration with its geometry, or the reason of the constraint that it breaks."""
@@ -69,7 +74,10 @@ class KernelTunable:
         call, the geometry of every configuration, and `sources`, a hash of the source with its
         headers."""
         geometries = [(str(config), astuple(geometry)) for config, geometry in self._launchable()]
-        parts = (sources, self.kernel.form, str(self.call), geometries)
+        source = self.kernel.source
+        parts: tuple[object, ...] = (sources, source.form, str(self.call), geometries)
+        if source.defines or source.options:
+            parts = (*parts, source.defines, source.options)
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:
@@ -131,7 +139,7 @@ class KernelTunable:
         """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
         kernel = self.kernel
         geometry = geometry_of(kernel.grid, kernel.block, kernel.shared, config)
-        template = kernel.template(config)
+        template = kernel.source.template(config)
         launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
 
@@ -159,7 +167,16 @@ class KernelTunable:
         provenance: Provenance,
     ) -> KernelRecord:
         """The record of the call."""
-        return KernelRecord(device, evidence, tuple(entries), baseline, provenance, self.call)
+        launchable = tuple(KernelEntry.of(entry, self._launch(entry.config)) for entry in entries)
+        return KernelRecord(device, evidence, launchable, baseline, provenance, self.call)
+
+    def _launch(self, config: Config) -> KernelLaunch | None:
+        """What a record keeps to launch a configuration; None if the source is too large."""
+        kernel = self.kernel
+        if kernel.source.size > LARGEST_SOURCE:
+            return None
+        geometry = geometry_of(kernel.grid, kernel.block, kernel.shared, config)
+        return KernelLaunch(kernel.source, self.call, geometry)
 
     def _combinations(self) -> Iterator[Combination]:
         kernel = self.kernel

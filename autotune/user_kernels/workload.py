@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UsageError
-from autotune.families.plan import Argument, ArgumentType
+from autotune.families.plan import SCALARS, Argument
 from autotune.problem.call import Call
+from autotune.records.kernel_record import word_of
 from autotune.user_kernels.comparison import ExpectedArray
 
 Array = NDArray[Any]
@@ -21,12 +22,6 @@ Reference = Callable[..., Sequence[Any]]
 """Called with the arguments; the arrays are copies, which it may change. Returns for each argument
 the expected array, or None for an argument that the kernel must not change."""
 
-SCALARS: dict[str, ArgumentType] = {
-    **{"bool": "u8", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"},
-    **{"int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64"},
-    **{"float16": "u16", "float32": "f32", "float64": "f64"},
-}
-"""The types in which numbers are passed; float16 as its bits, which the driver does not read."""
 DTYPES = (*SCALARS, "complex64", "complex128")
 """The element types of arrays."""
 
@@ -55,7 +50,7 @@ class ArrayArgument:
     @property
     def name(self) -> str:
         """The symbol for its address in a plan."""
-        return name_of(self.place)
+        return word_of(self.place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +74,6 @@ class Workload:
     def bytes(self) -> int:
         """Bytes of all arrays together."""
         return sum(buffer.before.nbytes for buffer in self.buffers)
-
-
-def name_of(place: int) -> str:
-    """The symbol of the array at a position among the arguments."""
-    return f"argument {place}"
 
 
 def call_of(name: str, arguments: Sequence[object]) -> Call:
@@ -183,7 +173,7 @@ def _check(place: int, array: Array) -> None:
 
 def _argument(place: int, argument: object) -> Argument:
     if isinstance(argument, np.ndarray):
-        return Argument("pointer", name_of(place))
+        return Argument("pointer", word_of(place))
     assert isinstance(argument, np.generic)
     name = argument.dtype.name
     bits = argument.view(np.uint16) if name == "float16" else argument

@@ -114,13 +114,13 @@ def candidates(
     tunable = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
     prepared: list[Candidate] = []
-    with source_folder(kernel) as folder:
+    with source_folder(kernel) as (folder, includes):
         for config in kernel.combinations():
             outcome = prepare(
                 tunable.plan(config),
                 runner,
                 lambda template, arch: compiler.compile(
-                    template, arch, cache=None, sources=folder, includes=()
+                    template, arch, cache=None, sources=folder, includes=includes
                 ),
             )
             assert isinstance(outcome, Candidate), f"{config}: {outcome}"

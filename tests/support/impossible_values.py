@@ -25,6 +25,7 @@ from autotune.files import checksum
 from autotune.files.decoding import parse
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, bundle, codec, ranges
+from autotune.records.kernel_record import KernelEntry
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.tuning.evaluate import Trial
@@ -173,7 +174,7 @@ def _kernel_record() -> KernelRecord:
     made = record()
     own = replace(entry(16, 10.0), config=Config.of("transpose", {"TILE": 32, "ORDER": "rows"}))
     call = Call("transpose", ("float32[64,32]", "int32=64"))
-    return KernelRecord(H100, "measured", (own,), made.baseline, made.provenance, call)
+    return KernelRecord(H100, "measured", (KernelEntry.of(own),), made.baseline, made.provenance, call)
 
 
 def _full_record() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
+from autotune.records.kernel_record import KernelEntry
 from autotune.report.analysis.subject import Subject
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
@@ -69,7 +70,7 @@ def user_kernel(name: str = "saxpy") -> KernelRecord:
     config = Config.of(name, {"THREADS": 128, "EACH": 2})
     made = Entry(config, Measurement(5.0, 0.1, 9), Resources(128, 20, 0), 1.0, "warps")
     call = Call(name, ("float32[1000]", "int32=1000"))
-    return KernelRecord(H100, "measured", (made,), None, PROVENANCE, call)
+    return KernelRecord(H100, "measured", (KernelEntry.of(made),), None, PROVENANCE, call)
 
 
 def only(record: Record, count: int) -> Record:

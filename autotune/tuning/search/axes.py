@@ -8,7 +8,12 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from autotune.families.config import Config, Value
 
@@ -53,8 +58,11 @@ class Axis:
     @property
     def plain(self) -> BaseDistribution:
         """The distribution of the values themselves, for people to read."""
+        numbers = self._numbers
+        if self._ordered and any(isinstance(value, float) for value in numbers):
+            return FloatDistribution(min(numbers), max(numbers))
         if self._ordered:
-            return IntDistribution(min(self._numbers), max(self._numbers))
+            return IntDistribution(int(min(numbers)), int(max(numbers)))
         return CategoricalDistribution([value for value in self.values if value is not None])
 
     def param(self, index: int) -> Value | None:
@@ -115,11 +123,13 @@ class Axis:
     @property
     def _uneven(self) -> bool:
         """Whether the values are numbers that are not all powers of two."""
-        return self._ordered and any(value & (value - 1) for value in self._numbers)
+        return self._ordered and any(
+            isinstance(value, float) or value & (value - 1) for value in self._numbers
+        )
 
     @property
-    def _numbers(self) -> list[int]:
-        return [value for value in self.values if isinstance(value, int)]
+    def _numbers(self) -> list[int | float]:
+        return [value for value in self.values if isinstance(value, int | float)]
 
     @cached_property
     def _ordered(self) -> bool:

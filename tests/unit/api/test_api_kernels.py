@@ -25,6 +25,7 @@ from autotune import gpu
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
 from autotune.records import Store
+from autotune.records.kernel_record import Geometry
 from autotune.runners.base import Failure
 from autotune.user_kernels import Workload
 
@@ -107,6 +108,51 @@ def test_best_kernel_finds_the_record(runner: OpenedRunner) -> None:
     assert runner.works
 
 
+def test_record_keeps_what_launching_takes(runner: OpenedRunner) -> None:
+    tune()
+    best = autotune.best_kernel("saxpy", arguments(), device="gpu:1").best
+    launch = best.launchable()
+    assert (launch.source.text, launch.source.form) == (SAXPY, "saxpy<{THREADS}, {EACH}>")
+    assert launch.geometry == Geometry((4, 1, 1), (256, 1, 1), 0)
+    assert runner.works
+
+
+def test_parameters_may_be_macros_of_any_kind(runner: OpenedRunner) -> None:
+    source = """
+    #include <cuda_fp16.h>
+    extern "C" __global__ void saxpy(TYPE* y, const TYPE* x, float a, int n) {
+        const int at = (blockIdx.x * THREADS + threadIdx.x) * EACH;
+        if (DOUBLED && at < n) y[at] += a * FACTOR * EXTRA * x[at] + __half2float(__half(0.0f));
+    }
+    """
+    record = tune(
+        source=source,
+        parameters={
+            **{"THREADS": (64, 256), "EACH": (1,), "TYPE": ("float",)},
+            **{"FACTOR": (1, 0.5), "DOUBLED": (True, False)},
+        },
+        constraints=None,
+        defines=True,
+        options=["-DEXTRA=1", "--use_fast_math", "-O3"],
+    )
+    assert len(runner.measured) == 8
+    values = record.best.config.values
+    assert (values["TYPE"], values["THREADS"]) == ("float", 256)
+    assert {entry.config.values["FACTOR"] for entry in record.entries} == {1.0, 0.5}
+    assert {entry.config.values["DOUBLED"] for entry in record.entries} == {0, 1}
+    assert autotune.best_kernel("saxpy", arguments(), device="gpu:1") == record
+
+
+def test_words_are_template_arguments(runner: OpenedRunner) -> None:
+    source = SAXPY.replace("<int THREADS,", "<typename T, int THREADS,").replace("float*", "T*")
+    record = tune(source=source, parameters={"T": ("float",), "THREADS": (64,), "EACH": (1,)})
+    assert str(record.best.config) == "saxpy:T=float,THREADS=64,EACH=1"
+    assert record.best.launchable().plan(record.best.config).main.template.expression == (
+        "saxpy<float, 64, 1>"
+    )
+    assert runner.works
+
+
 def test_runner_is_opened_with_call_gpu_and_time_limit(runner: OpenedRunner) -> None:
     tune(trials=1, time_limit=3.0)
     ((work, index, limit),) = runner.works
@@ -130,9 +176,10 @@ def test_second_call_continues_the_first(runner: OpenedRunner) -> None:
     [
         {"source": SAXPY.replace("+=", "-=")},
         {"grid": lambda p: 2000 // p["THREADS"]},
+        {"options": ["-DUNUSED"]},
         {"arguments": [*arguments()[:3], np.int32(999)]},
     ],
-    ids=["source", "grid", "arguments"],
+    ids=["source", "grid", "options", "arguments"],
 )
 def test_changed_definition_starts_a_new_search(
     runner: OpenedRunner, changes: dict[str, Any]

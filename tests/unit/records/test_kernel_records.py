@@ -13,13 +13,15 @@ from autotune.families.config import Config
 from autotune.files import checksum
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store, codec
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records.kernel_source import KernelSource
 
 CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 
 
 def kernel_record(call: Call = CALL, time_us: float = 10.0) -> KernelRecord:
     own = replace(entry(16, time_us), config=Config.of("transpose", {"TILE": 32, "ROWS": 8}))
-    return KernelRecord(H100, "measured", (own,), None, record().provenance, call)
+    return KernelRecord(H100, "measured", (KernelEntry.of(own),), None, record().provenance, call)
 
 
 @pytest.fixture
@@ -87,4 +89,80 @@ def test_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
 def test_malformed_kernel_is_refused(kernel: object, message: str) -> None:
     data = json.loads(codec.dumps(kernel_record())) | {"kernel": kernel}
     with pytest.raises(ValueError, match=message):
+        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+
+
+# With their source
+
+SOURCE = KernelSource(
+    name="my::transpose",
+    form="my::transpose<float, {TILE}>",
+    file="a/t.cu",
+    files=(("a/t.cu", '#include "b.cuh"\n'), ("b/b.cuh", "#pragma once\n")),
+    folders=("b",),
+    defines=True,
+    options=("--use_fast_math",),
+)
+
+
+def launchable() -> KernelRecord:
+    launch = KernelLaunch(SOURCE, CALL, Geometry((2, 1, 1), (32, 8, 1), 4224))
+    plain = kernel_record()
+    own = replace(plain.entries[0], launch=launch)
+    other = replace(own, config=Config.of("transpose", {"TILE": 8, "ROWS": 0.5}), launch=None)
+    return replace(plain, entries=(own, other), verified="transpose:TILE=8")
+
+
+def test_record_with_source_survives_its_file() -> None:
+    assert codec.loads(codec.dumps(launchable())) == launchable()
+
+
+def test_plan_names_arguments_by_place() -> None:
+    entry = launchable().best
+    (launch,) = entry.launchable().plan(entry.config).launches
+    assert [(argument.type, argument.value) for argument in launch.arguments] == [
+        *(("pointer", "argument 0"), ("pointer", "argument 1")),
+        *(("i32", "argument 2"), ("f64", "argument 3")),
+    ]
+    assert launch.template.expression == "my::transpose<float, 32>"
+    assert launch.template.preamble == (
+        '#define TILE 32\n#define ROWS 8\n#line 1 "a/t.cu"\n'
+    )
+
+
+def test_source_is_unpacked_with_its_folders() -> None:
+    with SOURCE.unpacked() as (folder, folders):
+        assert (folder / "a/t.cu").read_text() == SOURCE.text
+        assert [(path / "b.cuh").is_file() for path in folders] == [True]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("source", "files", 0, 0), "../t.cu", r"path '../t.cu' of a source leads out"),
+        (("source", "files", 1, 0), "/etc/b.cuh", r"path '/etc/b.cuh' of a source leads out"),
+        (("source", "folders", 0), "..", r"path '..' of a source leads out"),
+        (("source", "file"), "c.cu", r"a source without its file 'c.cu'"),
+        (("source", "form"), "t<{TILE.real}>", r"names 'TILE.real', no parameter of transpose"),
+        (("source", "form"), "t<{WIDTH}>", r"names 'WIDTH', no parameter of transpose"),
+        (("arguments", 2), "word=7", r"argument 'word=7' is of no type that a kernel takes"),
+    ],
+)
+def test_source_that_cannot_be_is_refused(
+    path: tuple[str | int, ...], value: str, message: str
+) -> None:
+    data = json.loads(codec.dumps(launchable()))
+    at = data["kernel"]
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(ValueError, match=message):
+        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+
+
+@pytest.mark.parametrize("grid", [[0, 1, 1], [1, 65536, 1], [1, 1]])
+def test_impossible_geometry_is_refused(grid: list[int]) -> None:
+    data = json.loads(codec.dumps(launchable()))
+    data["entries"][0]["launch"]["grid"] = grid
+    with pytest.raises(ValueError, match=r"entries\[0\].launch.grid"):
         codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})

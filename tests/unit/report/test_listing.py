@@ -18,6 +18,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Record, Store
+from autotune.records.kernel_record import KernelEntry
 from autotune.report import formatting, listing, printing
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin
@@ -34,7 +35,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def kernel_record() -> KernelRecord:
     own = replace(entry(16, 10.0), config=Config.of("transpose", {"TILE": 32}))
     call = Call("transpose<float>", ("float32[64,32]",))
-    return KernelRecord(H100, "measured", (own,), None, record().provenance, call)
+    return KernelRecord(H100, "measured", (KernelEntry.of(own),), None, record().provenance, call)
 
 
 def row(listed: Record | KernelRecord) -> listing.RecordRow:

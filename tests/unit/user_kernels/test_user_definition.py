@@ -35,13 +35,13 @@ CONFIG = Config.of("k", {"TILE": 8, "ROWS": 1})
 )
 def test_name_states_the_template_arguments(name: str, plain: str, expression: str) -> None:
     definition = kernel(name=name, parameters=P)
-    assert (definition.name, definition.template(CONFIG).expression) == (plain, expression)
+    assert (definition.name, definition.source.template(CONFIG).expression) == (plain, expression)
 
 
 def test_kernel_without_parameters_is_no_template() -> None:
     plain = kernel(name="k", parameters={})
     (config,) = plain.combinations()
-    assert (str(config), plain.template(config).expression) == ("k", "k")
+    assert (str(config), plain.source.template(config).expression) == ("k", "k")
 
 
 def test_family_is_the_name_without_namespaces() -> None:
@@ -71,9 +71,15 @@ def test_parameter_values_are_deduplicated() -> None:
         ({"parameters": {"family": (1,)}}, "other than 'family'"),
         ({"parameters": {"A": ()}}, "A has 0 values; give 1 to 256"),
         ({"parameters": {"A": range(257)}}, "A has 257 values; give 1 to 256"),
-        ({"parameters": {"A": 8}}, "values of A are 8; give a sequence of whole numbers"),
+        ({"parameters": {"A": 8}}, "values of A are 8; give a sequence of values"),
         ({"parameters": {"A": "88"}}, "values of A are '88'"),
-        ({"parameters": {"A": (1.5,)}}, "A has the value 1.5; give whole numbers"),
+        ({"parameters": {"A": (1.5, float("nan"))}}, "A has the value nan; give whole numbers"),
+        ({"parameters": {"A": (1.5, "word")}}, "A has the value 'word'; give .* of one kind"),
+        ({"parameters": {"A": ("16",)}}, "A has the value '16'; give a word .* that is no number"),
+        ({"parameters": {"A": ("pair<a, b>",)}}, "without a comma .* name a type with commas"),
+        ({"parameters": {"A": (10**15,)}}, "A has the value 1000000000000000; give numbers below"),
+        ({"options": "-G"}, "options is '-G'; give a list of the compiler's options"),
+        ({"options": ["fast"]}, r"options is \['fast'\]"),
         (
             {"parameters": {name: range(100) for name in "ABCD"}},
             "have 100,000,000 combinations; give values that have at most 250,000",
@@ -90,9 +96,16 @@ def test_invalid_definitions_are_refused(changes: dict[str, Any], message: str) 
 
 def test_headers_are_found_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text('#include "mine.cuh"\n')
-    (tmp_path / "more").mkdir()
+    (tmp_path / "mine.cuh").write_text('#include "deep/inner.cuh"\n#include <cuda_fp16.h>\n')
+    (tmp_path / "more" / "deep").mkdir(parents=True)
+    (tmp_path / "more" / "deep" / "inner.cuh").write_text('#include "../beside.cuh"\n')
+    (tmp_path / "more" / "beside.cuh").write_text("// beside\n")
     mine = kernel(source=tmp_path / "mine.cu", include=[str(tmp_path / "more")])
-    assert (mine.file, mine.includes) == ("mine.cu", (tmp_path, tmp_path / "more"))
+    assert (mine.source.file, mine.source.folders) == ("mine.cu", (".", "more"))
+    assert {path for path, _ in mine.source.files} == {
+        *("mine.cu", "mine.cuh", "more/deep/inner.cuh", "more/beside.cuh")
+    }
+    assert mine.includes == (tmp_path, tmp_path / "more")
 
 
 def make_large(path: Path) -> None:
@@ -122,7 +135,7 @@ def test_source_folder_keeps_the_text_as_read(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text("// one\n")
     mine = kernel(source=tmp_path / "mine.cu")
     (tmp_path / "mine.cu").write_text("// two\n")
-    with source_folder(mine) as folder:
+    with source_folder(mine) as (folder, _):
         assert (folder / "mine.cu").read_text() == "// one\n"
     assert not folder.exists()
 
@@ -156,7 +169,7 @@ def test_grid_is_one_to_three_numbers(extent: Any, grid: tuple[int, int, int]) -
         (
             {"shared": lambda p: p["TILE"]},
             "shared fails for saxpy:THREADS=32,EACH=1: KeyError: 'TILE'; it is called with a "
-            "mapping from THREADS, EACH to whole numbers",
+            "mapping from THREADS, EACH to their values",
         ),
         ({"constraints": {"odd": lambda p: p.TILE}}, "constraint 'odd' fails for .*AttributeError"),
         ({"grid": lambda p: p.pop("EACH")}, "grid fails"),

@@ -32,8 +32,8 @@ TAKEN: list[Any] = [
 def check(values: list[Any], **changes: Any) -> None:
     definition = kernel(**changes)
     config = next(definition.combinations())
-    with source_folder(definition) as folder:
-        check_signature(definition, config, values, "sm_90", folder)
+    with source_folder(definition) as places:
+        check_signature(definition, config, values, "sm_90", places)
 
 
 def check_many(values: list[Any], name: str = "my::many<float, N>") -> None:

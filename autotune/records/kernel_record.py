@@ -1,0 +1,156 @@
+"""Records of user kernels, whose configurations can be loaded and launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from msgspec import Meta
+
+from autotune.errors import NotFoundError
+from autotune.families.config import Config
+from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan
+from autotune.problem.call import Call
+from autotune.records.kernel_source import KernelSource
+from autotune.records.record import Entry, TuningRecord
+from autotune.runners.estimates import winner
+
+if TYPE_CHECKING:
+    from autotune.runtime.tuned_kernel import TunedKernel
+
+Extents3 = tuple[
+    Annotated[int, Meta(ge=1, le=2**31 - 1)],
+    Annotated[int, Meta(ge=1, le=65535)],
+    Annotated[int, Meta(ge=1, le=65535)],
+]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Blocks of a grid and threads of a block along x, y and z; dynamic shared memory in bytes."""
+
+    grid: Extents3
+    block: Extents3
+    shared: Annotated[int, Meta(ge=0, le=2**20)]
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One configuration of a user kernel, with all that launching it takes."""
+
+    source: KernelSource
+    call: Call
+    geometry: Geometry
+
+    def plan(self, config: Config) -> LaunchPlan:
+        """The single launch; its pointers and numbers are words, `argument 0` and so on."""
+        arguments = tuple(
+            Argument(argument_type(text), word_of(place))
+            for place, text in enumerate(self.call.arguments)
+        )
+        geometry, template = self.geometry, self.source.template(config)
+        launch = Launch(template, geometry.grid, geometry.block, geometry.shared, arguments)
+        return LaunchPlan(config, (launch,), local_memory=True)
+
+
+@dataclass(frozen=True)
+class KernelEntry(Entry):
+    """A recorded configuration of a user kernel.
+
+    `launch` is None in records of versions that did not keep the source, and of sources too large.
+    """
+
+    launch: KernelLaunch | None = None
+
+    @classmethod
+    def of(cls, entry: Entry, launch: KernelLaunch | None = None) -> KernelEntry:
+        """An entry as one of a user kernel."""
+        values = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+        return cls(**values, launch=launch)
+
+    def kernel(self, device: int | str | None = None) -> TunedKernel:
+        """The kernel in this configuration, compiled and loaded on a GPU.
+
+        Call it with the arguments of the kernel: arrays of PyTorch, CuPy, PyCUDA or any other
+        library with DLPack or `__cuda_array_interface__`, and numbers.
+
+        Args:
+            device: a GPU of this machine; None is that of the current context, else the first.
+
+        Raises:
+            NotFoundError: if the record does not have the source.
+            MissingError: without a driver, a GPU or a compiler.
+            AutotuneError: if it does not compile for the GPU.
+        """
+        from autotune.api.tuned_kernels import load
+
+        return load(self, device)
+
+    def launchable(self) -> KernelLaunch:
+        """What launching it takes.
+
+        Raises:
+            NotFoundError: if the record does not have it.
+        """
+        if self.launch is None:
+            raise NotFoundError(
+                f"the record of {self.config} has no source: it is from an earlier version, or the "
+                "source with its headers was too large; call `autotune.tune_kernel` again, which "
+                "measures nothing twice"
+            )
+        return self.launch
+
+
+def word_of(place: int) -> str:
+    """The word of a plan for the argument at a position, counted from 0."""
+    return f"argument {place}"
+
+
+def argument_type(text: str) -> ArgumentType:
+    """The type of an argument in a `Call`, such as `pointer` for `float32[4096]`.
+
+    Raises:
+        ValueError: for a number of an unknown type.
+    """
+    name, number, _ = text.partition("=")
+    if number and name not in SCALARS:
+        raise ValueError(f"argument {text!r} is of no type that a kernel takes")
+    return SCALARS[name] if number else "pointer"
+
+
+@dataclass(frozen=True)
+class KernelRecord(TuningRecord):
+    """The record of a user kernel, called with certain arguments.
+
+    Attributes:
+        call: the kernel's name and its arguments.
+        verified: the configuration whose results stood in for a reference; empty with a reference.
+    """
+
+    entries: tuple[KernelEntry, ...]
+    call: Call
+    verified: str = ""
+
+    FOLDER: ClassVar[str] = "kernels"
+
+    @property
+    def title(self) -> str:
+        """The call's text."""
+        return str(self.call)
+
+    @property
+    def slug(self) -> str:
+        """The call's slug."""
+        return self.call.slug
+
+    @property
+    def best(self) -> KernelEntry:
+        """The fastest entry, or the leanest of those tied with it (see `estimates.winner`)."""
+        return winner(self.entries)
+
+    @cached_property
+    def launch(self) -> TunedKernel:
+        """The kernel in its best configuration, loaded on the GPU of the current context at the
+        first use: `record.launch(x, y, n)` launches it (see `KernelEntry.kernel`)."""
+        return self.best.kernel()
