@@ -175,7 +175,7 @@ def _column(name: str, rows: Sequence[Mapping[str, Value]]) -> list[Value]:
 
 
 def _rank(value: Value) -> tuple[int, str]:
-    return (value, "") if isinstance(value, int) else (0, value)
+    return (value, "") if isinstance(value, int) else (0, str(value))
 
 
 def _result(outcome: Outcome) -> dict[str, Any]:

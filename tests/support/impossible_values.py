@@ -174,7 +174,9 @@ def _kernel_record() -> KernelRecord:
     made = record()
     own = replace(entry(16, 10.0), config=Config.of("transpose", {"TILE": 32, "ORDER": "rows"}))
     call = Call("transpose", ("float32[64,32]", "int32=64"))
-    return KernelRecord(H100, "measured", (KernelEntry.of(own),), made.baseline, made.provenance, call)
+    return KernelRecord(
+        H100, "measured", (KernelEntry.of(own),), made.baseline, made.provenance, call
+    )
 
 
 def _full_record() -> dict[str, Any]:

@@ -125,9 +125,7 @@ def test_plan_names_arguments_by_place() -> None:
         *(("i32", "argument 2"), ("f64", "argument 3")),
     ]
     assert launch.template.expression == "my::transpose<float, 32>"
-    assert launch.template.preamble == (
-        '#define TILE 32\n#define ROWS 8\n#line 1 "a/t.cu"\n'
-    )
+    assert launch.template.preamble == ('#define TILE 32\n#define ROWS 8\n#line 1 "a/t.cu"\n')
 
 
 def test_source_is_unpacked_with_its_folders() -> None:

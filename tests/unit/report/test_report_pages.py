@@ -18,6 +18,7 @@ from support.swept_page import swept as swept
 from autotune.families.config import Config, Value
 from autotune.problem import Problem
 from autotune.records import Record
+from autotune.records.kernel_record import KernelEntry
 from autotune.report.analysis import overview
 from autotune.report.analysis.subject import Subject, subject_of, subject_of_recording
 from autotune.report.analysis.whole import analysed
@@ -57,8 +58,9 @@ def nasty_subject() -> Subject:
         for n, row in enumerate(subject.trials)
     ]
     failed = Trial(Config.of(NASTY, values), Failure("verify", NASTY))
-    made = trials[0].trial.entry
-    assert made is not None
+    entry = trials[0].trial.entry
+    assert entry is not None
+    made = KernelEntry.of(entry)
     entries = (replace(made, limiter=NASTY), replace(made, config=trials[1].trial.config))
     call = replace(user_kernel().call, name=NASTY, arguments=(NASTY,))
     provenance = replace(subject.record.provenance, compiler=NASTY)

@@ -12,7 +12,7 @@ from hypothesis import given
 from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record, records
 
-from autotune.families.config import Config
+from autotune.families.config import Config, Value
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record
@@ -140,7 +140,7 @@ def _full() -> Record:
     return replace(full, device=replace(H100, name="NVIDIA RTX PRO 6000 Blackwell Server Edition"))
 
 
-def _varied(number: int) -> tuple[tuple[str, int | str], ...]:
+def _varied(number: int) -> tuple[tuple[str, Value], ...]:
     return tuple(
         (name, value + number if isinstance(value, int) else value) for name, value in SIMT.params
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,8 +32,7 @@ def run_saxpy(z: int, y: int, x: int, a: float, n: int, *flags: int) -> None:
     """The fake machine code of the kernel."""
     assert (z, flags) == (0, (256, 1))
     left, right = (
-        np.ctypeslib.as_array((ctypes.c_float * n).from_address(address))
-        for address in (y, x)
+        np.ctypeslib.as_array((ctypes.c_float * n).from_address(address)) for address in (y, x)
     )
     left += np.float32(a) * right
 
@@ -58,11 +56,10 @@ def vectors(case: Case) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("library", [Interface, Tensor])
-def test_kernel_runs_on_arrays(
-    case: Case, library: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernel_runs_on_arrays(case: Case, library: type) -> None:
     if library is Tensor:
-        case.runtime._frameworks[Tensor] = TensorFramework()
+        frameworks: dict[type, Any] = case.runtime._frameworks
+        frameworks[Tensor] = TensorFramework()
     y, x = vectors(case)
     expected = y + np.float32(2.5) * x
     tuned(case)(library(y), library(x), 2.5, N)
@@ -129,7 +126,11 @@ def test_grid_serves_arrays_of_other_shapes(case: Case) -> None:
     [
         (0, "double", "argument 0 is float64; the kernel takes float32"),
         (0, "far", "argument 0 is on CUDA device 1; the kernel is loaded on CUDA device 0"),
-        (1, "gaps", r"argument 1 of shape \(1000,\) has strides \(2,\); give an array without gaps"),
+        (
+            1,
+            "gaps",
+            r"argument 1 of shape \(1000,\) has strides \(2,\); give an array without gaps",
+        ),
         (1, np.zeros(N, np.float32), "argument 1 is a numpy.ndarray, which is not on a CUDA"),
         (2, "x", "argument 2 is str; the kernel takes a float32"),
         (3, 0.5, "argument 3 is 0.5; the kernel takes a int32"),
@@ -168,11 +169,11 @@ def test_bits_stand_for_types_that_numpy_lacks(case: Case) -> None:
 
 
 @pytest.fixture
-def loading(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Case]:
+def loading(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Case:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     process.current.cache_clear()
-    yield case
+    return case
 
 
 def test_entry_is_compiled_and_loaded(loading: Case) -> None:

@@ -89,8 +89,8 @@ def check_on_cpu(
     expected = work.buffers[1].expected
     assert expected is not None
     assert work.buffers[1].written
-    with source_folder(kernel) as folder:
-        program: Program = build(map(kernel.template, configs), directory, sources=folder)
+    with source_folder(kernel) as (folder, _):
+        program: Program = build(map(kernel.source.template, configs), directory, sources=folder)
         results = run(program, [case_of(tunable, work, config) for config in configs])
     assert [compare(result, expected).wrong for result in results] == [0] * len(configs)
 

@@ -15,8 +15,9 @@ from support.sample_user_kernels import kernel, tunable
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.files import limits
+from autotune.records.kernel_record import Geometry
 from autotune.user_kernels import source_folder
-from autotune.user_kernels.geometry import Geometry, rejection
+from autotune.user_kernels.geometry import rejection
 
 P = {"TILE": (8, 16), "ROWS": (1,)}
 CONFIG = Config.of("k", {"TILE": 8, "ROWS": 1})
