@@ -54,7 +54,7 @@ def python(program: str, cache: Path, mode: str) -> str:
     environment = os.environ | {
         "AUTOTUNE_CACHE_DIR": str(cache),
         "AUTOTUNE_MODE": mode,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

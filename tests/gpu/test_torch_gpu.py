@@ -186,6 +186,8 @@ def test_strides_that_no_kernel_reads_are_copied(torch: Any, mm: Any, view: str)
 def test_fp32_follows_the_pytorch_setting(
     torch: Any, mm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from autotune.torch import operator
+
     computes: list[str | None] = []
     matmul = runtime.current()
 
@@ -193,7 +195,7 @@ def test_fp32_follows_the_pytorch_setting(
         computes.append(compute)
         return matmul(a, b, compute=compute, **rest)
 
-    monkeypatch.setattr(runtime, "current", lambda: spy)
+    monkeypatch.setattr(operator, "multiplier", lambda: spy)
     a, b = drawn(torch, ROWS, IN), drawn(torch, IN, OUT)
     before = torch.get_float32_matmul_precision()
     for setting in ("highest", "high"):
