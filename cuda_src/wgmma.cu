@@ -44,6 +44,9 @@
 //   REDUCTION, STORE, EPILOGUE
 //   VC                elements of C that are stored as one
 //
+// With `b_ready` the problem's B does not depend on the primary (common/dependent_launch.cuh), which
+// quantises A: the first stages of it are loaded while that runs.
+//
 // Constraints: sm_90a; 128 (CONSUMERS + 1) threads; a grid of whole clusters; rows that tensor maps
 // describe start at multiples of 16 bytes; 1024 bytes of shared memory to align the stages and 1024
 // for barriers.
@@ -117,7 +120,7 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
               long long last_group_magic, float* __restrict__ workspace, long long start,
               int* __restrict__ counters,
               const typename Element<Params::OUTPUT>::Type* residual, long long ldr,
-              long long stride_r) {
+              long long stride_r, int b_ready) {
     using S = Shape<Params>;
     extern __shared__ __align__(1024) char shared[];
     const Stages<S> stages(shared);
@@ -147,11 +150,16 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
         named_arrive(START_BARRIER, S::THREADS);
     else
         named_sync(START_BARRIER, S::THREADS);
+    int ahead = 0;
+    if constexpr (S::ELEMENT == 1) {
+        if (b_ready && warp == 0 && elected()) ahead = load_ahead<S>(args, maps, stages);
+        __syncwarp();
+    }
     wait_for_primary();
     if (warp < 4) {
         if constexpr (S::Registers::MOVED) registers_lower<S::Registers::PRODUCER>();
         if (warp == 0 && elected()) {
-            produce<S>(args, maps, stages);
+            produce<S>(args, maps, stages, ahead);
             launch_dependents();
         }
         if constexpr (S::SPLITS) {

@@ -5,9 +5,23 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.families.plan import LaunchPlan
+
+
+class Dependence(IntEnum):
+    """What of a product waits for the kernel before it on the stream."""
+
+    NONE = 0
+    """The product starts after that kernel."""
+    ALL = 1
+    """It starts early and waits before it reads."""
+    OF_A = 2
+    """It starts early and waits before it reads A: its B, or what B holds, was there before."""
+
 
 CAPABILITY = 9, 0
 """The first compute capability with programmatic dependent launch."""

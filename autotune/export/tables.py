@@ -17,7 +17,7 @@ _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
 _WORDS = (
     *("", "a", "b", "c", "bias", "workspace", "counters", "lda", "ldb", "ldc"),
     *("stride_a", "stride_b", "stride_c", "alpha", "beta", "m", "n", "k", "scale_a", "scale_b"),
-    *("residual", "ldr", "stride_r"),
+    *("residual", "ldr", "stride_r", "b_ready"),
 )
 # The words that distinguish kinds of gemm, in the order of gemm.c; values in the order of gemm.h.
 _KIND = {

@@ -166,6 +166,7 @@ class Operands:
             "stride_r": stride_r,
             "alpha": alpha,
             "beta": beta,
+            "b_ready": 0,
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from autotune.driver.dependent_launch import Dependence
 from autotune.errors import FrozenError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
@@ -53,7 +54,7 @@ def bind_call(
     addresses: Addresses,
     alpha: float,
     beta: float,
-    dependent: bool,
+    dependent: Dependence,
 ) -> BoundGemm:
     """The bound gemm of a call, which enqueues the launches of all its offsets.
 

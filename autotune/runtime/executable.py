@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from autotune.compiler import Program
 from autotune.driver.arguments import PackedArguments, Values, pack_arguments, resolve_arguments
-from autotune.driver.dependent_launch import dependent_launches
+from autotune.driver.dependent_launch import Dependence, dependent_launches
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver, configuration
 
@@ -53,7 +53,7 @@ class BoundGemm(NamedTuple):
 
 _SUPPLIED = (
     *("a", "b", "c", "bias", "scale_a", "scale_b", "residual", "lda", "ldb", "ldc", "ldr"),
-    *("stride_a", "stride_b", "stride_c", "stride_r", "alpha", "beta"),
+    *("stride_a", "stride_b", "stride_c", "stride_r", "alpha", "beta", "b_ready"),
 )
 _STREAM_PER_THREAD = 2
 _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
@@ -176,7 +176,7 @@ class Executable:
         strides: Steps,
         alpha: float,
         beta: float,
-        dependent: bool = False,
+        dependent: Dependence = Dependence.NONE,
     ) -> BoundGemm:
         """The plan bound to operands. Enqueueing it does not wait, and allocates at most at the
         first use of a stream; several threads may do so.
@@ -188,7 +188,8 @@ class Executable:
             strides: distances from one of each to the next of a batch, in elements.
             alpha: factor of A B.
             beta: factor of C, which is not read if this is 0.
-            dependent: whether the first launch is a dependent one too (`dependent_launches`).
+            dependent: whether the first launch is a dependent one too (`dependent_launches`), and
+                what of it waits.
 
         Raises:
             UsageError: for `dependent` on a device below compute capability 9.0.
@@ -199,8 +200,10 @@ class Executable:
         if driver.context_on(ordinal) is None:  # tensor maps need a current context
             with driver.entered(ordinal):
                 return self.bind(addresses, leading, strides, alpha, beta, dependent)
-        dependents = dependent_launches(self.plan, self._gpu.device, dependent)
-        supplied = (*addresses, *leading, *strides, alpha, beta)
+        dependents = dependent_launches(self.plan, self._gpu.device, dependent > Dependence.NONE)
+        # A launch that copies B comes between what wrote A and the product.
+        b_ready = dependent == Dependence.OF_A and self.plan.product == 0
+        supplied = (*addresses, *leading, *strides, alpha, beta, b_ready)
         # Launches may name scratch memory even where the plan needs none.
         values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
         if self.plan.workspace or self.plan.counters:

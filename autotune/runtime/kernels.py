@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autotune.driver.dependent_launch import Dependence
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
@@ -151,7 +152,8 @@ class Kernel(Matmul):
         strides = (0, 0, 0, 0) if problem.batch == 1 else _or_default(steps, dense)
         self._check_launch(addresses, leading, strides)
         executable = self._aligned(aligned(problem, leading, strides, addresses))
-        return executable.bind(addresses, leading, strides, alpha, beta, dependent).enqueue
+        factors = alpha, beta, Dependence(dependent)
+        return executable.bind(addresses, leading, strides, *factors).enqueue
 
     def _check_launch(
         self,

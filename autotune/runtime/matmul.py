@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, TypeVar
 
+from autotune.driver.dependent_launch import Dependence
 from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
@@ -268,7 +269,7 @@ class Matmul:
     def _bind_call(self, key: tuple[Any, ...], checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
         reads, options = key[0], Keywords(*key[1])
-        factors = options.alpha, options.beta, options.dependent
+        factors = options.alpha, options.beta, Dependence(options.dependent)
         return bind_call(self.runtime, checked, addresses_of(reads), *factors)
 
     def _run_vendor(self, problem: Problem, operands: Arrays, options: Keywords) -> bool:

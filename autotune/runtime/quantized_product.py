@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, TypeVar
 
-from autotune.driver.dependent_launch import has_dependent_launch
+from autotune.driver.dependent_launch import Dependence, has_dependent_launch
 from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
@@ -149,7 +149,7 @@ class QuantizedMatmul:
         if not checked.offsets:
             return BoundGemm(checked.ordinal, _nothing, None)
         if not checked.sums:
-            factors = options.alpha, options.beta, options.dependent
+            factors = options.alpha, options.beta, Dependence(options.dependent)
             return bind_call(self.runtime, checked, addresses, *factors)
         if verify:
             self._verify(checked, operands)
@@ -178,7 +178,7 @@ class QuantizedMatmul:
         first = round_up(memory.rows * pitch, LINE)
         size = first + SCALE_BYTES * prod(quantizing.scales)
         _, b, c, bias, _, scale_b, _ = addresses
-        dependent = has_dependent_launch(gpu.device)
+        dependent = Dependence.OF_A if has_dependent_launch(gpu.device) else Dependence.NONE
         bound: dict[int, tuple[Enqueue, Enqueue]] = {}
 
         def bind(place: int) -> tuple[Enqueue, Enqueue]:

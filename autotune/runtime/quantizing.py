@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from autotune.driver.dependent_launch import Dependence
 from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
@@ -137,7 +138,7 @@ def bind_quantizing(
     executable = runtime.loaded(quantizing.plan(), ordinal)
     addresses = source[0], 0, result[0], 0, scales, 0, 0
     steps = (source[1], 0, result[1], 0), (0, 0, 0, 0)
-    return executable.bind(addresses, *steps, 1.0, 0.0, dependent).enqueue
+    return executable.bind(addresses, *steps, 1.0, 0.0, Dependence(dependent)).enqueue
 
 
 def target_of(dtype: Any) -> ElementType:

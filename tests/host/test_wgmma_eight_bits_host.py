@@ -3,6 +3,7 @@ float64 of the same operands and scales; int32 results are exact."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,10 @@ def test_wgmma_of_8_bits_matches_float64(program: Program, sample: Sample) -> No
 def test_splits_of_8_bits_add_up_to_the_same_bits(program: Program, sample: Sample) -> None:
     first, *repeats = run(program, sample.cases[:1] * 3)
     assert [repeat.tobytes() for repeat in repeats] == [first.tobytes()] * 2
+
+
+@pytest.mark.parametrize("sample", SAMPLES[::6], ids=str)
+def test_b_that_is_loaded_ahead_gives_the_same_bits(program: Program, sample: Sample) -> None:
+    case = sample.cases[0]
+    waiting, ahead = run(program, (case, replace(case, b_ready=True)))
+    assert waiting.tobytes() == ahead.tobytes()

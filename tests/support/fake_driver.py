@@ -392,8 +392,8 @@ def _naive(
 def _scaled(
     z: int, a: int, lda: int, b: int, ldb: int, c: int, ldc: int, m: int, n: int, k: int,
     alpha: float, beta: float, bias: int | None, scale_a: int | None, scale_b: int | None,
-    stride_a: int, stride_b: int, stride_c: int, trans_a: int, trans_b: int, epilogue: int,
-    kind_a: int, kind_b: int, output: int, scale: int,
+    stride_a: int, stride_b: int, stride_c: int, _b_ready: int, trans_a: int, trans_b: int,
+    epilogue: int, kind_a: int, kind_b: int, output: int, scale: int,
     *, residual: tuple[int | None, int, int] = (None, 0, 0),
 ) -> None:  # fmt: skip
     """The naive kernel on operands of 8 bits."""
@@ -499,7 +499,7 @@ def _quantize(
 _KERNELS: dict[str, tuple[Callable[..., None], str]] = {
     "naive": (_naive, "PqPqPqiiiffPqqq"),
     "typed": (_with_residual(_naive, 15), "PqPqPqiiiffPqqqPqq"),
-    "scaled": (_with_residual(_scaled, 17), "PqPqPqiiiffPPPqqqPqq"),
+    "scaled": (_with_residual(_scaled, 17), "PqPqPqiiiffPPPqqqPqqi"),
     "partial": (_partial, "PqPqPiiiiP"),
     "reduce": (_reduce, "PPqiiffP"),
     "largest": (_largest, "PqPiii"),

@@ -58,6 +58,7 @@ class Case:
     scales: tuple[Matrix, Matrix] | None = None
     residual: Matrix | None = None
     residual_steps: tuple[int, int] = (0, 0)
+    b_ready: bool = False
 
 
 def case_of(
@@ -348,7 +349,7 @@ def _number(value: str | float, case: Case) -> float:
     """A number of the launch, or the case's value for a symbol such as `alpha` or `lda`."""
     if not isinstance(value, str):
         return value
-    symbols: dict[str, float] = {"alpha": case.alpha, "beta": case.beta}
+    symbols: dict[str, float] = {"alpha": case.alpha, "beta": case.beta, "b_ready": case.b_ready}
     symbols |= dict(zip(("ldr", "stride_r"), case.residual_steps, strict=True))
     for name, ld, stride in zip("abc", case.leading_dimensions, case.strides, strict=True):
         symbols |= {f"ld{name}": ld, f"stride_{name}": stride}

@@ -14,6 +14,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import (
+    B_READY,
     RESIDUAL,
     each_type,
     epilogue,
@@ -132,7 +133,7 @@ def scaled_plan(problem: Problem) -> LaunchPlan:
     arguments = *transposes(problem), epilogue(problem), *each_type(problem), scale(problem)
     template = Template("typed.cu", "scaled", arguments)
     grid = 1, 1, problem.batch
-    every = *operands(problem, scaled=True), *RESIDUAL
+    every = *operands(problem, scaled=True), *RESIDUAL, B_READY
     launch = Launch(template, grid, (32, 1, 1), 0, every)
     return LaunchPlan(TYPED, (launch,))
 

@@ -24,7 +24,8 @@
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
 enum {
     NUMBER, A, B, C, BIAS, WORKSPACE, COUNTERS, LDA, LDB, LDC, STRIDE_A, STRIDE_B, STRIDE_C, ALPHA,
-    BETA, M, N, K, SCALE_A, SCALE_B, RESIDUAL, LDR, STRIDE_R, WORDS
+    BETA, M, N, K, SCALE_A, SCALE_B, RESIDUAL, LDR, STRIDE_R, B_READY,
+    WORDS
 };
 
 typedef struct { const char *name; int major, minor, sms; } Device;

@@ -18,6 +18,10 @@ RESIDUAL = (
 """The residual, last in kernels that serve operands of 16 and 8 bits."""
 
 
+B_READY = Argument("i32", "b_ready")
+"""Last in kernels that load B ahead of the launch before, which writes A."""
+
+
 def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
     """The arguments that every kernel which computes C takes first, in order.
 

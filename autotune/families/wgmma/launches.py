@@ -17,7 +17,14 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.families.shared import packing
-from autotune.families.shared.arguments import RESIDUAL, each_type, epilogue, operands, scale
+from autotune.families.shared.arguments import (
+    B_READY,
+    RESIDUAL,
+    each_type,
+    epilogue,
+    operands,
+    scale,
+)
 from autotune.families.shared.cuda_enums import Store, enumerator
 from autotune.families.shared.layout import transposed
 from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
@@ -114,6 +121,7 @@ def _gemm(
             Argument("i64", copies_end(copies) // FLOAT_BYTES),
             Argument("pointer", "counters"),
             *RESIDUAL,
+            B_READY,
         ),
         cluster=p.shape.blocks,
     )

@@ -5,18 +5,78 @@
 #include "common/tf32.cuh"
 #include "hopper/shape.cuh"
 
-// One thread loads the stages of all units: it waits until a stage is empty and announces the bytes
-// that will make it full.
-template <class S, class Result>
-__device__ void produce(const Arguments<Result>& args, const Maps& maps, const Stages<S>& stages) {
-    const Tiles<S> tiles(args.schedule);
-    const ClusterPlace<S>& place = tiles.place;
+// The bulk copies of a block's k-tiles.
+template <class S>
+class Copies {
+public:
+    __device__ Copies(const Maps& maps, const Stages<S>& stages, const ClusterPlace<S>& place)
+        : maps_(maps),
+          stages_(stages),
+          place_(place),
+          sharers_a_(ALONG_N << (place.k * S::CLUSTER_TILES + place.m)),
+          sharers_b_(ALONG_M << (place.k * S::CLUSTER_TILES + place.n * S::CLUSTER_M)) {}
+
+    __device__ void a(int stage, int m, int step, int matrix) const {
+        S::A::template load<S::CLUSTER_N, typename S::EvictA>(
+            stages_.a(stage), maps_.a, stages_.full(stage), m, step * S::TILE_K, matrix, place_.n,
+            sharers_a_);
+    }
+
+    __device__ void b(int stage, int n, int step, int matrix) const {
+        copy_b(stages_.b(stage), maps_.b, stage, n, step, matrix);
+    }
+
+    __device__ void low(int stage, int n, int step, int matrix) const {
+        copy_b(stages_.low(stage), maps_.low, stage, n, step, matrix);
+    }
+
+private:
     // The blocks that share A lie along N, those that share B along M.
-    constexpr int ALONG_M = (1 << S::CLUSTER_M) - 1;
-    constexpr int ALONG_N = ((1 << S::CLUSTER_TILES) - 1) / ALONG_M;
-    const int first = place.k * S::CLUSTER_TILES;
-    const unsigned short sharers_a = ALONG_N << (first + place.m);
-    const unsigned short sharers_b = ALONG_M << (first + place.n * S::CLUSTER_M);
+    static constexpr int ALONG_M = (1 << S::CLUSTER_M) - 1;
+    static constexpr int ALONG_N = ((1 << S::CLUSTER_TILES) - 1) / ALONG_M;
+
+    __device__ void copy_b(char* to, const TensorMap* map, int stage, int n, int step,
+                           int matrix) const {
+        S::B::template load<S::CLUSTER_M, typename S::EvictB>(
+            to, map, stages_.full(stage), n, step * S::TILE_K, matrix, place_.m, sharers_b_);
+    }
+
+    const Maps& maps_;
+    const Stages<S>& stages_;
+    const ClusterPlace<S>& place_;
+    const unsigned short sharers_a_, sharers_b_;
+};
+
+// Loads the operand that does not depend on the primary, the B of the problem, into the first
+// stages. The bytes are announced when the other follows. Returns the number of stages.
+template <class S, class Result>
+__device__ int load_ahead(const Arguments<Result>& args, const Maps& maps,
+                          const Stages<S>& stages) {
+    const Tiles<S> tiles(args.schedule);
+    const Copies<S> copies(maps, stages, tiles.place);
+    auto scheduler = tiles.scheduler();
+    WorkUnit unit;
+    if (!scheduler.next(unit)) return 0;
+    int m, n;
+    tiles.locate(unit.tile, m, n);
+    const int count = min(S::STAGES, unit.end - unit.begin);
+#pragma unroll 1
+    for (int stage = 0; stage < count; ++stage) {
+        if constexpr (S::TRANSPOSED)
+            copies.a(stage, m, unit.begin + stage, args.batch_a ? unit.matrix : 0);
+        else
+            copies.b(stage, n, unit.begin + stage, args.batch_b ? unit.matrix : 0);
+    }
+    return count;
+}
+
+// One thread loads the stages of all units: it waits until a stage is empty and announces the bytes
+// that will make it full. The first stages, `ahead` of them, have one operand already.
+template <class S, class Result>
+__device__ void produce(const Arguments<Result>& args, const Maps& maps, const Stages<S>& stages,
+                        int ahead) {
+    const Tiles<S> tiles(args.schedule);
+    const Copies<S> copies(maps, stages, tiles.place);
     auto scheduler = tiles.scheduler();
     PipelineState<S::STAGES> at;
     WorkUnit unit;
@@ -27,19 +87,13 @@ __device__ void produce(const Arguments<Result>& args, const Maps& maps, const S
         const int matrix_b = args.batch_b ? unit.matrix : 0;
 #pragma unroll 1
         for (int step = unit.begin; step < unit.end; ++step, at.next()) {
-            Barrier* full = stages.full(at.stage);
             barrier_wait(stages.empty(at.stage), at.phase ^ 1);
-            barrier_expect(full, S::COPIED_BYTES);
-            S::A::template load<S::CLUSTER_N, typename S::EvictA>(
-                stages.a(at.stage), maps.a, full, m, step * S::TILE_K, matrix_a, place.n,
-                sharers_a);
-            S::B::template load<S::CLUSTER_M, typename S::EvictB>(
-                stages.b(at.stage), maps.b, full, n, step * S::TILE_K, matrix_b, place.m,
-                sharers_b);
-            if constexpr (S::LOW_PACKED)
-                S::B::template load<S::CLUSTER_M, typename S::EvictB>(
-                    stages.low(at.stage), maps.low, full, n, step * S::TILE_K, matrix_b, place.m,
-                    sharers_b);
+            barrier_expect(stages.full(at.stage), S::COPIED_BYTES);
+            const bool loaded = ahead > 0;
+            if (!S::TRANSPOSED || !loaded) copies.a(at.stage, m, step, matrix_a);
+            if (S::TRANSPOSED || !loaded) copies.b(at.stage, n, step, matrix_b);
+            if constexpr (S::LOW_PACKED) copies.low(at.stage, n, step, matrix_b);
+            if (loaded) --ahead;
         }
         if constexpr (!S::PERSISTENT) break;
     }

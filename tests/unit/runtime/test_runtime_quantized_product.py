@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from autotune import runtime
 from autotune.api import matmul as api
 from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.runtime.quantized_product import QuantizedMatmul
 
@@ -119,6 +122,34 @@ def test_product_starts_while_its_operand_is_quantised(case: Case, torch: FakeTo
     options = runtime.QuantizedKeywords(compute="f8")
     older(a, b, None, None, scale_b, options)
     assert [launch.dependent for launch in case.cuda.launches[4:]] == [False, False]
+
+
+def test_only_a_waits_for_the_launch_that_quantises_it(case: Case, torch: FakeTorch) -> None:
+    a, b, scale_b = operands(case, torch)
+    codes = tensor(case, torch, M, K, dtype="float8_e4m3fn")
+    autotune.matmul(a, b, compute="f8", scale_b=scale_b)
+    for dependent in (False, True):
+        of_a = scales(case, torch, M)
+        autotune.matmul(codes, b, scale_a=of_a, scale_b=scale_b, dependent=dependent)
+    assert b_ready(case) == [1, 0, 0]
+
+
+def test_copied_b_waits_too(case: Case, torch: FakeTorch) -> None:
+    def after_a_copy(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
+        plan = case._plan(config, problem, alignment)
+        return replace(plan, launches=plan.launches * 2, product=1)
+
+    multiply = QuantizedMatmul(
+        type(case.runtime)(case.runtime.driver, case._find, after_a_copy, case._build)
+    )
+    a, b, scale_b = operands(case, torch)
+    multiply(a, b, None, None, scale_b, runtime.QuantizedKeywords(compute="f8"))
+    assert b_ready(case) == [0, 0]
+
+
+def b_ready(case: Case) -> list[int]:
+    """The last argument of each product."""
+    return [call.arguments[-1] for call in case.cuda.launches if "scaled" in call.kernel]
 
 
 def test_epilogue_and_factors_follow_the_product(case: Case, torch: FakeTorch) -> None:
