@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,24 +12,35 @@ import typer
 from autotune.cli.options import Json, ObjectiveName, ProblemOptions, with_problem_options
 from autotune.cli.output import show_json
 
+_KERNEL = re.compile(r"\s*[A-Za-z_]")
+"""The start of a kernel's name; shapes start with a number."""
+
 
 @with_problem_options
 def export(
     shapes: Annotated[
         list[str],
         typer.Argument(
-            metavar="MxNxK...",
-            help="Problems, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu.",
+            metavar="MxNxK|KERNEL...",
+            help="Problems, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu; or user "
+            "kernels, by name.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the files.")],
     *,
     name: Annotated[
-        str, typer.Option(help="Name of the library, its functions and its files: a C identifier.")
-    ] = "gemm",
+        str | None,
+        typer.Option(
+            help="Name of the library, its functions and its files: a C identifier.  "
+            "[default: gemm, or that of the user kernel]"
+        ),
+    ] = None,
     format: Annotated[
         str,
-        typer.Option(help="Format: c (a library); cubin, ptx or cu (a file a kernel); or json."),
+        typer.Option(
+            help="Format: c (a library); cubin, ptx or cu (a file a kernel); json; or, of user "
+            "kernels, h (a header with the best values)."
+        ),
     ] = "c",
     options: ProblemOptions,
     objective: ObjectiveName = "hot",
@@ -43,15 +56,19 @@ def export(
 ) -> None:
     """Write the kernels of problems as a C library, or one by one, with their launch plans.
 
-    A problem that is not tuned gets the kernel that `best` prints, and is marked so.
+    A problem that is not tuned gets the kernel that `best` prints, and is marked so. User kernels
+    are exported as `tune_kernel` recorded them, for all devices or those of --device.
     """
     from autotune import export
     from autotune.targets import sources
 
+    if kernels := [word for word in shapes if _KERNEL.match(word)]:
+        _export_kernels(shapes, kernels, out, name, device or (), format, objective, json)
+        return
     written = export.write(
         shapes,
         out,
-        name,
+        name or "gemm",
         devices=device or (sources.DEFAULT,),
         format=format,
         objective=objective,
@@ -72,5 +89,39 @@ def export(
         return
     for product in products:
         print("{how:9} {problem} on {device}: {config}".format(**product))
+    for path in written.files:
+        print(path)
+
+
+def _export_kernels(
+    words: Sequence[str],
+    kernels: Sequence[str],
+    out: Path,
+    name: str | None,
+    devices: Sequence[str],
+    format: str,
+    objective: str,
+    json: bool,
+) -> None:
+    from autotune.errors import UsageError
+    from autotune.export import write_kernels
+
+    if len(kernels) < len(words):
+        raise UsageError("problems and user kernels go into exports of their own; give either")
+    written = write_kernels(kernels, out, name, devices=devices, format=format, objective=objective)
+    calls = [
+        {
+            "call": str(kernel.call),
+            "device": kernel.device.name,
+            "function": written.library.functions[kernel.call],
+            "config": str(kernel.entry.config),
+        }
+        for kernel in written.library.kernels
+    ]
+    if json:
+        show_json({"files": [str(path) for path in written.files], "calls": calls})
+        return
+    for call in calls:
+        print("{call} on {device}: {config}".format(**call))
     for path in written.files:
         print(path)

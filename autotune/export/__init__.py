@@ -2,10 +2,12 @@
 
     from autotune import export
     export.write(["4096x4096x4096:bf16"], "lib", "gemm", devices=["h100"])
+    export.write_kernels(["transpose"], "lib")    # kernels that `tune_kernel` recorded
 
 An export launches exactly what `autotune.matmul` launches; `document` states its plans as JSON.
 """
 
+from autotune.export.kernel_writer import WrittenKernels, write_kernels
 from autotune.export.library import ExportedGemm, ExportedLibrary, gather
 from autotune.export.writer import FORMATS, WrittenExport, check_format, write, write_library
 
@@ -14,8 +16,10 @@ __all__ = [
     "ExportedGemm",
     "ExportedLibrary",
     "WrittenExport",
+    "WrittenKernels",
     "check_format",
     "gather",
     "write",
+    "write_kernels",
     "write_library",
 ]

@@ -39,7 +39,7 @@ def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, obje
         "counters": plan.counters,
         "product": plan.product,
         "launches": [
-            _launch(launch, program)
+            launch_json(launch, program)
             for launch, program in zip(plan.launches, programs, strict=True)
         ],
     }
@@ -84,7 +84,7 @@ def _gemm(gemm: ExportedGemm) -> dict[str, object]:
 
 def _fallback(fallback: FallbackKernel) -> dict[str, object]:
     general, problem = fallback.general, fallback.general.problem
-    launch = _launch(general.launch, fallback.program)
+    launch = launch_json(general.launch, fallback.program)
     del launch["grid"]
     return {
         "compute_capability": list(fallback.compute_capability),
@@ -99,7 +99,8 @@ def _fallback(fallback: FallbackKernel) -> dict[str, object]:
     }
 
 
-def _launch(launch: Launch, program: Program) -> dict[str, object]:
+def launch_json(launch: Launch, program: Program) -> dict[str, object]:
+    """A launch, which names the key of its kernel."""
     return {
         "kernel": program.key,
         "grid": list(launch.grid),

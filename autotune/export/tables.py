@@ -81,7 +81,7 @@ class _TableWriter:
                 + ", ".join(f"{name} = {count}" for name, count in counts.items())
                 + " };",
                 _table("Device", "DEVICES", (self._device(n) for n in range(len(library.devices)))),
-                *(_cubin(n, program) for n, program in enumerate(library.programs.values())),
+                *(cubin_table(n, program) for n, program in enumerate(library.programs.values())),
                 _table("Kernel", "KERNELS", map(self._kernel, library.programs.values())),
                 _table("Map", "MAPS", map(_map, self._maps)),
                 _table("Argument", "ARGUMENTS", self._arguments),
@@ -101,7 +101,7 @@ class _TableWriter:
 
     def _device(self, number: int) -> str:
         device = self._library.devices[number]
-        return f"{{{_string(device.name)}, {_numbers(*device.compute_capability, device.sms)}}}"
+        return f"{{{c_string(device.name)}, {_numbers(*device.compute_capability, device.sms)}}}"
 
     def _kernel(self, program: Program) -> str:
         digest = ", ".join(f"0x{byte:02x}" for byte in sha256(program.cubin).digest())
@@ -112,7 +112,7 @@ class _TableWriter:
         )
         number = self._numbers[program.key]
         return (
-            f"{{CUBIN_{number}, {len(program.cubin)}, {{{digest}}}, {_string(program.symbol)}, "
+            f"{{CUBIN_{number}, {len(program.cubin)}, {{{digest}}}, {c_string(program.symbol)}, "
             f"{shared}}}"
         )
 
@@ -128,7 +128,7 @@ class _TableWriter:
         return (
             f"{{{_numbers(device, *sizes, kind(problem))}, {{{alignment}}}, "
             f"{_numbers(first, len(plan.launches), plan.workspace, counted)}, "
-            f"{_string(str(plan.config))}, {_string(gemm.answer.how)}}}"
+            f"{c_string(str(plan.config))}, {c_string(gemm.answer.how)}}}"
         )
 
     def _general(self, fallback: FallbackKernel) -> str:
@@ -143,7 +143,7 @@ class _TableWriter:
         return (
             f"{{{_numbers(first_device, 0, 0, 0, 0, kind(general.problem))}, "
             f"{{{_numbers(align.a, align.b, align.c)}}}, {_numbers(first, 1, 0, 0)}, "
-            f'{_string(str(general.config))}, "general"}}'
+            f'{c_string(str(general.config))}, "general"}}'
         )
 
     def _add(
@@ -193,7 +193,7 @@ def _shape(problem: Problem) -> str:
     return f"{{{_numbers(problem.m, problem.n, problem.k, problem.batch, *codes(problem))}}}"
 
 
-def _cubin(number: int, program: Program) -> str:
+def cubin_table(number: int, program: Program) -> str:
     """Machine code as little-endian words of 8 bytes, which also aligns it."""
     padded = program.cubin + bytes(-len(program.cubin) % _WORD_BYTES)
     words = [
@@ -219,7 +219,7 @@ def _numbers(*values: int) -> str:
     return ", ".join(map(str, values))
 
 
-def _string(text: str) -> str:
+def c_string(text: str) -> str:
     """A C string literal; bytes other than plain ASCII are octal escapes."""
     plain = (
         chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"

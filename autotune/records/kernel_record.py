@@ -145,6 +145,12 @@ class KernelRecord(TuningRecord):
         return self.call.slug
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Words that name it on a command line: the kernel, the call and the call's slug."""
+        name = self.call.name
+        return name, name.rpartition("::")[2], self.title, self.slug
+
+    @property
     def best(self) -> KernelEntry:
         """The fastest entry, or the leanest of those tied with it (see `estimates.winner`)."""
         return winner(self.entries)

@@ -165,6 +165,14 @@ class Store:
         """
         return self._read(self._path(KernelRecord, device, call.slug, "measured"), KernelRecord)
 
+    def kernels(self, name: str) -> list[KernelRecord]:
+        """All records that have that name (`KernelRecord.names`), in the order of their texts and
+        devices. Broken files are skipped with a warning."""
+        paths = sorted((self.root / KernelRecord.FOLDER).glob("*/*.json"))
+        records = [record for path in paths if (record := self._read(path, KernelRecord))]
+        named = [record for record in records if name in record.names]
+        return sorted(named, key=lambda record: (record.title, record.device.name))
+
     def records(self, device: Device) -> list[Record]:
         """The record with the best evidence of every problem on the device, by problem."""
         return _best_of_each(self._all(Record, device))

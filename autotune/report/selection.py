@@ -175,7 +175,7 @@ def _matching(
     """The records that a word of the command line names."""
     if not _SHAPE.match(shape):
         for record in records:
-            if isinstance(record, KernelRecord) and shape in _names(record):
+            if isinstance(record, KernelRecord) and shape in record.names:
                 yield record
     elif ".." in shape:
         span = Span.parse(shape, **options)
@@ -187,10 +187,6 @@ def _matching(
         yield from (
             record for record in records if isinstance(record, Record) and record.problem == problem
         )
-
-
-def _names(record: KernelRecord) -> tuple[str, ...]:
-    return record.call.name, record.title, record.slug
 
 
 def _inside(problem: Problem, span: Span) -> bool:

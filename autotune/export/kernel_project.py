@@ -1,0 +1,216 @@
+"""The files of exported user kernels: a C library, a header of values, machine code, JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from importlib import resources
+
+from autotune.compiler import Program
+from autotune.export.document import launch_json
+from autotune.export.exported_kernels import ExportedKernel, KernelLibrary
+from autotune.export.manifest import MADE_BY
+from autotune.export.tables import c_string, cubin_table
+from autotune.families.config import Value
+from autotune.families.plan import ArgumentType
+from autotune.problem.call import Call
+from autotune.records.kernel_record import argument_type
+from autotune.version import __version__
+
+SCHEMA = 1
+UNCHOSEN = "define CALL as the number of a call below"
+
+_C_TYPES: dict[ArgumentType, str] = {
+    **{"pointer": "void *", "f32": "float ", "f64": "double "},
+    **{"i8": "int8_t ", "i16": "int16_t ", "i32": "int32_t ", "i64": "int64_t "},
+    **{"u8": "uint8_t ", "u16": "uint16_t ", "u32": "uint32_t ", "u64": "uint64_t "},
+}
+
+
+def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
+    """The header and the source of a C library, by their names."""
+    functions = library.functions
+    prototypes = [
+        f"{_comment(call, kernels)}\n{_prototype(call, functions[call])};"
+        for call, kernels in library.calls.items()
+    ]
+    bodies = [_body(number, call, functions[call]) for number, call in enumerate(library.calls)]
+    return {
+        f"{library.name}.h": _filled("kernel.h", library, FUNCTIONS="\n\n".join(prototypes)),
+        f"{library.name}.c": _filled(
+            "kernel.c", library, TABLES=_tables(library), FUNCTIONS="\n\n".join(bodies)
+        ),
+    }
+
+
+def values_header(library: KernelLibrary) -> dict[str, bytes]:
+    """A header with the best values of the parameters as macros, to compile the kernel with.
+
+    `TARGET_<device>` chooses among several devices; without it the values of the first hold. `CALL`
+    is the number of one of several calls.
+    """
+    guard = f"{library.name.upper()}_VALUES_H"
+    lines = [
+        f"/* The best values of {library.name}, by `autotune export`. */",
+        *(f"#ifndef {guard}", f"#define {guard}", ""),
+    ]
+    several = len(library.calls) > 1
+    lines += ["#if !defined CALL", f'#error "{UNCHOSEN}"'] if several else []
+    for number, (call, kernels) in enumerate(library.calls.items()):
+        if several:
+            lines += [f"#elif CALL == {number}"]
+        lines += [_comment(call, kernels), *_choice(kernels)]
+    lines += ["#endif"] if several else []
+    lines += ["", f"#endif /* {guard} */", ""]
+    return {f"{library.name}.h": "\n".join(lines).encode()}
+
+
+def cubin_files(library: KernelLibrary) -> dict[str, bytes]:
+    """The machine code of each program, by its file name."""
+    return {name: library.programs[key].cubin for key, name in cubin_names(library).items()}
+
+
+def cubin_names(library: KernelLibrary) -> dict[str, str]:
+    """The file name of each program by its key."""
+    return {
+        key: f"{library.name}-{number}-{program.arch}.cubin"
+        for number, (key, program) in enumerate(library.programs.items())
+    }
+
+
+def kernel_document(library: KernelLibrary, files: Mapping[str, str]) -> dict[str, object]:
+    """The library as JSON, without its machine code; `files` are the files of programs by key."""
+    return {
+        "schema": SCHEMA,
+        "made_by": f"{MADE_BY}{__version__}",
+        "name": library.name,
+        "kernels": [
+            _program(program, files.get(program.key)) for program in library.programs.values()
+        ],
+        "calls": [
+            {
+                "function": library.functions[kernel.call],
+                "call": str(kernel.call),
+                "arguments": list(kernel.call.arguments),
+                "device": kernel.device.to_json(),
+                "config": str(kernel.entry.config),
+                "params": kernel.entry.config.values,
+                "time_us": kernel.entry.measurement.time_us,
+                "verified": kernel.record.verified,
+                "launch": launch_json(kernel.launch, kernel.program),
+            }
+            for kernel in library.kernels
+        ],
+    }
+
+
+def _program(program: Program, file: str | None) -> dict[str, object]:
+    return {
+        "key": program.key,
+        "symbol": program.symbol,
+        "arch": program.arch,
+        "registers": program.registers,
+        "shared": program.shared,
+        "local": program.local,
+        "compiler": program.compiler,
+        "sha256": sha256(program.cubin).hexdigest(),
+        **({} if file is None else {"file": file}),
+    }
+
+
+def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
+    source = resources.files("autotune.export") / "templates" / template
+    text = source.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        text = text.replace(f"/* @{name}@ */", part)
+    title = ", ".join(dict.fromkeys(call.name for call in library.calls))
+    names = {"TITLE": title, "NAME": library.name, "UPPER": library.name.upper()}
+    for name, value in names.items():
+        text = text.replace(f"@{name}@", value)
+    return text.encode()
+
+
+def _tables(library: KernelLibrary) -> str:
+    numbers = {key: number for number, key in enumerate(library.programs)}
+    cubins = [
+        cubin_table(number, program) for number, program in enumerate(library.programs.values())
+    ]
+    shared = {
+        key: max(kernel.launch.shared for kernel in library.kernels if kernel.program.key == key)
+        for key in numbers
+    }
+    programs = [
+        f"    {{CUBIN_{number}, {c_string(library.programs[key].symbol)}, {shared[key]}}}"
+        for key, number in numbers.items()
+    ]
+    tables = [*cubins, _table("Program", "PROGRAMS", programs)]
+    for number, kernels in enumerate(library.calls.values()):
+        rows = [_row(kernel, numbers[kernel.program.key]) for kernel in kernels]
+        tables.append(_table("Launch", f"LAUNCHES_{number}", rows))
+    return "\n\n".join(tables)
+
+
+def _row(kernel: ExportedKernel, program: int) -> str:
+    device, launch = kernel.device, kernel.launch
+    numbers = (*device.compute_capability, device.sms, program)
+    grid, block = (", ".join(f"{size}u" for size in sizes) for sizes in (launch.grid, launch.block))
+    where = f"{c_string(device.name)}, {', '.join(map(str, numbers))}"
+    return f"    {{{where}, {{{grid}}}, {{{block}}}, {launch.shared}u}}"
+
+
+def _table(kind: str, name: str, rows: Iterable[str]) -> str:
+    lines = ",\n".join(rows)
+    return f"static const {kind} {name}[] = {{\n{lines}}};"
+
+
+def _comment(call: Call, kernels: Sequence[ExportedKernel]) -> str:
+    lines = [f"/* {call}"]
+    for kernel in kernels:
+        time_us = kernel.entry.measurement.time_us
+        lines.append(f" * {kernel.device.name}: {time_us:.4g} us, {kernel.entry.config}")
+    return "\n".join(line.replace("*/", "* /") for line in lines) + " */"
+
+
+def _prototype(call: Call, function: str) -> str:
+    arguments = [
+        f"{_C_TYPES[argument_type(text)]}argument{place}"
+        for place, text in enumerate(call.arguments)
+    ]
+    return f"int {function}({', '.join((*arguments, 'CUstream stream'))})"
+
+
+def _body(number: int, call: Call, function: str) -> str:
+    """The function that launches a call."""
+    addresses = [f"&argument{place}" for place in range(len(call.arguments))] or ["NULL"]
+    table = f"LAUNCHES_{number}"
+    return (
+        f"{_prototype(call, function)} {{\n"
+        f"    void *arguments[] = {{{', '.join(addresses)}}};\n"
+        f"    const int count = (int)(sizeof {table} / sizeof *{table});\n"
+        f"    return launched({table}, count, arguments, stream);\n"
+        "}"
+    )
+
+
+def _choice(kernels: Sequence[ExportedKernel]) -> list[str]:
+    """The macros of a call, chosen by device if there are several."""
+    if len(kernels) == 1:
+        return _macros(kernels[0])
+    first, *rest = kernels
+    lines: list[str] = []
+    for place, kernel in enumerate(rest):
+        target = re.sub(r"\W", "_", kernel.device.slug).upper()
+        lines += [f"{'#elif' if place else '#if'} defined TARGET_{target}", *_macros(kernel)]
+    return [*lines, f"#else /* {first.device.name} */", *_macros(first), "#endif"]
+
+
+def _macros(kernel: ExportedKernel) -> list[str]:
+    launch, name = kernel.launch, re.sub(r"\W", "_", kernel.entry.config.family).upper()
+    sizes = {
+        **{f"{name}_GRID_{axis}": size for axis, size in zip("XYZ", launch.grid, strict=True)},
+        **{f"{name}_BLOCK_{axis}": size for axis, size in zip("XYZ", launch.block, strict=True)},
+        f"{name}_SHARED": launch.shared,
+    }
+    values: Mapping[str, Value] = kernel.entry.config.values | sizes
+    return [f"#define {macro} {value}" for macro, value in values.items()]

@@ -1,0 +1,210 @@
+"""Exports of user kernels: built with a C compiler, and run on the fake driver."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.command_line import own_machine, run
+from support.exported_library import C11, CXX17, STRICT, environment_of
+from support.paths import TESTS
+from support.sample_records import H100, entry, record
+from support.sample_user_kernels import arguments, kernel
+
+from autotune import export
+from autotune.device import Device, find
+from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.families.config import Config
+from autotune.problem.call import Call
+from autotune.records import KernelRecord, Store
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.user_kernels import call_of
+
+CALL = call_of("saxpy", arguments())
+OTHER = Call("saxpy", ("float32[64]", "float32[64]", "float32=2.5", "int32=64"))
+MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "saxpy.h"
+int main(int count, char **words) {
+    int status = saxpy%s((void *)0x100, (void *)0x200, 2.5f, 1000, (CUstream)7);
+    (void)words;
+    if (count > 1) status = saxpy%s((void *)0x300, (void *)0x200, 2.5f, 1000, (CUstream)7);
+    fprintf(stderr, "status %%d %%d\\n", status, saxpy_driver_error());
+    return status;
+}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    return Store(own_machine(monkeypatch, tmp_path))
+
+
+def recorded(call: Call = CALL, device: Device = H100, threads: int = 256) -> KernelRecord:
+    config = Config.of("saxpy", {"THREADS": threads, "EACH": 1})
+    launch = KernelLaunch(kernel().source, call, Geometry((4, 1, 1), (threads, 1, 1), 512))
+    own = KernelEntry.of(replace(entry(16, 12.5), config=config), launch)
+    return KernelRecord(device, "measured", (own,), None, record().provenance, call)
+
+
+def built(folder: Path, compiler: tuple[str, ...] = C11, calls: int = 1) -> Path:
+    """The caller of an exported kernel, and the fake driver."""
+    (folder / "driver").mkdir()
+    names = ["", ""] if calls == 1 else ["_0", "_1"]
+    (folder / "main.c").write_text(MAIN % (*names,))
+    driver = folder / "driver" / "libcuda.so.1"
+    source = TESTS / "export" / "fake_driver.c"
+    subprocess.run(
+        ["gcc", "-O1", "-shared", "-fPIC", "-o", driver, source, "-lm", "-lpthread"], check=True
+    )
+    symbols = {str(program["symbol"]) for program in manifest(folder)["kernels"]}
+    rows = "".join(f"{symbol} 0 0 -1 8 8 4 4\n" for symbol in sorted(symbols))
+    (folder / "driver" / "kernels").write_text(rows)
+    files = [folder / "main.c", folder / "saxpy.c"]
+    links: list[str | Path] = ["-o", folder / "caller", "-ldl", "-lpthread"]
+    subprocess.run([*compiler, *STRICT, f"-I{folder}", *files, *links], check=True)
+    return folder / "caller"
+
+
+def manifest(folder: Path) -> dict[str, list[dict[str, object]]]:
+    data: dict[str, list[dict[str, object]]] = json.loads((folder / "saxpy.json").read_text())
+    return data
+
+
+def called(program: Path, *words: str, status: int = 0, **environment: str) -> list[str]:
+    """The lines of the fake driver and the caller."""
+    result = subprocess.run(
+        [program, *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment_of(program.parent, **environment),
+    )
+    assert result.returncode == status, result.stderr
+    return result.stderr.splitlines()
+
+
+@pytest.mark.parametrize("compiler", [C11, CXX17])
+def test_exported_function_launches_what_was_tuned(
+    store: Store, tmp_path: Path, compiler: tuple[str, ...]
+) -> None:
+    store.save(recorded())
+    written = export.write_kernels(["saxpy"], tmp_path / "out")
+    assert [path.name for path in written.files] == ["saxpy.h", "saxpy.c", "saxpy.json"]
+    load, shared, launch, status = called(built(tmp_path / "out", compiler))
+    symbol = written.library.kernels[0].program.symbol
+    assert (load[:8], shared, status) == (
+        "load \x7fELF\x02"[:8],
+        f"shared {symbol} 512 0",
+        "status 0 0",
+    )
+    values = struct.pack("<Q", 0x100), struct.pack("<Q", 0x200), struct.pack("<f", 2.5)
+    argument = ",".join(part.hex() for part in (*values, struct.pack("<i", 1000)))
+    assert launch == f"launch {symbol} 4 1 1 256 1 1 512 7 0 {argument},"
+
+
+def test_function_chooses_by_device_and_loads_once(store: Store, tmp_path: Path) -> None:
+    store.save(recorded())
+    store.save(recorded(device=find("h200"), threads=128))
+    export.write_kernels(["saxpy"], tmp_path / "out")
+    program = built(tmp_path / "out")
+    lines = called(program, "twice", FAKE_CUDA_DEVICE="NVIDIA H200;9;0;132")
+    assert [line.split()[0] for line in lines] == ["load", "shared", "launch", "launch", "status"]
+    assert lines[2].split()[5] == "128"
+    assert called(program, FAKE_CUDA_DEVICE="NVIDIA GH200 480GB;9;0;132")[2].startswith("launch")
+    assert called(program, status=3, FAKE_CUDA_DEVICE="NVIDIA L4;8;9;58") == ["status 3 0"]
+
+
+def test_every_error_is_a_status(store: Store, tmp_path: Path) -> None:
+    store.save(recorded())
+    export.write_kernels(["saxpy"], tmp_path / "out")
+    program = built(tmp_path / "out")
+    for environment, status, error in (
+        ({"FAKE_CUDA_CONTEXT": ""}, 2, 201),
+        ({"FAKE_CUDA_FAIL": "cuLibraryLoadData=200"}, 4, 200),
+        ({"FAKE_CUDA_FAIL": "cuLibraryGetKernel=500"}, 4, 500),
+        ({"FAKE_CUDA_FAIL": "cuLaunchKernelEx=701"}, 5, 701),
+        ({"LD_LIBRARY_PATH": "/nowhere"}, 1, 0),
+    ):
+        lines = called(program, status=status, **environment)
+        assert lines[-1] == f"status {status} {error}"
+
+
+def test_each_call_has_its_function(store: Store, tmp_path: Path) -> None:
+    store.save(recorded())
+    store.save(recorded(OTHER, threads=64))
+    written = export.write_kernels(["saxpy"], tmp_path / "out", "saxpy")
+    assert written.library.functions == {CALL: "saxpy_0", OTHER: "saxpy_1"}
+    lines = called(built(tmp_path / "out", calls=2), "twice")
+    assert [line.split()[5] for line in lines if line.startswith("launch")] == ["256", "64"]
+
+
+def test_header_of_values_compiles(store: Store, tmp_path: Path) -> None:
+    store.save(recorded())
+    store.save(recorded(device=find("h200"), threads=128))
+    store.save(recorded(OTHER, threads=64))
+    export.write_kernels(["saxpy"], tmp_path / "out", format="h")
+    text = '#include "saxpy.h"\nint threads = THREADS * SAXPY_GRID_X + SAXPY_SHARED;\n'
+    (tmp_path / "out" / "use.c").write_text(text)
+
+    def threads(*flags: str) -> str:
+        command = [*C11, "-E", "-P", *flags, str(tmp_path / "out" / "use.c")]
+        result = subprocess.run(command, check=True, capture_output=True, text=True)
+        return result.stdout.strip()
+
+    assert threads("-DCALL=0") == "int threads = 256 * 4 + 512;"
+    assert threads("-DCALL=0", "-DTARGET_NVIDIA_H200") == "int threads = 128 * 4 + 512;"
+    assert threads("-DCALL=1") == "int threads = 64 * 4 + 512;"
+    with pytest.raises(subprocess.CalledProcessError):
+        threads()
+
+
+def test_cubins_are_named_in_the_json(store: Store, tmp_path: Path) -> None:
+    store.save(recorded())
+    written = export.write_kernels(["saxpy"], tmp_path / "out", format="cubin")
+    assert [path.name for path in written.files] == ["saxpy-0-sm_90.cubin", "saxpy.json"]
+    assert written.files[0].read_bytes() == written.library.kernels[0].program.cubin
+    (program,), (call,) = manifest(tmp_path / "out")["kernels"], manifest(tmp_path / "out")["calls"]
+    assert program["file"] == "saxpy-0-sm_90.cubin"
+    assert call["params"] == {"THREADS": 256, "EACH": 1}
+    launch = call["launch"]
+    assert isinstance(launch, dict)
+    assert (launch["grid"], launch["block"], launch["shared"]) == ([4, 1, 1], [256, 1, 1], 512)
+    assert launch["kernel"] == program["key"]
+
+
+def test_command_line_exports_kernels(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(recorded())
+    out = str(tmp_path / "out")
+    assert run("export", "saxpy", "--out", out, "--name", "mine", "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [Path(path).name for path in data["files"]] == ["mine.h", "mine.c", "mine.json"]
+    assert data["calls"][0]["function"] == "mine"
+    assert run("export", "saxpy", "--out", out, "--device", "l4") == 3
+    assert "no kernel 'saxpy' is recorded on l4" in capsys.readouterr().err
+    assert run("export", "saxpy", "64x64x64", "--out", out) == 2
+    assert "go into exports of their own" in capsys.readouterr().err
+
+
+def test_export_that_cannot_be_is_refused(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no kernel 'saxpy' is recorded in "):
+        export.write_kernels(["saxpy"], tmp_path)
+    store.save(recorded())
+    with pytest.raises(UsageError, match="user kernels have no format 'ptx'; give one of c, h,"):
+        export.write_kernels(["saxpy"], tmp_path, format="ptx")
+    plain = replace(recorded().entries[0], launch=None)
+    store.save(replace(recorded(OTHER), entries=(plain,)))
+    with pytest.raises(NotFoundError, match="has no source"):
+        export.write_kernels([str(OTHER)], tmp_path)
+    broken = replace(kernel().source, files=(("saxpy.cu", "nothing"),))
+    launch = replace(recorded().best.launchable(), source=broken)
+    store.save(replace(recorded(), entries=(replace(recorded().best, launch=launch),)))
+    with pytest.raises(AutotuneError, match=r"does not compile for sm_90: .*error"):
+        export.write_kernels([str(CALL)], tmp_path)
