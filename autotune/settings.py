@@ -14,6 +14,7 @@ from autotune.errors import CacheError, FrozenError, MissingError, UsageError
 
 MODES = ("auto", "quick", "frozen")
 MISSING = ("vendor", "raise")
+SESSIONS = ("pycuda", "bindings")
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,19 @@ def nvcc() -> Path | None:
     places = [os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)]
     program = shutil.which("nvcc", path=os.pathsep.join(places))
     return Path(program) if program else None
+
+
+def session() -> str | None:
+    """The library that a tuning session calls the driver through, `pycuda` or `bindings`: that of
+    `AUTOTUNE_SESSION`; None if it is not set.
+
+    Raises:
+        UsageError: for another text.
+    """
+    name = os.environ.get("AUTOTUNE_SESSION") or None
+    if name is not None and name not in SESSIONS:
+        raise UsageError(f"AUTOTUNE_SESSION is {name}; give {' or '.join(SESSIONS)}, or unset it")
+    return name
 
 
 def native() -> bool:

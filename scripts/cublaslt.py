@@ -145,7 +145,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
                 *(handle, description, byref(unit)),
                 *(operands.b.address, layout_b, operands.a.address, layout_a, byref(zero)),
                 *(operands.c.address, layout_c, operands.c.address, layout_c),
-                *(byref(result), int(workspace), WORKSPACE, session.stream.handle),
+                *(byref(result), int(workspace), WORKSPACE, session.stream),
             )
 
         return run

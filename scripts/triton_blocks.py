@@ -28,7 +28,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
     except ImportError:
         return []
     device = torch.device("cuda", session.index)
-    stream = torch.cuda.ExternalStream(session.stream.handle, device=device)
+    stream = torch.cuda.ExternalStream(session.stream, device=device)
     matrices = operands.a, operands.b, operands.c, operands.scale_a.vector, operands.scale_b.vector
     tensors = [
         torch.as_tensor(FlatView(matrix), device=device).view(

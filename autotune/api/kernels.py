@@ -122,7 +122,7 @@ def tune_kernel(
     Raises:
         UsageError: for invalid arguments or limits, a reference that does not fit them, or an
             unknown device.
-        MissingError: without a GPU, a driver, PyCUDA or a compiler.
+        MissingError: without a GPU, a driver or a compiler.
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration can run, or none is correct.
     """

@@ -79,7 +79,7 @@ def warmup(
         verify: as for `kernel`, one kernel after another.
         cold: as for `kernel`; a matmul finds the kernel with the same `cold`.
         measure: whether to race the eight most promising configurations and cuBLAS of each shape
-            without a record first (`autotune.tune` with `quick`). Needs PyCUDA.
+            without a record first (`autotune.tune` with `quick`).
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 

@@ -83,7 +83,7 @@ def tune_all(
 
     Raises:
         UsageError: for an impossible shape, an unknown device, or invalid limits.
-        MissingError: without a GPU, a driver, PyCUDA or a compiler, where they are needed.
+        MissingError: without a GPU, a driver or a compiler, where they are needed.
         CacheError: if the cache directory cannot be written.
     """
     options = options_of(trials, budget, seed, sampler, jobs, objective)

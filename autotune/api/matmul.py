@@ -116,7 +116,7 @@ def matmul(
             other than 1 or a beta other than 0 of a result in int32.
         ProblemError: for an unknown activation, compute, accuracy, scale or dtype, one that the
             precision does not have, a residual with an activation, or too large a batch.
-        MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
+        MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run the problem, such as fp8 below compute capability 8.9.
         VerificationError: with `verify`, if the kernel's result is wrong.
     """

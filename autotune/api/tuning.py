@@ -75,7 +75,7 @@ def tune(
 
     Raises:
         UsageError: for an impossible problem, an unknown device, or invalid limits.
-        MissingError: without a GPU, a driver, PyCUDA or a compiler, where they are needed.
+        MissingError: without a GPU, a driver or a compiler, where they are needed.
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration works.
     """

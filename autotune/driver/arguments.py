@@ -6,6 +6,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from autotune.driver.tensor_maps import ALIGNMENT, BYTES
@@ -65,14 +66,22 @@ def pack_arguments(
     types: Sequence[ArgumentType], values: Sequence[int | float | bytes]
 ) -> PackedArguments:
     """Values of these types, packed. Tensor maps come first, at multiples of 64 bytes."""
-    formats = [FORMATS[type] for type in types]
-    layout = "@" + "".join(formats)
-    memory = ctypes.create_string_buffer(struct.calcsize(layout) + ALIGNMENT)
-    first = -ctypes.addressof(memory) % ALIGNMENT
-    struct.pack_into(layout, memory, first, *values)
-    ends = (struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats)))
-    base = ctypes.addressof(memory) + first
-    starts = (
-        base + end - struct.calcsize(format) for end, format in zip(ends, formats, strict=True)
+    packed, offsets = _layout(tuple(types))
+    memory = ctypes.create_string_buffer(packed.size + ALIGNMENT)
+    address = ctypes.addressof(memory)
+    first = -address % ALIGNMENT
+    packed.pack_into(memory, first, *values)
+    base = address + first
+    return PackedArguments(
+        (ctypes.c_void_p * len(offsets))(*[base + offset for offset in offsets]), memory
     )
-    return PackedArguments((ctypes.c_void_p * len(formats))(*starts), memory)
+
+
+@lru_cache(maxsize=256)
+def _layout(types: tuple[ArgumentType, ...]) -> tuple[struct.Struct, tuple[int, ...]]:
+    """The C struct of these types, and the offset of each member."""
+    formats = [FORMATS[type] for type in types]
+    ends = (struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats)))
+    sizes = (struct.calcsize(format) for format in formats)
+    offsets = tuple(end - size for end, size in zip(ends, sizes, strict=True))
+    return struct.Struct("@" + "".join(formats)), offsets

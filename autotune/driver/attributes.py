@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from autotune.device import Device, fp32_lanes
 
-# `CU_DEVICE_ATTRIBUTE_<name>` of the driver, `device_attribute.<name>` of PyCUDA.
+# `CU_DEVICE_ATTRIBUTE_<name>` of the driver.
 NAMES: tuple[str, ...] = (
     "COMPUTE_CAPABILITY_MAJOR",
     "COMPUTE_CAPABILITY_MINOR",

@@ -26,7 +26,7 @@ class GuardedArray:
         """Allocates the array.
 
         Raises:
-            pycuda.driver.MemoryError: if there is too little memory.
+            Exception: `session.MemoryError`, if there is too little memory.
         """
         self._session = session
         self.buffer = buffer
@@ -44,16 +44,13 @@ class GuardedArray:
 
     def restore(self) -> None:
         """Enqueues the upload of the array's initial content, guards included."""
-        self._session.cuda.memcpy_htod_async(
-            int(self._allocation), self._image, self._session.stream
-        )
+        self._session.upload(int(self._allocation), self._image)
 
     def judged(self) -> Comparison | Failure | None:
-        """Compares the array after a run; None for one that had to stay unchanged and did.
-
-        The stream has to be idle.
+        """Compares the array after the work on the stream; None for one that had to stay unchanged
+        and did.
         """
-        self._session.cuda.memcpy_dtoh(self._copied, int(self._allocation))
+        self._session.download(self._copied, int(self._allocation))
         where = f"argument {self.buffer.place}"
         guards = self._copied[:GUARD], self._copied[-GUARD:]
         if count := sum(int((guard != PATTERN).sum()) for guard in guards):

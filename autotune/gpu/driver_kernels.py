@@ -1,8 +1,9 @@
-"""Launches that PyCUDA 2026.1 cannot make, through `cuda.bindings`.
+"""Kernels loaded and launched by `cuda.bindings`.
 
-Kernels with tensor maps: PyCUDA passes all arguments in one buffer. Kernels launched that way did
-not find their tensor maps (CUDA 13.0, H100: C stayed unchanged, or an illegal instruction); with
-one pointer for each argument they do. Dependent launches: PyCUDA sets no launch attributes.
+PyCUDA 2026.1 cannot make all launches. It passes all arguments in one buffer, and kernels launched
+that way did not find their tensor maps (CUDA 13.0, H100: C stayed unchanged, or an illegal
+instruction); with one pointer for each argument they do. It sets no launch attributes, which
+dependent launches need.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class DriverKernel:
         checked: returns the value of a call, or raises if its status is not success.
         function: the CUfunction, which lives as long as the process.
         types: types of its arguments.
-        stream: PyCUDA's stream.
+        stream: address of the CUstream.
         shared: dynamic shared memory in bytes.
         dependent: whether launches are dependent (programmatic dependent launch).
     """
@@ -35,7 +36,7 @@ class DriverKernel:
     checked: Callable[[tuple[Any, ...]], Any] = field(repr=False)
     function: Any
     types: Sequence[ArgumentType]
-    stream: Any
+    stream: int
     shared: int
     dependent: bool
 
@@ -48,7 +49,7 @@ class DriverKernel:
         symbol: str,
         *,
         types: Sequence[ArgumentType],
-        stream: Any,
+        stream: int,
         shared: int,
         dependent: bool = False,
     ) -> DriverKernel:
@@ -58,6 +59,10 @@ class DriverKernel:
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(cuda.cuFuncSetAttribute(function, limit, shared))
         return cls(cuda, checked, function, types, stream, shared, dependent)
+
+    def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
+        """Enqueues one launch."""
+        self.step(grid, block, arguments)()
 
     def step(
         self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
@@ -78,7 +83,7 @@ class DriverKernel:
         configuration.gridDimX, configuration.gridDimY, configuration.gridDimZ = grid
         configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = block
         configuration.sharedMemBytes = self.shared
-        configuration.hStream = int(self.stream.handle)
+        configuration.hStream = self.stream
         if self.dependent:
             kinds, attribute = self.cuda.CUlaunchAttributeID, self.cuda.CUlaunchAttribute()
             attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

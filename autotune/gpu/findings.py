@@ -16,15 +16,13 @@ class Findings:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._memory = session.allocate(8 * CAPACITY)
-        # Pinned, so that one asynchronous copy and one synchronisation bring the results.
-        self._copied = session.cuda.pagelocked_empty(CAPACITY, np.float64)
+        self._copied = np.empty(CAPACITY)
         self._used = 0
 
     def clear(self) -> None:
         """Enqueues zeros for everything."""
         self._used = 0
-        cuda, stream = self._session.cuda, self._session.stream
-        cuda.memset_d32_async(int(self._memory), 0, 2 * CAPACITY, stream)
+        self._session.fill(int(self._memory), 0, 2 * CAPACITY)
 
     def reserve(self, count: int) -> int:
         """The index of the first of `count` places that nothing else uses."""
@@ -39,7 +37,5 @@ class Findings:
 
     def read(self) -> list[float]:
         """All findings so far; waits for the stream."""
-        cuda, stream = self._session.cuda, self._session.stream
-        cuda.memcpy_dtoh_async(self._copied, int(self._memory), stream)
-        self._session.synchronize()
+        self._session.download(self._copied, int(self._memory))
         return [float(value) for value in self._copied[: self._used]]

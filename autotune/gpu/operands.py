@@ -28,14 +28,14 @@ class Scratch:
         """Makes the vector `words` long; its memory moves only if it has to grow.
 
         Raises:
-            pycuda.driver.MemoryError: if too little memory is free.
+            Exception: `session.MemoryError`, if too little memory is free.
         """
         if words > self._capacity:
             self._capacity = 0
             self.matrix = vector(0).allocated(self._session)  # frees the old one first
             size, free = vector(words).bytes + 2 * GUARD, self._session.free_bytes()
             if size > free:
-                raise self._session.cuda.MemoryError(
+                raise self._session.MemoryError(
                     f"workspace: needs {size / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
                 )
             self.matrix = vector(words).allocated(self._session)
@@ -45,8 +45,7 @@ class Scratch:
     def clear(self) -> None:
         """Zeroes the memory, including where shorter vectors had their guard."""
         if self._capacity:
-            stream = self._session.stream
-            self._session.cuda.memset_d32_async(self.matrix.address, 0, self._capacity, stream)
+            self._session.fill(self.matrix.address, 0, self._capacity)
 
 
 class Operands:
@@ -131,7 +130,7 @@ class Operands:
         """Sets the workspace to exactly `workspace` bytes and the counters to `counters` words.
 
         Raises:
-            pycuda.driver.MemoryError: if too little memory is free.
+            Exception: `session.MemoryError`, if too little memory is free.
         """
         self._workspace.resize(ceil_div(workspace, 4))
         self._counters.resize(counters)

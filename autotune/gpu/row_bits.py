@@ -50,13 +50,10 @@ class RowBits:
         """The bytes of rows of the first C, each with the gap behind it."""
         matrix, problem = self._operands.c, self._operands.problem
         row = matrix.leading_dimension * problem.output_bytes
-        lines = self._session.cuda.pagelocked_empty((rows, row), np.uint8)
+        lines = np.empty((rows, row), np.uint8)
         size = (rows - 1) * row + problem.n * problem.output_bytes
-        copied = lines.reshape(-1)[:size]
-        start = matrix.address + first * row
-        self._session.cuda.memcpy_dtoh_async(copied, start, self._session.stream)
-        self._session.synchronize()
-        return np.array(lines[:, : problem.n * problem.output_bytes])
+        self._session.download(lines.reshape(-1)[:size], matrix.address + first * row)
+        return lines[:, : problem.n * problem.output_bytes]
 
 
 def shifted(operands: Operands, first: int, alpha: float = 1.0) -> Values:

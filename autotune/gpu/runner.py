@@ -63,8 +63,8 @@ class GpuRunner:
     `Failure`, and the next request starts a new worker. For one thread at a time, except for
     `baseline_ready`.
 
-    Whatever needs a worker that cannot start, including `device`, raises a `MissingError` if
-    PyCUDA, the driver or a GPU is missing, a `DeviceError` if there is no GPU of that index, and a
+    Whatever needs a worker that cannot start, including `device`, raises a `MissingError` if the
+    driver or a GPU is missing, a `DeviceError` if there is no GPU of that index, and a
     `RunnerError` if the process fails or the problem needs more memory than is free.
     """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from autotune.gpu.session import Run, Session, checked
+from autotune.gpu.session import Run, Session
 from autotune.runners.base import BestTimes, Objective
 from autotune.runners.estimates import Estimate, without_drift
 
@@ -180,9 +180,7 @@ class Timer:
         return [[1e3 * start.time_till(end) for start, end in pairs] for pairs in marks]
 
     def _flush(self) -> None:
-        self._session.cuda.memset_d8_async(
-            int(self._flush_memory), 0, self._flush_bytes, self._session.stream
-        )
+        self._session.fill(int(self._flush_memory), 0, self._flush_bytes, 1)
 
     @contextmanager
     def _replayable(self, run: Run, runs: int) -> Iterator[Run]:
@@ -192,7 +190,8 @@ class Timer:
             return
         from cuda.bindings import driver
 
-        stream = driver.CUstream(self._session.stream.handle)
+        checked = self._session.checked
+        stream = driver.CUstream(self._session.stream)
         # Relaxed: a captured library may allocate memory meanwhile.
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         checked(driver.cuStreamBeginCapture(stream, mode))

@@ -77,7 +77,7 @@ def _torch(session: Session, operands: Operands) -> Run | None:
         dtype = getattr(torch, ELEMENT_TYPES[matrix.type].dtype)
         return torch.as_strided(elements.view(dtype), *view)
 
-    stream = torch.cuda.ExternalStream(session.stream.handle, device=device)
+    stream = torch.cuda.ExternalStream(session.stream, device=device)
     if operands.problem.precision.eight_bit:
         with torch.cuda.stream(stream):
             scaled = scaled_run(torch, device, operands, viewed)
@@ -154,7 +154,7 @@ def _cupy(session: Session, operands: Operands) -> Run | None:
         return cupy.lib.stride_tricks.as_strided(elements, shape, steps)
 
     a, b, c = _operands(operands, viewed)
-    stream = cupy.cuda.ExternalStream(session.stream.handle, session.index)
+    stream = cupy.cuda.ExternalStream(session.stream, session.index)
 
     def run() -> None:
         with stream:

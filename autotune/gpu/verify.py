@@ -79,7 +79,7 @@ class Verifier:
         Afterwards the operands hold normal numbers again, and C the kernel's last result.
 
         Raises:
-            pycuda.driver.Error: if a launch fails.
+            Exception: the session's `Error`, if a launch fails.
         """
         self._begin()
         problem = self._operands.problem
@@ -125,7 +125,7 @@ class Verifier:
             launches: an even number.
 
         Raises:
-            pycuda.driver.Error: if a launch fails.
+            Exception: the session's `Error`, if a launch fails.
         """
         if not self._operands.problem.has_factors:
             return self._repeat_plainly(bind, launches)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
@@ -141,9 +141,7 @@ class VerifyKernels:
             row, column = column, row
         size = ELEMENT_TYPES[matrix.type].bytes
         address = matrix.address + size * (row * matrix.leading_dimension + column)
-        self._memset(size)(
-            address, stored_bits(special.value, matrix.type), 1, self._session.stream
-        )
+        self._session.fill(address, stored_bits(special.value, matrix.type), 1, size)
 
     def _place_scale(self, special: Special) -> None:
         """Gives a row of the first A, or a column of the first B, another scale all along K."""
@@ -157,7 +155,7 @@ class VerifyKernels:
         step = scale_of.count if special.row is not None else 1
         for block in range(scale_of.blocks):
             address = scale_of.vector.address + 4 * (place + block * step)
-            self._memset(4)(address, stored_bits(special.value, "f32"), 1, self._session.stream)
+            self._session.fill(address, stored_bits(special.value, "f32"), 1)
 
     def poison(self, matrix: GuardedMatrix) -> None:
         """Fills a whole buffer, guards included, with poison; the bits that `fill` writes."""
@@ -166,12 +164,11 @@ class VerifyKernels:
             self.fill(matrix, POISONED)
             return
         # A memset costs the host a fraction of a kernel launch.
-        start, length = int(matrix.allocation), matrix.guarded_length
-        self._memset(size)(start, POISON[size], length, self._session.stream)
+        self._session.fill(int(matrix.allocation), POISON[size], matrix.guarded_length, size)
 
     def clear(self, words: GuardedMatrix) -> None:
         """Zeroes a vector of 4-byte words and leaves its guards."""
-        self._session.cuda.memset_d32_async(words.address, 0, words.length, self._session.stream)
+        self._session.fill(words.address, 0, words.length)
 
     def check(
         self, matrix: GuardedMatrix, content: int, seed: int, place: int, size: float = 1.0
@@ -237,7 +234,7 @@ class VerifyKernels:
         splits = max(1, min(4 * sms // (tiles * problem.batch), problem.k // 256))
         chunk = DEPTH * math.ceil(problem.k / splits / DEPTH)
         words = 2 * problem.batch * problem.m * problem.n
-        self._session.cuda.memset_d32_async(reference, 0, words, self._session.stream)
+        self._session.fill(reference, 0, words)
         self._reference.enqueue(
             (tiles, ceil_div(problem.k, chunk), problem.batch),
             (THREADS, 1, 1),
@@ -247,13 +244,6 @@ class VerifyKernels:
             *(reference, problem.m, problem.n, problem.k, chunk),
             *(operands.strides[0], operands.strides[1]),
         )
-
-    def _memset(self, size: int) -> Callable[..., None]:
-        """The driver's asynchronous memset of elements of 1, 2 or 4 bytes."""
-        cuda = self._session.cuda
-        memsets = {1: cuda.memset_d8_async, 2: cuda.memset_d16_async, 4: cuda.memset_d32_async}
-        function: Callable[..., None] = memsets[size]
-        return function
 
     def _launch(self, kernel: LoadedKernel, blocks: int, *arguments: int | float) -> None:
         kernel.enqueue((blocks, 1, 1), (THREADS, 1, 1), *arguments)

@@ -72,7 +72,7 @@ def retime(
         top: how many entries.
 
     Raises:
-        MissingError: without a GPU, a driver, PyCUDA or a compiler.
+        MissingError: without a GPU, a driver or a compiler.
         DeviceError: if the opened target does not measure, or is another device.
         CacheError: if the store cannot be written.
     """

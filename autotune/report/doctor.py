@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from autotune import compiler, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
 from autotune.errors import AutotuneError
 from autotune.families.plan import Template
-from autotune.report.driver_state import driver_version, gpus
+from autotune.report.driver_state import driver_version, gpus, session_library
 from autotune.runners import recording
 from autotune.runtime.native.compiled import library as native_library
 from autotune.runtime.native.compiled import library_path
@@ -35,7 +34,7 @@ _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a
 _REBUILD = "install a wheel of this platform, or build one where there is a C compiler"
 _REINSTALL = "pip install --force-reinstall tile-autotune"
 
-HARDWARE = {"driver", "GPU", "PyCUDA"}
+HARDWARE = {"driver", "GPU", "tuning session"}
 """Checks that count only on a machine with a GPU."""
 
 _OLDEST_DRIVER = 13_000
@@ -184,16 +183,14 @@ def _gpu() -> _Result:
     return True, ", ".join(f"{name} ({arch})" for name, arch in present), ""
 
 
-def _pycuda() -> _Result:
-    if find_spec("pycuda") is None:
-        return False, "not installed; tuning on a GPU needs it", _INSTALL_PYCUDA
-    # In a separate process: a broken build may take its importer down.
-    command = [sys.executable, "-c", "import pycuda.driver"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return False, f"does not import: {lines[-1]}", _INSTALL_PYCUDA
-    return True, metadata.version("pycuda"), ""
+def _session() -> _Result:
+    try:
+        name, reason = session_library()
+    except AutotuneError as error:
+        return False, str(error), "unset AUTOTUNE_SESSION"
+    if name is None:
+        return False, reason, _INSTALL_PYCUDA if "PyCUDA" in reason else _INSTALL_NVRTC
+    return True, f"{name}; {reason}" if reason else name, ""
 
 
 def _baseline() -> _Result:
@@ -269,7 +266,7 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("compilation", _compilation),
     ("driver", _driver),
     ("GPU", _gpu),
-    ("PyCUDA", _pycuda),
+    ("tuning session", _session),
     ("cuBLAS baseline", _baseline),
     ("Optuna", _optuna),
     ("report extra", _report),

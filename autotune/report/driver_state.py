@@ -1,8 +1,14 @@
-"""What the CUDA driver says of itself and of its GPUs, without starting anything else."""
+"""What the CUDA driver says of itself and of its GPUs, and what tuning calls it through."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
+
+from autotune import settings
 
 
 def driver_version() -> int:
@@ -49,3 +55,35 @@ def _call(result: tuple[Any, ...]) -> Any:
     if int(status) != 0:
         raise RuntimeError(f"the driver says {status.name}")
     return values[0] if values else None
+
+
+def session_library() -> tuple[str | None, str]:
+    """The library that tuning calls the driver through, and why it is not PyCUDA; None and the
+    reason if there is none.
+
+    Raises:
+        UsageError: if `AUTOTUNE_SESSION` names another.
+    """
+    wanted = settings.session()
+    fault = "AUTOTUNE_SESSION asks for it" if wanted == "bindings" else pycuda_fault()
+    if wanted == "pycuda" and fault:
+        return None, f"{fault}, and AUTOTUNE_SESSION asks for it"
+    if not fault:
+        return f"PyCUDA {metadata.version('pycuda')}", ""
+    try:
+        return f"cuda.bindings {metadata.version('cuda-bindings')}", fault
+    except metadata.PackageNotFoundError:
+        return None, "cuda.bindings is not installed"
+
+
+def pycuda_fault() -> str | None:
+    """Why PyCUDA cannot be used; None if it can."""
+    if find_spec("pycuda") is None:
+        return "PyCUDA is not installed"
+    # In a separate process: a broken build may take its importer down.
+    command = [sys.executable, "-c", "import pycuda.driver"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return f"PyCUDA does not import: {lines[-1]}"

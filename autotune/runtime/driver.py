@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from autotune.device import Device
-from autotune.driver import attributes
+from autotune.driver import bindings
 from autotune.driver.entry_points import entry_point
 from autotune.driver.tensor_maps import TensorMapEncoder
-from autotune.errors import MissingError, RunnerError
+from autotune.errors import RunnerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class Driver:
     context of each launch, be it the primary one of PyTorch and CuPy or PyCUDA's own.
 
     Args:
-        bindings: `cuda.bindings.driver`, initialised, or a stand-in with its functions.
+        cuda: `cuda.bindings.driver`, initialised, or a stand-in with its functions.
 
     Attributes:
         context: `cuCtxGetId` itself; for 0 it returns a status and the id of the current context.
         devices: the device of each context seen so far, by the id of the context.
     """
 
-    def __init__(self, bindings: Any) -> None:
-        self._cuda = bindings
-        self.context: Callable[[int], tuple[Any, Any]] = bindings.cuCtxGetId
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self.context: Callable[[int], tuple[Any, Any]] = cuda.cuCtxGetId
         # By id, as the driver reuses addresses of contexts but never ids.
         self.devices: dict[Any, int] = {}
         self._primaries: dict[int, Any] = {}
@@ -66,21 +66,7 @@ class Driver:
         Raises:
             MissingError: if there is no `cuda.bindings`, no driver or no GPU.
         """
-        try:
-            from cuda.bindings import driver as bindings
-        except ImportError as error:
-            raise MissingError(
-                f"cuda.bindings cannot be imported ({error}); install cuda-core[cu13]"
-            ) from error
-        try:
-            (status,) = bindings.cuInit(0)
-        except RuntimeError as error:
-            raise MissingError(
-                "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver (580 or newer)"
-            ) from error
-        if status:
-            raise MissingError(f"no usable GPU: cuInit gave {status.name}; nvidia-smi says more")
-        return cls(bindings)
+        return cls(bindings.initialised())
 
     def probe(self, ordinal: int) -> Device:
         """The identity and limits of a GPU.
@@ -88,19 +74,7 @@ class Driver:
         Raises:
             RunnerError: if there is no such GPU.
         """
-        device = self._call(self._cuda.cuDeviceGet, ordinal)
-        name = self._call(self._cuda.cuDeviceGetName, 256, device)
-        kinds = self._cuda.CUdevice_attribute
-        values = {
-            name: self._call(
-                self._cuda.cuDeviceGetAttribute,
-                getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"),
-                device,
-            )
-            for name in attributes.NAMES
-        }
-        memory = self._call(self._cuda.cuDeviceTotalMem, device)
-        return attributes.describe(name.partition(b"\0")[0].decode(), memory, values)
+        return bindings.described(self._cuda, self._call, ordinal)
 
     def ordinal(self, address: int) -> int | None:
         """The device that holds an address; None if none does."""
@@ -208,9 +182,7 @@ class Driver:
 
     def failed(self, function: str, status: Any) -> RunnerError:
         """The error of a call that gave `status`."""
-        result = self._cuda.CUresult(status)
-        _, text = self._cuda.cuGetErrorString(result)
-        return RunnerError(f"{function} gave {result.name}: {(text or b'').decode()}")
+        return RunnerError(f"{function} gave {bindings.worded(self._cuda, status)}")
 
     def _device_of(self, context: int) -> int:
         """The device of the current context, which has that id."""

@@ -35,7 +35,7 @@ def index_of(device: Device) -> int:
 
     Raises:
         DeviceError: if there is none.
-        MissingError: without PyCUDA, a driver or a GPU.
+        MissingError: without a driver or a GPU.
     """
     from autotune import gpu
 
@@ -46,7 +46,7 @@ def index_of(device: Device) -> int:
 
 
 def running_on(device: Device) -> int:
-    """The number of this machine's first GPU of that model, to run kernels on; needs no PyCUDA.
+    """The number of this machine's first GPU of that model, to run kernels on.
 
     Raises:
         DeviceError: if there is none.
@@ -80,19 +80,15 @@ def probe(index: int) -> Device:
         MissingError: without a driver or a GPU; the message names devices that need none.
         DeviceError: if there is no GPU of that number.
     """
-    from autotune import gpu, runtime
+    from autotune import gpu
 
     try:
         return gpu.probe(index)
-    except MissingError:
-        # PyCUDA may be what is missing; only measuring needs it.
-        try:
-            return runtime.probe(index)
-        except MissingError as error:
-            raise MissingError(
-                f"{error}; or give another device: --device replay:h100 for recorded times, "
-                "--device h100 for predicted ones"
-            ) from error
+    except MissingError as error:
+        raise MissingError(
+            f"{error}; or give another device: --device replay:h100 for recorded times, "
+            "--device h100 for predicted ones"
+        ) from error
 
 
 def option_here() -> str:

@@ -78,7 +78,7 @@ def patch(
             several, or the shapes that `recording` noted, of which each layer takes its own; None
             takes all that have records.
         tune: tunes shapes without a record first; `quick` races their eight most promising
-            configurations and cuBLAS, in about a second each. Needs `rows` and PyCUDA.
+            configurations and cuBLAS, in about a second each. Needs `rows`.
         budget: seconds to tune each shape and number of rows; those of noted shapes are shared as
             in `autotune.tune_all`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
@@ -93,7 +93,7 @@ def patch(
     Raises:
         UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, `tune` without
             rows (with a compute: without a sample), or another compute.
-        MissingError: with `tune`, without PyCUDA.
+        MissingError: with `tune`, without a driver or a GPU.
         AutotuneError: with `tune`, if no configuration of a shape works.
     """
     numbers, options = checked_rows(rows), options_of(None, budget, 0, "gp", None)

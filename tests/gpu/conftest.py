@@ -11,6 +11,7 @@ import pytest
 
 from autotune import runtime
 from autotune.errors import MissingError
+from autotune.gpu.opening import open_session
 from autotune.gpu.session import Session
 from autotune.runtime import UntunedWarning
 from autotune.runtime.driver import Driver
@@ -19,7 +20,7 @@ from autotune.runtime.driver import Driver
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     try:
-        session = Session()
+        session = open_session()
     except MissingError as error:
         pytest.skip(str(error))
     with session:

@@ -20,6 +20,7 @@ from autotune.families.config import Value
 from autotune.families.wgmma.rules import ARCHITECTURE
 from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.judgement import Verdict
+from autotune.gpu.opening import open_session
 from autotune.gpu.session import Session
 from autotune.problem import Problem
 
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown:
         print(f"unknown: {', '.join(unknown)}; give some of {', '.join(families)}", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as programs, Session() as session:
+    with tempfile.TemporaryDirectory() as programs, open_session() as session:
         return 1 if run(session, arguments or list(families), Path(programs)) else 0
 
 

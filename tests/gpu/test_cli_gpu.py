@@ -35,11 +35,11 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, obj
     return data
 
 
-def test_device_prints_pycudas_identity(capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_prints_the_drivers_identity(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "device") == with_clusters(gpu.probe(), 0).to_json()
 
 
-def test_pycuda_and_the_driver_agree_on_the_device() -> None:
+def test_tuning_and_running_agree_on_the_device() -> None:
     assert gpu.probe() == runtime.probe()
 
 

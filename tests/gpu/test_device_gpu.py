@@ -12,12 +12,14 @@ from autotune import compiler
 from autotune.candidates import space
 from autotune.compiler import Program
 from autotune.device import Device, find
+from autotune.driver import attributes, bindings
 from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError
 from autotune.families import registry
 from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.gpu import probe
-from autotune.gpu.session import Session, checked, pycuda
+from autotune.gpu.pycuda_session import pycuda
+from autotune.gpu.session import Session
 from autotune.problem import Problem
 
 INDEX = 0
@@ -38,9 +40,10 @@ def smi() -> list[str]:
     """Name, memory in MiB, highest SM and memory clock in MHz, as nvidia-smi gives them."""
     try:
         # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may number GPUs in another order.
-        address = pycuda().Device(INDEX).pci_bus_id()
+        cuda = bindings.initialised()
     except MissingError as error:
         pytest.skip(str(error))
+    address = cuda.cuDeviceGetPCIBusId(16, INDEX)[1].partition(b"\0")[0].decode()
     fields = "name,memory.total,clocks.max.sm,clocks.max.memory"
     command = ["nvidia-smi", "-i", address, f"--query-gpu={fields}"]
     try:
@@ -100,6 +103,7 @@ def test_clusters_are_the_drivers_for_kernels_that_fill_an_sm(
     """A kernel declares its cluster, so that the query of `Device.clusters` is not repeated."""
     from cuda.bindings import driver
 
+    checked = session.checked
     if session.device.compute_capability != (9, 0):
         pytest.skip("wgmma needs compute capability 9.0")
     counts: dict[int, int] = {}
@@ -128,7 +132,14 @@ def test_clusters_are_the_drivers_for_kernels_that_fill_an_sm(
 def test_asking_for_clusters_leaves_the_current_context(device: Device) -> None:
     from cuda.bindings import driver
 
-    before = int(checked(driver.cuCtxGetCurrent()))
+    before = int(driver.cuCtxGetCurrent()[1])
     asked = with_clusters(device, INDEX)
     assert (asked.clusters is not None) == device.has_clusters
-    assert int(checked(driver.cuCtxGetCurrent())) == before
+    assert int(driver.cuCtxGetCurrent()[1]) == before
+
+
+def test_pycuda_reads_the_same_attributes(device: Device) -> None:
+    pytest.importorskip("pycuda.driver")
+    handle = pycuda().Device(INDEX)
+    values = {name: int(getattr(handle, name.lower())) for name in attributes.NAMES}
+    assert attributes.describe(handle.name(), handle.total_memory(), values) == device

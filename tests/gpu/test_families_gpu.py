@@ -127,7 +127,7 @@ def different_results(
     for _ in range(50):
         run()
         session.synchronize()
-        session.cuda.memcpy_dtoh(c, operands.c.address)
+        session.download(c, operands.c.address)
         results.add(c.tobytes())
     return len(results)
 

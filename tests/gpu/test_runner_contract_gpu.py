@@ -16,6 +16,8 @@ from autotune.testing import RunnerContract
 
 
 class TestGpuRunner(RunnerContract):
+    """Through PyCUDA where it is installed."""
+
     problem = Problem(512, 512, 512)
     agreement = 0.5  # other processes may use the GPU
 
@@ -33,3 +35,11 @@ class TestGpuRunner(RunnerContract):
             pytest.skip(str(error))
         finally:
             runner.close()
+
+
+class TestGpuRunnerThroughBindings(TestGpuRunner):
+    """Through `cuda.bindings`, as on a machine without PyCUDA."""
+
+    @pytest.fixture(autouse=True)
+    def session(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AUTOTUNE_SESSION", "bindings")

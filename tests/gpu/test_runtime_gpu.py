@@ -274,10 +274,3 @@ def test_cpu_memory_behind_an_array_interface_is_refused(
 
     with pytest.raises(ArrayError, match="A is on the CPU"):
         Matmul(runs(SIMT))(Interface(), Interface(), Interface())
-
-
-def test_probed_device_equals_that_of_pycuda(driver: Driver) -> None:
-    pytest.importorskip("pycuda.driver")
-    from autotune.gpu import session
-
-    assert driver.probe(0) == session.probe(0)

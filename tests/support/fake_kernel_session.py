@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ F4 = np.float32
 
 
 class Error(Exception):
-    """The error class of the fake PyCUDA."""
+    """The error class of the fake session."""
 
 
 class Pointers:
@@ -62,7 +61,8 @@ class FakeSession:
 
     device = H100
     driver = "13.0"
-    stream = None
+    stream = 0
+    Error = Error
 
     def __init__(self, kernels: Mapping[str, Kernel], floats: int, free: int) -> None:
         self.kernels, self._floats, self._free = kernels, floats, free
@@ -70,9 +70,6 @@ class FakeSession:
         self.lost = False
         self._queue: list[Callable[[], object]] = []
         self._runs = 0
-        self.cuda = SimpleNamespace(
-            Error=Error, memcpy_htod_async=self._upload, memcpy_dtoh=self._download
-        )
 
     def allocate(self, size: int) -> Any:
         return Memory(np.zeros(size, np.uint8))
@@ -108,11 +105,11 @@ class FakeSession:
     def broken(self) -> bool:
         return self.lost
 
-    def _upload(self, address: int, array: NDArray[np.uint8], _: object) -> None:
+    def upload(self, address: int, array: NDArray[np.uint8]) -> None:
         self._queue.append(lambda: ctypes.memmove(address, array.ctypes.data, array.nbytes))
 
-    def _download(self, array: NDArray[np.uint8], address: int) -> None:
-        assert not self._queue, "a download that does not wait for the stream"
+    def download(self, array: NDArray[np.uint8], address: int) -> None:
+        self.synchronize()
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
 
 

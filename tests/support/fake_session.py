@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -83,17 +81,8 @@ class FakeSession:
     synchronisations: int = 0
     device = H100
     index = 0
-    stream = SimpleNamespace(handle=0)
-
-    def __post_init__(self) -> None:
-        self.cuda = SimpleNamespace(
-            memset_d8_async=partial(self._memset, "memset 8"),
-            memset_d16_async=partial(self._memset, "memset 16"),
-            memset_d32_async=partial(self._memset, "memset 32"),
-            memcpy_dtoh_async=self._copy,
-            pagelocked_empty=np.empty,
-            MemoryError=MemoryError,
-        )
+    stream = 0
+    MemoryError = MemoryError
 
     def allocate(self, size: int) -> Memory:
         return Memory(size)
@@ -110,11 +99,11 @@ class FakeSession:
     def synchronize(self) -> None:
         self.synchronisations += 1
 
-    def _memset(self, name: str, address: int, value: int, count: int, stream: object) -> None:
-        assert stream is self.stream
-        self.log.append(Launch(name, (1, 1, 1), (address, value, count), ()))
+    def fill(self, address: int, value: int, count: int, width: int = 4) -> None:
+        self.log.append(Launch(f"memset {8 * width}", (1, 1, 1), (address, value, count), ()))
 
-    def _copy(self, array: Any, address: int, stream: object) -> None:
-        assert (stream, address > 0) == (self.stream, True)
+    def download(self, array: Any, address: int) -> None:
+        assert address > 0
+        self.synchronize()
         self.copies += 1
         self.answer(array)

@@ -25,7 +25,7 @@ class BaseBench:
     """The part of a bench that does not depend on what is computed.
 
     An error that leaves the CUDA context intact is a `Failure`. One that breaks it (an illegal
-    access) is raised as PyCUDA's `Error`, and the process has to end.
+    access) is raised as the session's `Error`, and the process has to end.
     """
 
     def __init__(self, session: Session) -> None:
@@ -60,7 +60,7 @@ class BaseBench:
     def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
         try:
             return attempt()
-        except self._session.cuda.Error as error:
+        except self._session.Error as error:
             if self._session.broken():
                 raise
             return Failure("launch", str(error))

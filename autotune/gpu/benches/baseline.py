@@ -9,6 +9,7 @@ from contextlib import suppress
 from autotune import settings
 from autotune.gpu.benches.base import Rematch
 from autotune.gpu.benches.gemm import GemmBench
+from autotune.gpu.opening import open_session
 from autotune.gpu.operands import operand_bytes
 from autotune.gpu.session import Session
 from autotune.gpu.vendor_baseline import import_library
@@ -27,7 +28,7 @@ def open_bench(problem: Problem, index: int) -> PendingBench:
     The context is created before the device is reported: later it would disturb the measuring
     process.
     """
-    session = Session(index).__enter__()
+    session = open_session(index).__enter__()
 
     def finish() -> BaselineBench:
         with suppress(Exception):  # the first request that needs the library reports it

@@ -14,6 +14,7 @@ from autotune.errors import RunnerError
 from autotune.families.plan import Alignment
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.judgement import Verdict
+from autotune.gpu.opening import open_session
 from autotune.gpu.operands import Operands
 from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.requirements import LIBRARY, THOROUGH
@@ -48,7 +49,7 @@ WINNER = (50, 800), 300_000.0
 
 def open_bench(problem: Problem, index: int) -> PendingBench:
     """Opens the bench of the measuring worker, which never loads the vendor library."""
-    session = Session(index)
+    session = open_session(index)
 
     def finish() -> GemmBench:
         bench = GemmBench(session.__enter__(), problem, cache=settings.cache_dir())
@@ -225,7 +226,7 @@ class GemmBench(BaseBench):
             operands = Operands(self._session, problem, (gapped[0], gapped[1], gapped[2]))
             operands.reserve(plan.workspace, plan.counters)
             verifier = Verifier(self._session, operands, self._cache)
-        except (RunnerError, self._session.cuda.MemoryError):
+        except (RunnerError, self._session.MemoryError):
             verifier = self._verifier
         verdict = verifier.verify(self._session.bind(candidate), THOROUGH)
         return verdict if isinstance(verdict, Failure) else None
@@ -237,7 +238,7 @@ class GemmBench(BaseBench):
             try:
                 return self._verifier.verify(lambda _: whole, LIBRARY)
             except RuntimeError as error:
-                if isinstance(error, self._session.cuda.Error):
+                if isinstance(error, self._session.Error):
                     raise
                 return Failure("launch", str(error).partition("\n")[0])
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from autotune.gpu.arrays import GuardedArrays
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.judgement import Verdict
+from autotune.gpu.opening import open_session
 from autotune.gpu.session import Run, Session
 from autotune.gpu.worker import PendingBench
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
@@ -20,7 +21,7 @@ RUNS = 2
 
 def open_bench(work: Workload, index: int) -> PendingBench:
     """Opens the bench of a worker; its session stays open until the process ends."""
-    session = Session(index)
+    session = open_session(index)
     return PendingBench(
         session.device, session.driver, lambda: KernelBench(session.__enter__(), work)
     )

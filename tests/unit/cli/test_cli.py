@@ -16,7 +16,7 @@ from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import __version__, cli, device, gpu, runtime, settings
+from autotune import __version__, cli, device, gpu, settings
 from autotune.candidates import space
 from autotune.cli.output import show
 from autotune.cli.tuning import parse_seconds
@@ -126,10 +126,10 @@ def test_device_predicts_the_clusters_without_a_gpu(capsys: pytest.CaptureFixtur
     assert "clusters of 2, 4, 8 57, 28, 14 predicted" in " ".join(words)
 
 
-def test_device_without_pycuda_asks_the_driver(
+def test_device_is_what_the_driver_shows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "probe", lambda _: device.find("t4"))
+    monkeypatch.setattr(gpu, "probe", lambda _: device.find("t4"))
     assert answer(capsys, "device")["name"] == "Tesla T4"
 
 
@@ -476,8 +476,8 @@ def test_ladder_without_a_gpu_replays_the_recording(
     [
         ((Check("NVRTC", True, ""), Check("GPU", False, "none", "buy one")), 0),
         ((Check("NVRTC", False, ""), Check("GPU", False, "none", "buy one")), 1),
-        ((Check("PyCUDA", False, "", "install"), Check("GPU", False, "")), 0),
-        ((Check("PyCUDA", False, "", "install"), Check("GPU", True, "H100")), 1),
+        ((Check("tuning session", False, "", "install"), Check("GPU", False, "")), 0),
+        ((Check("tuning session", False, "", "install"), Check("GPU", True, "H100")), 1),
     ],
 )
 def test_doctor_fails_only_for_what_this_machine_needs(

@@ -145,21 +145,16 @@ def test_driver_without_tensor_maps_is_refused(answer: tuple[Any, ...]) -> None:
         TensorMapEncoder(SimpleNamespace(cuGetProcAddress=lambda *_: answer))
 
 
-def test_session_passes_tensor_maps_by_value(
-    fake: FakeEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensor_maps_are_passed_by_value(fake: FakeEncoder) -> None:
     from autotune.driver import arguments
-    from autotune.gpu import session
 
-    package = pytest.importorskip("cuda.bindings")
-    monkeypatch.setattr(package, "driver", fake, raising=False)
     parameters = (
         Argument("tensor_map", A),
         Argument("pointer", "a"),
         Argument("i32", 7),
         Argument("f32", "alpha"),
     )
-    encoded, *scalars = arguments.resolve_arguments(parameters, VALUES, session._encode)
+    encoded, *scalars = arguments.resolve_arguments(parameters, VALUES, TensorMapEncoder(fake))
     assert isinstance(encoded, bytes)
     assert scalars == [4096, 7, 0.5]
     packed = struct.pack(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cuda.bindings import driver as bindings
+from support.fake_driver import Status
 from support.fake_encoder import FakeEncoder
 
 from autotune.compiler import Program
@@ -27,7 +28,7 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.gpu.driver_kernels import DriverKernel
-from autotune.gpu.session import Session, checked
+from autotune.gpu.pycuda_session import PyCudaSession
 from autotune.runners.base import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
@@ -118,7 +119,7 @@ class Driver(FakeEncoder):
 
     def _answer(self, call: str, *values: Any) -> Any:
         refused = call == self.refused
-        status = SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE", value=int(refused))
+        status = Status.CUDA_ERROR_INVALID_VALUE if refused else Status.CUDA_SUCCESS
         return status, *([None] * len(values) if refused else values)
 
 
@@ -139,7 +140,7 @@ def _read(kind: ArgumentType, address: int) -> Any:
 
 def raised(answer: tuple[Any, ...]) -> Any:
     status, *values = answer
-    if status.value:
+    if status:
         raise DriverError(status.name)
     return values[0] if values else None
 
@@ -148,7 +149,7 @@ def load(driver: Driver, shared: int = 200_000, dependent: bool = False) -> Driv
     return DriverKernel.load(
         *(driver, raised, CUBIN, SYMBOL),
         types=driver.types,
-        stream=SimpleNamespace(handle=STREAM),
+        stream=STREAM,
         shared=shared,
         dependent=dependent,
     )
@@ -258,19 +259,13 @@ class Function:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """Replaces `cuda.bindings.driver`."""
-    driver = Driver(types=("tensor_map", "pointer", "i32"))
-    package = ModuleType("cuda.bindings")
-    package.driver = driver  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cuda.bindings", package)
-    return driver
+def driver() -> Driver:
+    return Driver(types=("tensor_map", "pointer", "i32"))
 
 
 @pytest.fixture
-def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[str]]:
+def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[PyCudaSession, list[str]]:
     """A session whose PyCUDA logs the use of its functions."""
-    del driver
     log: list[str] = []
     names = ("MAX_DYNAMIC_SHARED_SIZE_BYTES", "NUM_REGS", "SHARED_SIZE_BYTES", "LOCAL_SIZE_BYTES")
     cuda: Any = ModuleType("pycuda.driver")
@@ -281,8 +276,9 @@ def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, li
     package.driver = cuda
     monkeypatch.setitem(sys.modules, "pycuda", package)
     monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
-    session = object.__new__(Session)
-    session.cuda, session.stream = cuda, SimpleNamespace(handle=STREAM)
+    session = object.__new__(PyCudaSession)
+    session._cuda, session._bindings = cuda, driver
+    session._stream, session.stream = None, STREAM
     session.device = find("a100")
     return session, log
 
@@ -315,7 +311,7 @@ VALUES = {"a": 4096, "lda": 64, "stride_a": 0, "workspace": 512}
 
 
 def test_session_uses_pycuda_only_without_tensor_maps(
-    opened: tuple[Session, list[str]], driver: Driver
+    opened: tuple[PyCudaSession, list[str]], driver: Driver
 ) -> None:
     session, log = opened
     config = Config("wgmma", ())
@@ -333,7 +329,7 @@ def test_session_uses_pycuda_only_without_tensor_maps(
 
 @pytest.mark.parametrize(("device", "available"), [("a100", False), ("h100", True)])
 def test_session_launches_followers_of_a_plan_dependently(
-    opened: tuple[Session, list[str]], driver: Driver, device: str, available: bool
+    opened: tuple[PyCudaSession, list[str]], driver: Driver, device: str, available: bool
 ) -> None:
     session, log = opened
     session.device, driver.types = find(device), ("pointer",)
@@ -346,15 +342,18 @@ def test_session_launches_followers_of_a_plan_dependently(
 
 
 def test_resources_come_from_the_driver(
-    opened: tuple[Session, list[str]],
+    opened: tuple[PyCudaSession, list[str]],
 ) -> None:
     session, _ = opened
     assert session.resources(PROGRAM, PLAIN) == Resources(256, 40, 4, local=0, barriers=6)
     assert session.resources(PROGRAM, MAPPED) == Resources(384, 168, 1016, local=8, barriers=6)
 
 
-def test_cuda_bindings_error_is_raised_as_pycuda_error(opened: tuple[Session, list[str]]) -> None:
-    del opened
+def test_cuda_bindings_error_is_raised_as_pycuda_error(
+    opened: tuple[PyCudaSession, list[str]], driver: Driver
+) -> None:
+    session, _ = opened
+    driver.refused = "ask"
     with pytest.raises(DriverError, match=r"CUDA_ERROR_INVALID_VALUE \(1\)"):
-        checked(Driver(refused="ask").cuFuncGetAttribute("local", FUNCTION))
-    assert checked((SimpleNamespace(value=0), 5)) == 5
+        session.checked(driver.cuFuncGetAttribute("local", FUNCTION))
+    assert session.checked((Status.CUDA_SUCCESS, 5)) == 5

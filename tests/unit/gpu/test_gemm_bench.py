@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ class FakeSession:
     def __init__(self, log: list[str]) -> None:
         self.log = log
         self.full = False
-        self.cuda = SimpleNamespace(Error=Error, MemoryError=MemoryError)
+        self.Error, self.MemoryError = Error, MemoryError
 
     def bind(self, candidate: Candidate) -> Callable[[Any], Run]:
         values = candidate.config.values

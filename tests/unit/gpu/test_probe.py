@@ -1,103 +1,71 @@
-"""Probing a GPU through PyCUDA, and the errors where something is missing."""
+"""Probing a GPU through the driver, and the errors where something is missing."""
 
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+from support.fake_driver import MEMORY
+from support.fake_gpu import FakeGpu, install
 
 from autotune.device import find
+from autotune.driver import bindings
 from autotune.errors import DeviceError, MissingError
-from autotune.gpu import probe
-
-# Attributes that PyCUDA reads on an H100 SXM; clocks in kHz and the bus width in bits.
-ATTRIBUTES = {
-    "compute_capability_major": 9,
-    "compute_capability_minor": 0,
-    "multiprocessor_count": 132,
-    "warp_size": 32,
-    "max_registers_per_block": 65536,
-    "max_registers_per_multiprocessor": 65536,
-    "max_shared_memory_per_block": 49152,
-    "max_shared_memory_per_block_optin": 232448,
-    "max_shared_memory_per_multiprocessor": 233472,
-    "reserved_shared_memory_per_block": 1024,
-    "max_threads_per_block": 1024,
-    "max_threads_per_multiprocessor": 2048,
-    "max_blocks_per_multiprocessor": 32,
-    "l2_cache_size": 52428800,
-    "clock_rate": 1980000,
-    "memory_clock_rate": 2619000,
-    "global_memory_bus_width": 5120,
-}
-
-
-class Handle(SimpleNamespace):
-    def __init__(self, index: int) -> None:
-        super().__init__(index=index, **ATTRIBUTES)
-
-    @staticmethod
-    def count() -> int:
-        return 1
-
-    def name(self) -> str:
-        return "NVIDIA H100 80GB HBM3"
-
-    def total_memory(self) -> int:
-        return 85899345920
-
-
-class Refused(Exception):
-    """The `Error` of the fake PyCUDA."""
+from autotune.gpu import count, probe
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    driver = ModuleType("pycuda.driver")
-    vars(driver).update(Device=Handle, Error=Refused, init=lambda: None)
-    package = ModuleType("pycuda")
-    vars(package).update(driver=driver)
-    monkeypatch.setitem(sys.modules, "pycuda", package)
-    monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
-    return driver
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    return install(FakeGpu(), monkeypatch)
 
 
-@pytest.mark.usefixtures("driver")
+@pytest.mark.usefixtures("gpu")
 def test_probe_converts_units() -> None:
     device, catalogued = probe(), find("h100")
     assert device.memory_bandwidth == 2 * 2_619_000_000 * 5120 / 8
-    fields = device.to_json() | {"memory_bandwidth": catalogued.memory_bandwidth}
-    assert fields == catalogued.to_json()
+    fields = device.to_json() | {
+        "memory_bandwidth": catalogued.memory_bandwidth,
+        "memory_bytes": catalogued.memory_bytes,
+    }
+    assert (fields, device.memory_bytes) == (catalogued.to_json(), MEMORY)
 
 
-@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("index", [-1, 1])
-def test_absent_gpu_is_named(index: int) -> None:
+def test_absent_gpu_is_named(gpu: FakeGpu, index: int) -> None:
     with pytest.raises(DeviceError, match=f"no GPU {index}; the driver shows 1, numbered from 0"):
         probe(index)
+    gpu.devices = 2
+    assert (count(), probe(1).slug) == (2, find("h100").slug)
 
 
-def test_missing_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pycuda", None)
-    monkeypatch.delitem(sys.modules, "pycuda.driver", raising=False)
-    with pytest.raises(
-        MissingError, match=r'no PyCUDA .* run `pip install "tile-autotune\[gpu\]"`'
-    ):
+def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(MissingError, match=r"cuda.bindings cannot .*; install cuda-core"):
         probe()
 
 
-def test_missing_driver_is_named(driver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> None:
-        raise Refused("cuInit failed: no CUDA-capable device is detected")
+def initialising(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
+    """Makes `cuInit` of the driver give a result, or raise it."""
+    from cuda.bindings import driver
 
-    monkeypatch.setattr(driver, "init", refused)
-    with pytest.raises(MissingError, match="no usable GPU: cuInit failed: no CUDA-capable device"):
-        probe()
+    def initialise(_: int) -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return (result,)
+
+    monkeypatch.setattr(driver, "cuInit", initialise)
 
 
-def test_missing_gpu_is_named(driver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    del driver
-    monkeypatch.setattr(Handle, "count", staticmethod(lambda: 0))
-    with pytest.raises(MissingError, match="no GPU: the NVIDIA driver shows none"):
-        probe()
+def test_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    initialising(monkeypatch, RuntimeError("libcuda.so.1"))
+    with pytest.raises(MissingError, match=r"no CUDA driver: libcuda.so.1 was not found"):
+        bindings.initialised()
+
+
+def test_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import driver
+
+    initialising(monkeypatch, driver.CUresult.CUDA_ERROR_NO_DEVICE)
+    with pytest.raises(MissingError, match="no usable GPU: cuInit gave CUDA_ERROR_NO_DEVICE"):
+        bindings.initialised()

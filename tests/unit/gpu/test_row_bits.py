@@ -45,8 +45,6 @@ class HostSession:
 
     def __init__(self, operands: HostOperands) -> None:
         self._operands = operands
-        copy = SimpleNamespace(pagelocked_empty=np.empty, memcpy_dtoh_async=self._copy)
-        self.cuda, self.stream = copy, None
 
     def bind(self, candidate: Candidate) -> Callable[[Mapping[str, float]], Callable[[], None]]:
         def bound(values: Mapping[str, float]) -> Callable[[], None]:
@@ -59,10 +57,7 @@ class HostSession:
 
         return bound
 
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def _copy(self, array: Any, address: int, _: object) -> None:
+    def download(self, array: Any, address: int) -> None:
         start = address - self._operands.c.address
         held = self._operands.memory.reshape(-1).view(np.uint8)
         array[:] = held[start : start + len(array)]

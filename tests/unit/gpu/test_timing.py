@@ -41,7 +41,6 @@ class Clock:
         self.flushed = False
         self.stream = None
         self.device = SimpleNamespace(l2_bytes=50 * 2**20)
-        self.cuda = SimpleNamespace(memset_d8_async=self._memset)
 
     def mark(self) -> Event:
         return Event(self.now)
@@ -52,7 +51,7 @@ class Clock:
     def allocate(self, size: int) -> int:
         return size
 
-    def _memset(self, *_: Any) -> None:
+    def fill(self, *_: Any) -> None:
         self.now += FLUSH_US
         self.flushed = True
 

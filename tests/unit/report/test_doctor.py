@@ -17,7 +17,7 @@ from autotune import settings
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
-from autotune.report import doctor
+from autotune.report import doctor, driver_state
 from autotune.runners import recording
 
 
@@ -107,11 +107,43 @@ def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     assert check("driver").remedy == "pip install 'cuda-core[cu13]'"
 
 
-def test_no_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
-    result = check("PyCUDA")
+def test_session_without_pycuda_goes_through_the_bindings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_state, "find_spec", lambda _: None)
+    result = check("tuning session")
+    version = metadata.version("cuda-bindings")
+    assert (result.ok, result.detail) == (
+        True,
+        f"cuda.bindings {version}; PyCUDA is not installed",
+    )
+
+
+def test_session_through_pycuda_names_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_state, "pycuda_fault", lambda: None)
+    monkeypatch.setattr(metadata, "version", {"pycuda": "2026.1"}.__getitem__)
+    result = check("tuning session")
+    assert (result.ok, result.detail) == (True, "PyCUDA 2026.1")
+
+
+def test_chosen_bindings_are_said_to_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_SESSION", "bindings")
+    result = check("tuning session")
+    assert (result.ok, "AUTOTUNE_SESSION asks for it" in result.detail) == (True, True)
+
+
+def test_chosen_pycuda_that_is_absent_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_state, "find_spec", lambda _: None)
+    monkeypatch.setenv("AUTOTUNE_SESSION", "pycuda")
+    result = check("tuning session")
     assert result.ok is False
     assert "pip install 'tile-autotune[gpu]'" in result.remedy
+
+
+def test_unknown_session_fails_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_SESSION", "cupy")
+    result = check("tuning session")
+    assert (result.ok, "AUTOTUNE_SESSION is cupy" in result.detail) == (False, True)
 
 
 def test_broken_pycuda_gives_the_last_line_of_its_error(
@@ -122,10 +154,9 @@ def test_broken_pycuda_gives_the_last_line_of_its_error(
     put(tmp_path / "pycuda", "driver.py", "raise ImportError('libcuda.so.1: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = check("PyCUDA")
-    assert (result.ok, result.detail) == (
-        False,
-        "does not import: ImportError: libcuda.so.1: cannot open",
+    assert (
+        driver_state.pycuda_fault()
+        == "PyCUDA does not import: ImportError: libcuda.so.1: cannot open"
     )
 
 
@@ -181,7 +212,7 @@ def painted(*checks: doctor.Check) -> str:
 
 GPU = doctor.Check("GPU", True, "NVIDIA H100 (sm_90)")
 NO_GPU = doctor.Check("GPU", False, "none", "use a recording")
-NO_PYCUDA = doctor.Check("PyCUDA", False, "not installed", "install it")
+NO_SESSION = doctor.Check("tuning session", False, "not installed", "install it")
 RED = "\x1b[31m"
 
 
@@ -194,8 +225,8 @@ def test_narrow_terminal_cuts_nothing_off() -> None:
 
 
 def test_what_is_not_needed_is_grey() -> None:
-    assert RED not in painted(NO_GPU, NO_PYCUDA)
-    assert RED in painted(GPU, NO_PYCUDA)
+    assert RED not in painted(NO_GPU, NO_SESSION)
+    assert RED in painted(GPU, NO_SESSION)
     assert "\x1b[2m" in painted(NO_GPU)
 
 
@@ -204,11 +235,11 @@ def test_what_is_not_needed_is_grey() -> None:
     [
         ((GPU,), "ready: `autotune tune 4096x4096x4096` measures here"),
         (
-            (NO_GPU, NO_PYCUDA),
+            (NO_GPU, NO_SESSION),
             "ready, without a GPU: `autotune tune 1024x1024x1024 --device replay:h100` searches "
             "recorded times",
         ),
-        ((GPU, NO_PYCUDA), "1 of 2 checks fail: PyCUDA"),
+        ((GPU, NO_SESSION), "1 of 2 checks fail: tuning session"),
     ],
 )
 def test_last_line_says_what_works(checks: tuple[doctor.Check, ...], line: str) -> None:

@@ -79,7 +79,7 @@ def session() -> Any:
         kept.append(Block(np.full(size // 4, np.nan, np.float32)))
         return kept[-1]
 
-    return SimpleNamespace(stream=SimpleNamespace(handle=STREAM), allocate=allocate)
+    return SimpleNamespace(stream=STREAM, allocate=allocate)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,40 @@
+"""The GPUs that the driver shows; asking needs no context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from autotune.device import Device
+from autotune.driver import bindings
+from autotune.errors import DeviceError
+
+
+def probe(index: int = 0) -> Device:
+    """The identity and limits of GPU `index`, as its driver states them.
+
+    Raises:
+        MissingError: if `cuda.bindings`, the driver or a GPU is missing.
+        DeviceError: if there is no GPU of that index.
+    """
+    cuda = bindings.initialised()
+    present = int(_call(cuda.cuDeviceGetCount))
+    if not 0 <= index < present:
+        raise DeviceError(f"no GPU {index}; the driver shows {present}, numbered from 0")
+    return bindings.described(cuda, _call, index)
+
+
+def count() -> int:
+    """Number of GPUs that the driver shows.
+
+    Raises:
+        MissingError: if `cuda.bindings`, the driver or a GPU is missing.
+    """
+    return int(_call(bindings.initialised().cuDeviceGetCount))
+
+
+def _call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
+    status, *values = function(*arguments)
+    if status:
+        raise DeviceError(f"the driver does not describe the GPU: {function.__name__}: {status!r}")
+    return values[0]
