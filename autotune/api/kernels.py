@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
+from autotune.api.kernel_runs import check_arguments, compiling, digest_of, stand_in, work_of
 from autotune.api.shown import shown
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Value
@@ -17,28 +17,22 @@ from autotune.records import KernelRecord, Store
 from autotune.runners.recording import Origin
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import options_of
 from autotune.user_kernels import (
     KernelTable,
     KernelTunable,
-    UserKernel,
     call_of,
-    check_signature,
     define_kernel,
     occupancy_table,
-    source_folder,
-    workload,
 )
+from autotune.user_kernels.arrays import on_hosts
 from autotune.user_kernels.definition import Predicate
+from autotune.user_kernels.expected import Reference
 from autotune.user_kernels.geometry import Extents, SharedBytes
-from autotune.user_kernels.workload import Reference
+from autotune.user_kernels.grids import Divisor
 
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer
-
-Places = tuple[Path, tuple[Path, ...]]
-"""The folder of a source, and the folders of headers."""
 
 TIME_LIMIT_S = 20.0
 """Seconds that a configuration may take, verification and all samples together."""
@@ -50,9 +44,11 @@ def tune_kernel(
     parameters: Mapping[str, Sequence[Value]],
     *,
     arguments: Sequence[object],
-    reference: Reference,
-    grid: Extents,
-    block: Extents,
+    reference: Reference | None = None,
+    grid: Extents | None = None,
+    block: Extents | None = None,
+    problem_size: Extents | None = None,
+    grid_div: Sequence[Divisor] | None = None,
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     include: Sequence[str | Path] = (),
@@ -86,13 +82,20 @@ def tune_kernel(
             A parameter that the kernel does not take affects `grid`, `block` and `shared` only.
         parameters: the values of each parameter: whole numbers, booleans, words such as `float4`,
             or floats, which only macros can be.
-        arguments: NumPy arrays and NumPy numbers, in the kernel's order.
+        arguments: arrays of NumPy, PyTorch, CuPy or PyCUDA, and NumPy numbers, in the kernel's
+            order. Arrays are copied to the measuring process.
         reference: called with the arguments; returns for each the expected array, or None if the
             kernel must leave it unchanged. Outputs that the reference does not read start with
-            other contents for the kernel, such as NaN.
+            other contents for the kernel, such as NaN. A list of the expected arrays may stand in
+            its place. None verifies against the results of the first configuration that runs, which
+            the record names as `verified`.
         grid: blocks: a number, or two or three along x, y and z; or a function that returns them
             for a mapping from the names of the parameters to their values.
-        block: threads, likewise.
+        block: threads, likewise; by default the parameters block_size_x, block_size_y and
+            block_size_z.
+        problem_size: in place of `grid`, the size of the problem along x, y and z.
+        grid_div: for each axis what a block covers of that: a parameter, a number, a list of them
+            that are multiplied, or a function of the parameters; by default its threads.
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
         constraints: functions of the parameters by a short reason; a configuration is rejected
             under the first reason whose function is not true.
@@ -131,6 +134,8 @@ def tune_kernel(
         constraints=constraints,
         grid=grid,
         block=block,
+        problem_size=problem_size,
+        grid_div=grid_div,
         shared=shared,
         include=include,
         defines=defines,
@@ -140,26 +145,25 @@ def tune_kernel(
     search = options_of(trials, budget, seed, sampler, jobs, objective, storage)
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
-    work = workload(kernel.name, arguments, reference, rtol=rtol, atol=atol)
+    work = work_of(kernel.name, arguments, reference, rtol, atol)
     tunable = KernelTunable(kernel, work.call, work.arguments)
     index, resolved = targets.measuring(device, str(tunable))
 
     from autotune import gpu
     from autotune.tuning.loop import tune
 
-    with _compiling(kernel) as (compile, sources):
-        _check_arguments(tunable, arguments, resolved.arch, sources)
+    with compiling(kernel) as (compile, sources):
+        check_arguments(tunable, on_hosts(arguments), resolved.arch, sources)
+        if reference is None:
+            work = stand_in(tunable, work, index, compile, time_limit, rtol, atol)
+        tunable = replace(tunable, verified=work.verified)
         store = Store(settings.ensure(settings.cache_dir()))
         runner = gpu.open_kernel_runner(work, index, time_limit=time_limit)
         try:
-            origin = Origin(runner.driver, compiler.compiler_version(), _digest(tunable, sources))
+            origin = Origin(runner.driver, compiler.compiler_version(), digest_of(tunable, sources))
             with shown(None, search, observer, progress) as observes:
-                return tune(
-                    *(tunable, runner, store, search),
-                    compile=compile,
-                    origin=origin,
-                    observer=observes,
-                )
+                run = tunable, runner, store, search
+                return tune(*run, compile=compile, origin=origin, observer=observes)
         finally:
             runner.close()
 
@@ -192,7 +196,7 @@ def kernel_occupancy(
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
-    block: Extents,
+    block: Extents | None = None,
     grid: Extents = 1,
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
@@ -224,33 +228,5 @@ def kernel_occupancy(
     resolved = targets.resolve(device)
     targets.check_compilable(resolved)
     tunable = KernelTunable(kernel, Call(kernel.name, ()))
-    with _compiling(kernel) as (compile, _):
+    with compiling(kernel) as (compile, _):
         return occupancy_table(tunable, resolved, compile, jobs=jobs)
-
-
-@contextmanager
-def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
-    """A compiler of the kernel's configurations, the folder of its source and those of headers."""
-    cache = settings.cache_dir()
-    with source_folder(kernel) as (folder, includes):
-        yield (
-            partial(compiler.compile, cache=cache, sources=folder, includes=includes),
-            (folder, includes),
-        )
-
-
-def _check_arguments(
-    tunable: KernelTunable, arguments: Sequence[object], arch: str, places: Places
-) -> None:
-    """Checks the arguments against the signature of the first legal configuration."""
-    first = next(
-        (config for config, result in tunable.combinations if not isinstance(result, str)), None
-    )
-    if first is not None:
-        check_signature(tunable.kernel, first, arguments, arch, places)
-
-
-def _digest(tunable: KernelTunable, places: Places) -> str:
-    folder, includes = places
-    file = tunable.kernel.source.file
-    return tunable.digest(compiler.source_hash(file, directory=folder, includes=includes))

@@ -50,12 +50,10 @@ class GuardedArray:
         """Compares the array after the work on the stream; None for one that had to stay unchanged
         and did.
         """
-        self._session.download(self._copied, int(self._allocation))
         where = f"argument {self.buffer.place}"
-        guards = self._copied[:GUARD], self._copied[-GUARD:]
-        if count := sum(int((guard != PATTERN).sum()) for guard in guards):
-            return Failure("verify", f"stray writes: changed {count} bytes around {where}")
-        content = self._copied[GUARD:-GUARD]
+        content = self._downloaded()
+        if isinstance(content, Failure):
+            return content
         if self.buffer.expected is None:
             return self._unchanged(content, where)
         if self._accepted is not None and np.array_equal(content, self._accepted[0]):
@@ -66,6 +64,24 @@ class GuardedArray:
             return Failure("verify", f"{where}: wrong result: {self._difference(comparison)}")
         self._accepted = content.copy(), comparison
         return comparison
+
+    def content(self) -> NDArray[Any] | Failure:
+        """A copy of the contents after the work on the stream."""
+        content = self._downloaded()
+        if isinstance(content, Failure):
+            return content
+        before = self.buffer.before
+        copied: NDArray[Any] = content.copy().view(before.dtype).reshape(before.shape)
+        return copied
+
+    def _downloaded(self) -> NDArray[np.uint8] | Failure:
+        """The bytes of the array, or the failure of a write beside it."""
+        self._session.download(self._copied, int(self._allocation))
+        guards = self._copied[:GUARD], self._copied[-GUARD:]
+        if count := sum(int((guard != PATTERN).sum()) for guard in guards):
+            where = f"argument {self.buffer.place}"
+            return Failure("verify", f"stray writes: changed {count} bytes around {where}")
+        return self._copied[GUARD:-GUARD]
 
     def _unchanged(self, content: NDArray[np.uint8], where: str) -> Failure | None:
         size = self.buffer.before.itemsize
@@ -113,6 +129,16 @@ class GuardedArrays:
         """Enqueues the upload of the initial content of all arrays."""
         for array in self._arrays:
             array.restore()
+
+    def contents(self) -> list[NDArray[Any]] | Failure:
+        """The contents of all arrays after a run, or the first stray write."""
+        contents: list[NDArray[Any]] = []
+        for array in self._arrays:
+            content = array.content()
+            if isinstance(content, Failure):
+                return content
+            contents.append(content)
+        return contents
 
     def judged(self) -> list[Comparison] | Failure:
         """The comparisons of all outputs, or the first failure of any array."""

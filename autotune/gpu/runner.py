@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
@@ -15,6 +15,8 @@ from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from autotune.user_kernels import Workload
 
 BENCH = "autotune.gpu.benches.gemm:open_bench"
@@ -154,6 +156,11 @@ class GpuRunner:
         """Verifies a winner beyond what each candidate has to pass."""
         answer = self._request("examine", (candidate,), EXAMINE_TIMES * self._limit)
         return answer if answer is None or isinstance(answer, Failure) else _unexpected(answer)
+
+    def results(self, candidate: Candidate) -> Sequence[NDArray[Any]] | Failure:
+        """The contents that one run of a user kernel leaves in each array argument."""
+        answer = self._request("results", (candidate,), self._limit)
+        return answer if isinstance(answer, list | Failure) else _unexpected(answer)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str] = ()

@@ -32,6 +32,7 @@ def render(record: KernelRecord) -> RenderableType:
         ("config", pairs(best.config)),
         *occupancy_facts(best),
         *accuracy_facts(best),
+        *([("verified", f"against {record.verified}: no reference")] if record.verified else []),
     ):
         facts.add_row(label, Text(value))
     parts = [titled(f"{record.title} on {record.device.name}", record.evidence), facts]

@@ -17,6 +17,7 @@ from autotune.errors import UsageError
 from autotune.families.config import Config, Value, value_of
 from autotune.records.kernel_source import KernelSource
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
+from autotune.user_kernels.grids import Divisor, block_extents, grid_extents
 from autotune.user_kernels.sources import read_files, unpacked
 
 Predicate = Callable[[ParameterValues], object]
@@ -80,10 +81,12 @@ def define_kernel(
     parameters: Mapping[str, Sequence[Value]],
     *,
     constraints: Mapping[str, Predicate] | None,
-    grid: Extents,
-    block: Extents,
+    grid: Extents | None,
+    block: Extents | None,
     shared: SharedBytes,
     include: Sequence[str | Path],
+    problem_size: Extents | None = None,
+    grid_div: Sequence[Divisor] | None = None,
     defines: bool = False,
     options: Sequence[str] = (),
 ) -> UserKernel:
@@ -97,6 +100,7 @@ def define_kernel(
     plain, form = _form(name, tuple(values), defines)
     folders = [_folder(folder) for folder in include]
     read = read_files(source, plain, folders)
+    threads = block_extents(block, values)
     own = [source.resolve().parent] if isinstance(source, Path) else []
     return UserKernel(
         source=KernelSource(
@@ -111,8 +115,8 @@ def define_kernel(
         includes=(*own, *folders),
         parameters=values,
         constraints=_constraints(constraints or {}),
-        grid=grid,
-        block=block,
+        grid=grid_extents(grid, problem_size, grid_div, threads, values),
+        block=threads,
         shared=shared,
     )
 

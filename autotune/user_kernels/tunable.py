@@ -46,6 +46,8 @@ class KernelTunable:
     kernel: UserKernel
     call: Call
     arguments: tuple[Argument, ...] = ()
+    verified: str = ""
+    """The configuration whose results stand in for a reference; empty with a reference."""
 
     def __str__(self) -> str:
         return str(self.call)
@@ -78,6 +80,8 @@ class KernelTunable:
         parts: tuple[object, ...] = (sources, source.form, str(self.call), geometries)
         if source.defines or source.options:
             parts = (*parts, source.defines, source.options)
+        if self.verified:
+            parts = (*parts, "verified against the first configuration")
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:
@@ -168,7 +172,8 @@ class KernelTunable:
     ) -> KernelRecord:
         """The record of the call."""
         launchable = tuple(KernelEntry.of(entry, self._launch(entry.config)) for entry in entries)
-        return KernelRecord(device, evidence, launchable, baseline, provenance, self.call)
+        made = device, evidence, launchable, baseline, provenance
+        return KernelRecord(*made, self.call, self.verified)
 
     def _launch(self, config: Config) -> KernelLaunch | None:
         """What a record keeps to launch a configuration; None if the source is too large."""

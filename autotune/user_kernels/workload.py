@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
 from autotune.problem.call import Call
 from autotune.records.kernel_record import word_of
+from autotune.user_kernels.arrays import described, foreign
 from autotune.user_kernels.comparison import ExpectedArray
-
-Array = NDArray[Any]
-Reference = Callable[..., Sequence[Any]]
-"""Called with the arguments; the arrays are copies, which it may change. Returns for each argument
-the expected array, or None for an argument that the kernel must not change."""
+from autotune.user_kernels.expected import (
+    Array,
+    Reference,
+    as_bytes,
+    check_tolerances,
+    different,
+    expected_array,
+    reads,
+    run_reference,
+)
 
 DTYPES = (*SCALARS, "complex64", "complex128")
 """The element types of arrays."""
-
-# Tolerance relative to the size of an element: a multiple of the rounding error that a sum of a few
-# thousand terms has when their order changes.
-RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9, "complex64": 1e-4, "complex128": 1e-9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +59,13 @@ class Workload:
         call: the kernel's name and the types of the arguments.
         arguments: the arguments in a plan, with symbols for the addresses of arrays.
         buffers: the array arguments.
+        verified: the configuration whose results are expected; empty if a reference gave them.
     """
 
     call: Call
     arguments: tuple[Argument, ...]
     buffers: tuple[ArrayArgument, ...]
+    verified: str = ""
 
     def __str__(self) -> str:
         return str(self.call)
@@ -106,8 +106,8 @@ def workload(
     """A call and the results that the reference expects of it.
 
     If the contents of an output make no difference to the reference, the kernel is taken only to
-    write it; any other output is an input too. The reference runs once, and once more for each
-    output.
+    write it; any other output, and every one of results given as such, is an input too. A
+    function runs once, and once more for each output.
 
     Args:
         name: the name of the kernel.
@@ -120,12 +120,10 @@ def workload(
         UsageError: for invalid arguments, expected arrays or tolerances.
     """
     call, in_plan = call_of(name, arguments), launch_arguments(arguments)
-    for keyword, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None and not 0 <= value < math.inf:
-            raise UsageError(f"{keyword} is {value!r}; give a number of at least 0")
-    results = _run_reference(reference, arguments)
+    check_tolerances(rtol, atol)
+    results = run_reference(reference, arguments)
     outputs = {
-        place: _expected(place, result, argument, rtol, atol)
+        place: expected_array(place, result, argument, rtol, atol)
         for place, (result, argument) in enumerate(zip(results, arguments, strict=True))
         if result is not None
     }
@@ -138,12 +136,64 @@ def workload(
     for place, argument in enumerate(arguments):
         if isinstance(argument, np.ndarray):
             expected = outputs.get(place)
-            if expected is None or _reads(reference, arguments, place, results):
-                buffers.append(ArrayArgument(place, _as_bytes(argument.copy()), expected))
+            read = not callable(reference) or reads(reference, arguments, place, results)
+            if expected is None or read:
+                buffers.append(ArrayArgument(place, as_bytes(argument.copy()), expected))
             else:
-                poison = _different(expected.values.astype(argument.dtype))
-                buffers.append(ArrayArgument(place, _as_bytes(poison), expected, written=True))
+                poison = different(expected.values.astype(argument.dtype))
+                buffers.append(ArrayArgument(place, as_bytes(poison), expected, written=True))
     return Workload(call, in_plan, tuple(buffers))
+
+
+def unverified(name: str, arguments: Sequence[object]) -> Workload:
+    """A call without expected results; `with_results` adds them.
+
+    Raises:
+        UsageError: as `call_of`.
+    """
+    buffers = (
+        ArrayArgument(place, as_bytes(argument.copy()), None)
+        for place, argument in enumerate(arguments)
+        if isinstance(argument, np.ndarray)
+    )
+    return Workload(call_of(name, arguments), launch_arguments(arguments), tuple(buffers))
+
+
+def with_results(
+    work: Workload,
+    results: Sequence[Array],
+    verified: str,
+    *,
+    rtol: float | None,
+    atol: float | None,
+) -> Workload:
+    """A call whose expected results are those of one of its configurations.
+
+    Args:
+        work: the call.
+        results: the contents that the configuration left in each array.
+        verified: the configuration.
+        rtol: as for `workload`.
+        atol: as for `workload`.
+
+    Raises:
+        UsageError: if it changed no array, or left NaN in one.
+    """
+    check_tolerances(rtol, atol)
+    buffers = []
+    for buffer, result in zip(work.buffers, results, strict=True):
+        bits = result.view(np.uint8), buffer.before.view(np.uint8)
+        if np.array_equal(*bits):
+            buffers.append(buffer)
+            continue
+        expected = expected_array(buffer.place, result, buffer.before, rtol, atol, verified)
+        buffers.append(replace(buffer, expected=expected))
+    if all(buffer.expected is None for buffer in buffers):
+        raise UsageError(
+            f"{verified} runs but changes no array, so that nothing can be verified against it; "
+            "give a reference, or outputs with other contents"
+        )
+    return replace(work, buffers=tuple(buffers), verified=verified)
 
 
 def _text(place: int, argument: object) -> str:
@@ -152,8 +202,12 @@ def _text(place: int, argument: object) -> str:
         return f"{argument.dtype.name}[{','.join(map(str, argument.shape))}]"
     if isinstance(argument, np.generic) and argument.dtype.name in SCALARS:
         return f"{argument.dtype.name}={argument.item()!r}"
+    if foreign(argument):
+        name, shape = described(argument)
+        return f"{name}[{','.join(map(str, shape))}]"
     raise UsageError(
-        f"argument {place} is {argument!r}; give a NumPy array, or a number with the type of the "
+        f"argument {place} is {argument!r}; give a NumPy array, or one of PyTorch, CuPy or PyCUDA, "
+        "or a number with the type of the "
         f"kernel's parameter, such as numpy.int32({'n' if place else '4096'})"
     )
 
@@ -179,85 +233,3 @@ def _argument(place: int, argument: object) -> Argument:
     bits = argument.view(np.uint16) if name == "float16" else argument
     value = bits.item()
     return Argument(SCALARS[name], int(value) if isinstance(value, bool) else value)
-
-
-def _run_reference(reference: Reference, arguments: Sequence[object]) -> list[Any]:
-    """The results of the reference, run on copies of the arguments."""
-    copies = [
-        argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments
-    ]
-    results = reference(*copies)
-    if not isinstance(results, list | tuple) or len(results) != len(arguments):
-        count = f"{len(results)}" if isinstance(results, list | tuple) else type(results).__name__
-        raise UsageError(
-            f"the reference returned {count} for {len(arguments)} arguments; return a list with "
-            "the expected array of each output, and None for every other argument"
-        )
-    return list(results)
-
-
-def _expected(
-    place: int, result: object, argument: object, rtol: float | None, atol: float | None
-) -> ExpectedArray:
-    """The array that the reference expects at a position, checked."""
-    values = np.array(result)
-    if not isinstance(argument, np.ndarray) or values.shape != argument.shape:
-        shape = f"shape {argument.shape}" if isinstance(argument, np.ndarray) else "a number"
-        raise UsageError(
-            f"the reference expects shape {values.shape} in argument {place}, which has {shape}; "
-            "return None for what is no output, and arrays of the arguments' shapes"
-        )
-    if not _holds(argument.dtype, values):
-        raise UsageError(
-            f"the reference expects {values.dtype} in argument {place}, an array of "
-            f"{argument.dtype}, which cannot hold it; return that type"
-        )
-    if count := int(np.isnan(values).sum()):
-        raise UsageError(
-            f"the reference expects NaN in {count} elements of argument {place}: nothing can be "
-            "verified against that; choose arguments whose result is a number"
-        )
-    share = RTOL.get(argument.dtype.name, 0.0) if rtol is None else rtol
-    if atol is None:
-        sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
-        atol = share * float(sizes.mean()) if sizes.size else 0.0
-    return ExpectedArray(_as_bytes(np.ascontiguousarray(values)), share, atol)
-
-
-def _as_bytes(array: Array) -> Array:
-    """An array of bool viewed as bytes, as a kernel may leave values other than 0 and 1."""
-    return array.view(np.uint8) if array.dtype == np.bool_ else array
-
-
-def _holds(dtype: np.dtype[Any], values: Array) -> bool:
-    """Whether an array of that type can hold the values; floating-point types may round them."""
-    if values.dtype.kind not in "iubfc":
-        return False
-    if dtype.kind in "fc":
-        return np.can_cast(values.dtype, dtype, "same_kind")
-    return values.dtype.kind in "iub" and bool((values.astype(dtype) == values).all())
-
-
-def _reads(
-    reference: Reference, arguments: Sequence[object], place: int, results: Sequence[Any]
-) -> bool:
-    """Whether the contents of the array at `place` make a difference to the reference."""
-    changed = list(arguments)
-    array = changed[place]
-    assert isinstance(array, np.ndarray)
-    changed[place] = _different(array)
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            again = _run_reference(reference, changed)
-    except Exception:  # it read the changed contents and failed on them
-        return True
-    pairs = zip(results, again, strict=True)
-    return any(not np.array_equal(first, second) for first, second in pairs if first is not None)
-
-
-def _different(array: Array) -> Array:
-    """An array of that type and shape that differs from `array` in every element."""
-    if array.dtype.kind in "fc":
-        return np.full_like(array, np.nan)
-    return ~array

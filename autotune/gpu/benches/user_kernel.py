@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from autotune.gpu.arrays import GuardedArrays
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
@@ -61,6 +64,18 @@ class KernelBench(BaseBench):
         """Verifies a winner once more, after it was timed beside others."""
         ready = self._prepared(candidate)
         return ready if isinstance(ready, Failure) else None
+
+    def results(self, candidate: Candidate) -> list[NDArray[Any]] | Failure:
+        """The contents that a run leaves in each array; it is compared with nothing."""
+
+        def run() -> list[NDArray[Any]] | Failure:
+            enqueue = self._session.bind(candidate)(self._arrays.values)
+            self._arrays.restore()
+            enqueue()
+            self._session.synchronize()
+            return self._arrays.contents()
+
+        return self._guarded(run)
 
     def baseline(self) -> Measurement | None:
         """None: no library has this kernel."""

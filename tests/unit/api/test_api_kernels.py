@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.sample_records import H100
 from support.sample_user_kernels import (
     EACH,
@@ -24,9 +25,10 @@ import autotune
 from autotune import gpu
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
+from autotune.families.config import Config
 from autotune.records import Store
 from autotune.records.kernel_record import Geometry
-from autotune.runners.base import Failure
+from autotune.runners.base import Candidate, Failure
 from autotune.user_kernels import Workload
 
 DEFINITION: dict[str, Any] = {
@@ -44,6 +46,8 @@ class OpenedRunner(KernelRunner):
     Attributes:
         works: the calls, with the index of the GPU and the time limit.
         closed: how often it was closed.
+        tried: the configurations whose results were asked for.
+        failing: how many of them fail.
     """
 
     driver = "13.0"
@@ -52,10 +56,19 @@ class OpenedRunner(KernelRunner):
         super().__init__()
         self.works: list[tuple[Workload, int, float]] = []
         self.closed = 0
+        self.tried: list[Config] = []
+        self.failing = 0
 
     def open(self, work: Workload, index: int, *, time_limit: float) -> OpenedRunner:
         self.works.append((work, index, time_limit))
         return self
+
+    def results(self, candidate: Candidate) -> list[NDArray[Any]] | Failure:
+        self.tried.append(candidate.config)
+        if len(self.tried) <= self.failing:
+            return Failure("crash", "gone")
+        y, x = (buffer.before for buffer in self.works[-1][0].buffers)
+        return [y + x, x]
 
     def close(self) -> None:
         self.closed += 1
@@ -217,6 +230,10 @@ def test_arguments_that_do_not_fit_are_refused(runner: OpenedRunner) -> None:
     [
         ({"name": ""}, "name is ''"),
         ({"arguments": [4096]}, "argument 0 is 4096; give a NumPy array"),
+        ({"grid": None}, r"give grid, or problem_size \(with grid_div\): one of both"),
+        ({"problem_size": N}, "give grid, or problem_size"),
+        ({"grid_div": ["EACH"]}, "grid_div divides problem_size; give that instead of grid"),
+        ({"block": None}, "block is missing; give the threads of a block, or call parameters"),
         ({"reference": lambda *_: [None] * 4}, "the reference expects every argument to stay"),
         ({"trials": 0}, "trials is 0; give at least 1"),
         ({"objective": "warm"}, "unknown objective 'warm'"),
@@ -241,6 +258,33 @@ def test_storage_may_be_elsewhere(runner: OpenedRunner, tmp_path: Path, cache: P
     assert not list(cache.rglob("*.log"))
     tune(**options)
     assert len(runner.measured) == LEGAL
+
+
+def test_results_of_the_first_that_runs_stand_in(runner: OpenedRunner) -> None:
+    runner.failing = 2
+    record = tune(reference=None)
+    assert record.verified == "saxpy:THREADS=64,EACH=1"
+    assert [work.verified for work, *_ in runner.works] == ["", record.verified]
+    assert [tried.integer("THREADS") for tried in runner.tried] == [32, 32, 64]
+    assert "verified   against saxpy:THREADS=64,EACH=1: no reference" in str(record)
+    assert autotune.best_kernel("saxpy", arguments(), device="gpu:1") == record
+    measured = len(runner.measured)
+    tune()
+    assert len(runner.measured) == 2 * measured == 2 * LEGAL
+
+
+def test_kernel_of_which_nothing_runs_has_no_stand_in(runner: OpenedRunner) -> None:
+    runner.failing = 99
+    with pytest.raises(AutotuneError, match=r"none can stand in .*THREADS=32,EACH=1: crash: gone"):
+        tune(reference=None)
+    assert not runner.measured
+
+
+def test_grid_follows_from_the_size_of_the_problem(runner: OpenedRunner) -> None:
+    record = tune(grid=None, problem_size=N, grid_div=[("THREADS", "EACH")])
+    assert record.best.launchable().geometry.grid == (4, 1, 1)
+    assert record.provenance.source == tune().provenance.source
+    assert runner.works
 
 
 def test_failing_search_closes_the_runner(runner: OpenedRunner) -> None:

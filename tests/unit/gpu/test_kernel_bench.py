@@ -194,6 +194,15 @@ def test_refused_launch_is_a_failure(bench: KernelBench) -> None:
     assert bench.measure(candidate("refused"), None) == Failure("launch", "invalid argument")
 
 
+def test_results_are_what_a_run_leaves(bench: KernelBench) -> None:
+    contents = bench.results(candidate("right"))
+    assert isinstance(contents, list)
+    y, x, *_ = arguments()
+    np.testing.assert_array_equal(contents[0], F4(2.5) * x + y)
+    np.testing.assert_array_equal(contents[1], x)
+    assert bench.results(candidate("refused")) == Failure("launch", "invalid argument")
+
+
 def test_lost_context_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels: dict[str, Kernel] = {}
     bench, session = opened(monkeypatch, kernels)

@@ -16,7 +16,12 @@ from autotune.families.plan import Argument
 from autotune.problem.call import Call
 from autotune.user_kernels import call_of, comparison
 from autotune.user_kernels.comparison import ExpectedArray, compare
-from autotune.user_kernels.workload import Workload, launch_arguments
+from autotune.user_kernels.workload import (
+    Workload,
+    launch_arguments,
+    unverified,
+    with_results,
+)
 
 F4 = np.float32
 
@@ -75,9 +80,9 @@ def test_numbers_are_passed_by_value_and_arrays_by_address(number: Any, argument
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        (4096, r"argument 0 is 4096; give a NumPy array, or a number .* numpy.int32\(4096\)"),
+        (4096, r"argument 0 is 4096; give a NumPy array, .* or a number .* numpy.int32\(4096\)"),
         ("x", "argument 0 is 'x'"),
-        (np.complex64(1), "argument 0 is .*; give a NumPy array, or a number"),
+        (np.complex64(1), "argument 0 is .*; give a NumPy array, .* or a number"),
         (np.zeros(3, "U4"), "argument 0 is an array of <U4; give one of bool, .* numpy.uint16"),
         (np.zeros(3, ">f4"), "argument 0 is an array of >f4"),
         (np.zeros((4, 4))[:, :2], "of shape .4, 2. and strides .32, 8.; give .* without gaps"),
@@ -279,3 +284,41 @@ def test_workload_keeps_the_precision_of_the_reference() -> None:
     y32, x32 = arguments()[:2]
     result = compare(np.asarray(2.5 * x32 + y32, F4), y.expected)
     assert (result.wrong, 0 < result.error < 1e-6) == (0, True)
+
+
+# Expected arrays, and results that stand in for a reference
+
+
+def test_expected_arrays_may_be_given_as_such() -> None:
+    y, x = work(reference=[arguments()[0] * 2, None, None, None]).buffers
+    assert x.expected is None
+    assert not y.written
+    assert y.expected is not None
+    np.testing.assert_array_equal(y.expected.values, arguments()[0] * 2)
+    with pytest.raises(UsageError, match="the reference returned 1 for 4 arguments"):
+        work(reference=[None])
+
+
+def test_results_of_a_configuration_stand_in() -> None:
+    call = unverified("saxpy", arguments())
+    y, x = (buffer.before for buffer in call.buffers)
+    assert [buffer.expected for buffer in call.buffers] == [None, None]
+    verified = with_results(call, [y + 1, x.copy()], "saxpy:EACH=1", rtol=None, atol=None)
+    assert verified.verified == "saxpy:EACH=1"
+    changed, unchanged = verified.buffers
+    assert unchanged.expected is None
+    assert changed.expected is not None
+    np.testing.assert_array_equal(changed.expected.values, y + 1)
+    np.testing.assert_array_equal(changed.before, y)
+    assert changed.expected.rtol == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(0, "saxpy:EACH=1 runs but changes no array"), (math.nan, "saxpy:EACH=1 expects NaN in 1000")],
+)
+def test_results_that_verify_nothing_are_refused(change: float, message: str) -> None:
+    call = unverified("saxpy", arguments())
+    results = [call.buffers[0].before + F4(change), call.buffers[1].before]
+    with pytest.raises(UsageError, match=message):
+        with_results(call, results, "saxpy:EACH=1", rtol=None, atol=None)

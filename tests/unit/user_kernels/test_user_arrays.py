@@ -1,0 +1,124 @@
+"""Arrays of other libraries as arguments of user kernels."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sample_user_kernels import arguments, reference
+
+from autotune.api.kernel_runs import work_of
+from autotune.errors import UsageError
+from autotune.user_kernels import call_of
+from autotune.user_kernels.arrays import on_host
+
+
+class Tensor:
+    """A PyTorch tensor on a GPU."""
+
+    __dlpack__ = device = "cuda:0"
+
+    def __init__(self, host: Any, dtype: str | None = None) -> None:
+        self.host, self.shape = host, host.shape
+        self.dtype = f"torch.{dtype or host.dtype.name}"
+
+    def detach(self) -> Tensor:
+        return self
+
+    def cpu(self) -> Tensor:
+        return self
+
+    def numpy(self) -> Any:
+        if self.dtype == "torch.bfloat16":
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return self.host
+
+    def to(self, device: str) -> Tensor:
+        assert device == "cuda:0"
+        return self
+
+    def __mul__(self, factor: Any) -> Tensor:
+        return Tensor(self.host * factor)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Tensor) -> Tensor:
+        return Tensor(self.host + other.host)
+
+
+class CuPyArray:
+    """An array of CuPy or PyCUDA."""
+
+    gpudata = None
+    device = nullcontext()
+
+    def __init__(self, host: Any) -> None:
+        self.host, self.shape, self.dtype = host, host.shape, host.dtype
+
+    def get(self) -> Any:
+        return self.host
+
+    def __mul__(self, factor: Any) -> CuPyArray:
+        return CuPyArray(self.host * factor)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: CuPyArray) -> CuPyArray:
+        return CuPyArray(self.host + other.host)
+
+
+LIBRARIES: dict[str, tuple[type, str, SimpleNamespace]] = {
+    "torch": (Tensor, "torch", SimpleNamespace(Tensor=Tensor, from_numpy=Tensor)),
+    "cupy": (CuPyArray, "cupy", SimpleNamespace(ndarray=CuPyArray, asarray=CuPyArray)),
+    "pycuda": (
+        CuPyArray,
+        "pycuda.gpuarray",
+        SimpleNamespace(GPUArray=CuPyArray, to_gpu=CuPyArray),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_arrays_of_a_library_are_copied_and_handed_back(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, module, library = LIBRARIES[name]
+    monkeypatch.setitem(sys.modules, module, library)
+    y, x, a, n = arguments()
+    asked: list[type] = []
+
+    def in_library(*own: Any) -> Any:
+        asked.extend(type(array) for array in own[:2])
+        return reference(*own)
+
+    work = work_of("saxpy", [kind(y), kind(x), a, n], in_library, None, None)
+    assert work.call == call_of("saxpy", arguments()) == call_of("saxpy", [kind(y), kind(x), a, n])
+    assert set(asked) == {kind}
+    first, second = work.buffers
+    assert first.expected is not None
+    np.testing.assert_array_equal(first.expected.values, a * x + y)
+    np.testing.assert_array_equal(second.before, x)
+
+
+def test_expected_arrays_may_be_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
+    y, x, a, n = arguments()
+    work = work_of("saxpy", [y, x, a, n], [Tensor(a * x + y), None, None, None], None, None)
+    assert work.buffers[0].expected is not None
+
+
+def test_type_that_numpy_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
+    with pytest.raises(UsageError, match=r"argument 3 is a tensor of torch.bfloat16, .* bits"):
+        on_host(Tensor(np.zeros(3), "bfloat16"), 3)
+
+
+def test_array_without_a_copy_is_refused() -> None:
+    opaque = SimpleNamespace(__cuda_array_interface__={"typestr": "<f4"}, shape=(3,))
+    assert str(call_of("k", [opaque])) == "k(float32[3])"
+    with pytest.raises(UsageError, match="argument 0 is a SimpleNamespace, which offers no copy"):
+        on_host(opaque, 0)
