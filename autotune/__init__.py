@@ -8,6 +8,7 @@
     autotune.records()                         everything that the cache has recorded
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
     autotune.quantize(x, "e4m3", "row")        the same arrays in 8 bits, with scales
+    autotune.interleave(gate, up)              the weights of SwiGLU as one
     autotune.kernel(4096, 4096, 4096)          one problem's kernel, ready to launch
     autotune.warmup(["64x4096x4096", ...])     loads the kernels of a program
     autotune.fingerprint()                     a hash of what would run, to compare machines
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from autotune import torch as torch
     from autotune.api.fingerprints import fingerprint
     from autotune.api.frozen import frozen
+    from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.listing import records
     from autotune.api.loading import kernel, warmup
@@ -62,6 +64,7 @@ __all__ = [
     "export",
     "fingerprint",
     "frozen",
+    "interleave",
     "kernel",
     "kernel_occupancy",
     "matmul",
@@ -91,6 +94,7 @@ _HOMES = {
     "choose": "api.lookups",
     "fingerprint": "api.fingerprints",
     "frozen": "api.frozen",
+    "interleave": "api.interleaving",
     "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",
     "matmul": "api.matmul",

@@ -1,5 +1,6 @@
 // C = act(alpha op(A) op(B) + beta C + bias) on the tensor cores with mma.sync, sums in fp32,
-// or int32 for int8; with a residual, a matrix like C that is added instead of an activation.
+// or int32 for int8; with a residual, a matrix like C that is added instead of an activation; with
+// SWIGLU silu(gate) up of pairs of columns (common/epilogue.cuh).
 //
 //        N ->                       block of BM x BN, warp of WM x WN in products of 16 x 8, whose
 //      +------BN------+             operands go from shared memory to registers (mma/fragments.cuh)
@@ -52,7 +53,8 @@
 // of 16, WN of 8; WM, WN divide BM, BN; BK a multiple of 32 bytes for each slice; VA, VB as in
 // mma/swizzled_tile.cuh, VC divides n, ldc, stride_c and C's address (in elements). TRANSPOSED has
 // VC = 1 and STAGED = 0. Dynamic shared memory: the buffers, or (SLICES - 1) BM BN floats and, if
-// STAGED, 16 (WN + 8) floats a warp of a slice, if those are more.
+// STAGED, 16 (WN + 8) floats a warp of a slice, if those are more. SWIGLU has alpha = 1, beta = 0 and,
+// unless TRANSPOSED, a WN of at least 16; `mma_column` does not have it.
 #include "common/dependent_launch.cuh"
 #include "k_sharing/block_share.cuh"
 #include "k_sharing/last_block.cuh"
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
 #pragma unroll
         for (int i = 0; i < S::ROWS; ++i) {
 #pragma unroll
-            for (int j = 0; j < S::COLUMNS; j += Store::W) target.store(i, j, &sums[i][j]);
+            for (int j = 0; j < S::COLUMNS; j += Store::BLOCKS) target.store(i, j, &sums[i][j]);
             target.store_rows(i);
         }
     } else {
@@ -223,7 +225,8 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
                 add_shares<PIECES, S::SUMS, S::THREADS>(values, share, partials, i * S::COLUMNS + j,
                                                         thread);
 #pragma unroll
-                for (int p = 0; p < PIECES; p += Store::W) target.store(i, j + p, &values[p]);
+                for (int p = 0; p < PIECES; p += Store::BLOCKS)
+                    target.store(i, j + p, &values[p]);
             }
             target.store_rows(i);
         }

@@ -346,7 +346,8 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The epilogue in float64: bit 0 adds the bias, the rest is the activation (1 ReLU, 2 GELU, 3 its
-// tanh form, 4 SiLU) or a residual (5), which the caller adds. GELU is 0 at -infinity, where its formula gives NaN.
+// tanh form, 4 SiLU), a residual (5), which the caller adds, or SwiGLU (6), which `gated` computes.
+// GELU is 0 at -infinity, where its formula gives NaN.
 template <int EPILOGUE, typename T>
 __device__ double finished(double value, const T* bias, long long column) {
     constexpr int ACTIVATION = EPILOGUE >> 1;
@@ -361,7 +362,20 @@ __device__ double finished(double value, const T* bias, long long column) {
     return value;
 }
 
-constexpr int RESIDUAL = 5;
+constexpr int RESIDUAL = 5, SWIGLU = 6;
+
+__device__ inline double gated(double gate, double up) { return gate / (1 + exp(-gate)) * up; }
+
+// The columns of C, and the column of the product that is the gate of one of them; what it is for is
+// GATE_SPAN further on.
+template <int EPILOGUE>
+__device__ int width_of(int n) {
+    return EPILOGUE >> 1 == SWIGLU ? n / 2 : n;
+}
+constexpr int GATE_SPAN = 8;
+__device__ inline long long gate_column(long long column) {
+    return column / GATE_SPAN * (2 * GATE_SPAN) + column % GATE_SPAN;
+}
 
 // An element in float64; fp32 does not hold every int32.
 template <typename T>
@@ -384,6 +398,7 @@ __device__ inline void report(double* verdict, double largest, double wrong) {
 // verdict: the largest error, which is |C - epilogue(alpha product + beta C0)| less what rounding
 // that to C's type may do, `roundoff` of its size; elements where it exceeds `tolerance`; sums of
 // squares of the whole difference and of what is expected. NaN in C stays NaN and counts as wrong.
+// The errors of SwiGLU count in units of 1 + |gate| + |up| + `tolerance`, with which they grow.
 // C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0.
 template <int OUTPUT, int EPILOGUE>
 __global__ void __launch_bounds__(THREADS)
@@ -395,16 +410,24 @@ __global__ void __launch_bounds__(THREADS)
     using Type = typename Number<OUTPUT>::Type;
     double largest = 0, wrong = 0, differences = 0, squares = 0;
     const long long rows = static_cast<long long>(m) * batch;
-    for (long long i = first_index(); i < rows * n; i += index_step()) {
-        const long long row = i / n, column = i % n;
+    const int width = width_of<EPILOGUE>(n);
+    for (long long i = first_index(); i < rows * width; i += index_step()) {
+        const long long row = i / width, column = i % width;
         const long long at = row / m * stride_c + row % m * ldc + column;
         const float old = beta == 0 ? 0.0f : to_float(from_float<Type>(normal(seed, at)));
         const double before = static_cast<double>(beta) * old;
-        double expected = finished<EPILOGUE>(alpha * product[i] + before, bias, column);
+        double expected, unit = 1;
+        if (EPILOGUE >> 1 == SWIGLU) {
+            const double* gate = product + row * n + gate_column(column);
+            expected = gated(gate[0], gate[GATE_SPAN]);
+            unit += fabs(gate[0]) + fabs(gate[GATE_SPAN]) + tolerance;
+        } else {
+            expected = finished<EPILOGUE>(alpha * product[i] + before, bias, column);
+        }
         if (EPILOGUE >> 1 == RESIDUAL)
             expected += to_float(residual[row / m * stride_r + row % m * ldr + column]);
         const double difference = fabs(wide(c[at]) - expected);
-        const double error = difference - roundoff * fabs(expected);
+        const double error = (difference - roundoff * fabs(expected)) / unit;
         largest = larger(largest, error);
         wrong += !(error <= tolerance);
         differences += difference * difference;
@@ -441,24 +464,35 @@ __global__ void __launch_bounds__(THREADS)
     const Scales<SCALE, 1> scales_b = {scale_b, n, k};
     double largest = 0, wrong = 0;
     const long long rows = static_cast<long long>(m) * batch;
-    for (long long i = first_index(); i < rows * n; i += index_step()) {
-        const long long column = i % n, row = i / n % m, matrix = i / n / m;
+    const int width = width_of<EPILOGUE>(n);
+    for (long long i = first_index(); i < rows * width; i += index_step()) {
+        const long long column = i % width, row = i / width % m, matrix = i / width / m;
         const long long at = matrix * stride_c + row * ldc + column;
         const long long o_a = (batch_a > 1 ? matrix * m : 0) + row;
-        const long long o_b = (batch_b > 1 ? matrix * n : 0) + column;
-        double sum = 0;
-        for (long long term = 0; term < terms; ++term) {
-            double left = exact_factor<0>(seed_a, o_a, first + term, pairing);
-            double right = exact_factor<1>(seed_b, o_b, first + term, pairing);
-            if (term == 0 && o_a == special_row) left = special;
-            if (term == 0 && o_b == special_column) right = special;
-            sum += left * right;
-        }
-        sum *= scales_a.of(matrix, row, 0) * scales_b.of(matrix, column, 0);
+        const auto sum_of = [&](long long product_column) {
+            const long long o_b = (batch_b > 1 ? matrix * n : 0) + product_column;
+            double sum = 0;
+            for (long long term = 0; term < terms; ++term) {
+                double left = exact_factor<0>(seed_a, o_a, first + term, pairing);
+                double right = exact_factor<1>(seed_b, o_b, first + term, pairing);
+                if (term == 0 && o_a == special_row) left = special;
+                if (term == 0 && o_b == special_column) right = special;
+                sum += left * right;
+            }
+            return sum * (scales_a.of(matrix, row, 0) * scales_b.of(matrix, product_column, 0));
+        };
         const double before = fabs(beta) * static_cast<double>(beta == 0 ? 0 : raised(seed_c, at));
         const float bias = EPILOGUE & 1 ? even(seed_bias, column) : 0.0f;
-        const double value = alpha * sum + before;
-        double expected = finished<EPILOGUE>(value, &bias, 0);
+        double value, expected;
+        if (EPILOGUE >> 1 == SWIGLU) {
+            const double gate = sum_of(gate_column(column));
+            const double up = sum_of(gate_column(column) + GATE_SPAN);
+            value = gate + up;
+            expected = gated(gate, up);
+        } else {
+            value = alpha * sum_of(column) + before;
+            expected = finished<EPILOGUE>(value, &bias, 0);
+        }
         if (EPILOGUE >> 1 == RESIDUAL)
             expected += even(seed_residual, matrix * stride_r + row * ldr + column);
         const double got = wide(c[at]);

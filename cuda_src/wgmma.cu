@@ -1,5 +1,5 @@
 // C = act(alpha op(A) op(B) + beta C + bias) on the tensor cores of Hopper; with a residual, a
-// matrix like C that is added instead of an activation.
+// matrix like C that is added instead of an activation; with SWIGLU silu(gate) up of pairs of columns.
 //
 // The kernel computes D = A B^T, where A is op(A) and B is op(B)^T, or, TRANSPOSED (swap-AB), the
 // other way round: D is then C^T, so that a side of few rows can be the narrow one.
@@ -12,8 +12,8 @@
 //         +------+              full[stage]: loaded       empty[stage]: read by all consumers
 //
 // Roles: `produce` and `split` (producer.cuh), `load_scales`, `consume` below with its main loop (multiply.cuh),
-// the sums that blocks share (consumer.cuh) and the epilogue (store.cuh). shape.cuh holds what
-// follows from the parameters.
+// the sums that blocks share (consumer.cuh) and the epilogue (finish.cuh, store.cuh,
+// store_gated.cuh). shape.cuh holds what follows from the parameters.
 //
 // A block has one unit of work, or is PERSISTENT and takes units from a scheduler
 // (k_sharing/tile_scheduler.cuh). The blocks of a cluster, CLUSTER_M x CLUSTER_N x CLUSTER_K, have
@@ -49,13 +49,14 @@
 //
 // Constraints: sm_90a; 128 (CONSUMERS + 1) threads; a grid of whole clusters; rows that tensor maps
 // describe start at multiples of 16 bytes; 1024 bytes of shared memory to align the stages and 1024
-// for barriers.
+// for barriers. SWIGLU has alpha = 1, beta = 0, and a multiple of 16 in TILE_N and in a block's part of
+// it, unless TRANSPOSED.
 #include "common/dependent_launch.cuh"
+#include "hopper/finish.cuh"
 #include "hopper/load_scales.cuh"
 #include "hopper/multiply.cuh"
 #include "hopper/multiply_blocks.cuh"
 #include "hopper/producer.cuh"
-#include "hopper/store.cuh"
 
 template <class S, class Result>
 __device__ void consume(const Arguments<Result>& args, const Maps& maps, const Stages<S>& stages) {

@@ -85,7 +85,9 @@ def matmul(
             promising configurations and cuBLAS instead, of a shape without a record. Not in the
             frozen mode.
         bias: (n,), added to every row; of the type of `out`.
-        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
+        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`,
+            for operands of 16 and 8 bits, takes a `b` of `autotune.interleave` and gives
+            `silu(a gate) (a up)`, (m, n / 2), with alpha 1, beta 0 and no bias.
         compute: the precision (see `Problem`); by default that of the operands' type. fp32 operands
             can also be computed as `tf32` or `tf32x3`.
         accuracy: `exact`, or `near` for `tf32x3`.
@@ -113,9 +115,10 @@ def matmul(
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
         ArrayError: for operands that do not fit each other or that no kernel takes; for an alpha
-            other than 1 or a beta other than 0 of a result in int32.
+            other than 1 or a beta other than 0 of a result in int32 or of `swiglu`.
         ProblemError: for an unknown activation, compute, accuracy, scale or dtype, one that the
-            precision does not have, a residual with an activation, or too large a batch.
+            precision does not have, a residual with an activation, a bias or an n that is no
+            multiple of 16 with `swiglu`, or too large a batch.
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run the problem, such as fp8 below compute capability 8.9.
         VerificationError: with `verify`, if the kernel's result is wrong.

@@ -11,7 +11,7 @@ from autotune.families.mma.parameters import COPY_BYTES
 from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.shared.launch_limits import LARGEST_GRID_X, has_cp_async
 from autotune.families.shared.tiles import tile_count
-from autotune.problem import Problem
+from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.element import F32
 
 _SIMT = (
@@ -23,7 +23,7 @@ _MMA = (
     "mma:compute={compute},swap=0,bm=64,bn=64,bk=32,wm=32,wn=32,slices=1,copy={copy},pack=none,"
     "stages={stages},split_k=1,promote=0,min_blocks=1,store=direct,group=1"
 )
-_SAMPLE = 1112, 1128, 1144
+_SAMPLE = 1112, 1136, 1144
 """Sizes that are multiples of whole vectors but of no tile: a plan for them fits every shape."""
 
 
@@ -98,7 +98,8 @@ def _general(sample: Problem, config: Config, alignment: Alignment) -> General:
     )
     tile = registry.find(config.family).work(config, sample).tile
     launch = replace(launch, grid=(1, 1, 1), arguments=arguments)
-    return General(replace(sample, m=1, n=1, k=1), config, alignment, tile, launch)
+    n = 2 * GATE_SPAN if sample.gated else 1
+    return General(replace(sample, m=1, n=n, k=1), config, alignment, tile, launch)
 
 
 def _config(problem: Problem, device: Device, alignment: Alignment) -> Config:

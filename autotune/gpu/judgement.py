@@ -69,7 +69,7 @@ def first_failure(
             "verify",
             f"wrong result{integers}{when}: largest error {error:.3g}, tolerance "
             f"{check.tolerance:.3g}, exceeded by {wrong:.0f} of "
-            f"{problem.batch * problem.m * problem.n} elements {check.run}",
+            f"{problem.batch * problem.m * problem.width} elements {check.run}",
         )
     return None
 

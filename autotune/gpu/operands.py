@@ -174,8 +174,8 @@ def _residual(problem: Problem, leading_dimension: int) -> GuardedMatrix:
     memory."""
     if not problem.has_residual:
         return vector(0, problem.output_type)
-    leading = 2 * leading_dimension - problem.n
-    sizes = problem.m, problem.n, leading, problem.batch
+    leading = 2 * leading_dimension - problem.width
+    sizes = problem.m, problem.width, leading, problem.batch
     return GuardedMatrix(*sizes, problem.m * leading, problem.output_type)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autotune.gpu.gates import apart as gates_apart
+from autotune.gpu.gates import combine, halves_of, pairs_of
 from autotune.gpu.guarded import GuardedMatrix
 from autotune.gpu.operands import Operands
 from autotune.gpu.padded_run import PaddedRun
@@ -50,6 +52,8 @@ def scaled_run(torch: Any, device: Any, operands: Operands, viewed: Viewed) -> R
         )
         if activate is not None:
             activate(copies.out)
+        if problem.gated:
+            copies.combine()
         if added is not None:
             result = copies.out[: problem.m, : problem.n]
             torch.add(result, added, out=result)
@@ -72,12 +76,14 @@ class _Copies:
         self._steps: list[tuple[Any, Any]] = []
         problem = operands.problem
         m, n, k = self._sizes = library_sizes(problem)
+        self._apart = problem.gated and problem.scale != "block"
         self.left = self._operand(operands.a, problem.layout[0] == "t", (m, k))
-        self.right = self._operand(operands.b, problem.layout[1] == "n", (n, k)).t()
+        right = problem.layout[1] == "n", (n, k)
+        self.right = self._operand(operands.b, *right, apart=self._apart).t()
         self.scale_a, self.scale_b = (self._scales(side) for side in (0, 1))
         self._c = self._stored(operands.c)
         self._integer = problem.operand_elements[0].integer
-        fits = (m, n) == (problem.m, problem.n)
+        fits = (m, n) == (problem.m, problem.width)
         if self._integer:
             fits = fits and problem.output == "i32"
         dtype = torch.int32 if self._integer else self._c.dtype
@@ -97,6 +103,17 @@ class _Copies:
         own = self._viewed(self._operands.bias, ((problem.n,), (1,)))
         return self._widened(own, (n,), 0)
 
+    def combine(self) -> None:
+        """Makes C of the gates and what they are for. Where these share the scales of blocks, they
+        are interleaved."""
+        problem, out = self._operands.problem, self._c
+        product = self.out[: problem.m, : problem.n]
+        if self._apart:
+            gate, up = halves_of(product)
+        else:
+            gate, up, out = pairs_of(product, out)
+        combine(self._torch, gate, up, out)
+
     def residual(self) -> Any:
         """The residual; None without one."""
         operands = self._operands
@@ -107,7 +124,7 @@ class _Copies:
             to.copy_(source)
 
     def _finish(self) -> None:
-        if self.out is self._c:
+        if self.out is self._c or self._operands.problem.gated:
             return
         problem = self._operands.problem
         result = self.out[: problem.m, : problem.n]
@@ -119,16 +136,19 @@ class _Copies:
         shape = matrix.rows, matrix.columns
         return self._viewed(matrix, (shape, (matrix.leading_dimension, 1)))
 
-    def _operand(self, matrix: GuardedMatrix, turned: bool, shape: tuple[int, int]) -> Any:
+    def _operand(
+        self, matrix: GuardedMatrix, turned: bool, shape: tuple[int, int], *, apart: bool = False
+    ) -> Any:
         """An operand with K along its rows, of at least its own sizes."""
         own = self._stored(matrix)
         across = own.t() if turned else own
-        if not turned and tuple(across.shape) == shape:
+        if not turned and not apart and tuple(across.shape) == shape:
             return own
         # Not all functions of PyTorch take fp8; copies are of the same bits.
         bits = self._torch.zeros(shape, dtype=self._torch.int8, device=self._device)
         rows, columns = across.shape
-        self._steps.append((bits[:rows, :columns], across.view(self._torch.int8)))
+        step = bits[:rows, :columns], across.view(self._torch.int8)
+        self._steps.append(gates_apart(*step, 0) if apart else step)
         return bits.view(own.dtype)
 
     def _scales(self, side: int) -> Any:
@@ -143,6 +163,10 @@ class _Copies:
         if problem.scale == "row":
             # The scales of an integer product apply to C, which is not padded.
             count = (problem.m, problem.n)[side] if problem.operand_elements[0].integer else count
+            if side and self._apart:
+                parted = self._torch.zeros(own.shape, dtype=own.dtype, device=self._device)
+                self._steps.append(gates_apart(parted, own, 0))
+                own = parted
             column = self._widened(own, (count,), 1)
             return column.reshape((1, -1) if side else (-1, 1))
         blocks = ceil_div(k, SCALE_BLOCK)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from autotune.gpu.gates import gated_run
 from autotune.gpu.guarded import GuardedMatrix
 from autotune.gpu.operands import Operands
 from autotune.gpu.padded_run import PaddedRun
@@ -54,7 +55,9 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
 
     PyTorch runs the fastest function that fits, with a preallocated output: `mm`, with a bias
     `addmm`, for a batch `bmm` and `baddbmm`; an activation or the addition of a residual follows in
-    place, unless cuBLASLt fuses the activation (`_addmm_activation`). TF32 is allowed for `tf32`
+    place, unless cuBLASLt fuses the activation (`_addmm_activation`). For SwiGLU one product makes
+    the gates and what they are for, in two halves of a copy of B; SiLU in place and a
+    multiplication follow. TF32 is allowed for `tf32`
     alone: `tf32x3` is compared with fp32. An fp32 output of 16-bit operands needs PyTorch 2.8.
     CuPy, which has no epilogues, stands in for plain products in `f32`, `tf32x3` and `f16`.
     Operands of 8 bits go to `_scaled_mm` or `_int_mm` (see `scaled_baseline`). None if neither
@@ -107,6 +110,10 @@ def _plain(torch: Any, stream: Any, operands: Operands, viewed: Viewed) -> Run |
     if multiply is None:
         return None
     a, b, c = _operands(operands, viewed)
+    if problem.gated:
+        with torch.cuda.stream(stream):
+            gated = gated_run(torch, problem, multiply, a, b, c)
+        return _on_stream(torch, stream, gated)
     bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
     activation = None if fused_product else problem.activation
     activate = None if activation is None else in_place(torch, activation)

@@ -193,7 +193,7 @@ class VerifyKernels:
         """Adds to the four doubles from `place` on how far C is from the reference."""
         operands, problem = self._operands, self._operands.problem
         self._launch(
-            *(self._compare, _blocks(problem.batch * problem.m * problem.n)),
+            *(self._compare, _blocks(problem.batch * problem.m * problem.width)),
             *(int(operands.reference), operands.c.address),
             *(operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
@@ -217,7 +217,7 @@ class VerifyKernels:
         special = Special(0.0) if special is None or special.scale else special
         row, column = (-1 if at is None else at for at in (special.row, special.column))
         self._launch(
-            *(self._compare_exact, _blocks(problem.batch * problem.m * problem.n)),
+            *(self._compare_exact, _blocks(problem.batch * problem.m * problem.width)),
             *(operands.c.address, operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, operands.a.batch, operands.b.batch),
             *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),

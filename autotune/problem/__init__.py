@@ -9,6 +9,7 @@ from autotune.problem.arguments import (
     problem_of,
     problems_of,
 )
+from autotune.problem.distance import distance
 from autotune.problem.element import ELEMENT_TYPES, TENSOR_MAP_TYPES, ElementType
 from autotune.problem.fields import (
     ACCUMULATES,
@@ -16,17 +17,19 @@ from autotune.problem.fields import (
     E5M2_OPERANDS,
     ELEMENTWISE,
     EPILOGUES,
+    GATE_SPAN,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
     LAYOUTS,
     OUTPUTS,
     SCALE_BLOCK,
     SCALES,
+    SWIGLU,
     compute_of,
     epilogue_of,
 )
 from autotune.problem.precision import PRECISIONS, Precision
-from autotune.problem.problem import Problem, distance
+from autotune.problem.problem import Problem
 
 __all__ = [
     "ACCUMULATES",
@@ -35,6 +38,7 @@ __all__ = [
     "ELEMENTWISE",
     "ELEMENT_TYPES",
     "EPILOGUES",
+    "GATE_SPAN",
     "LARGEST_BATCH",
     "LARGEST_DIMENSION",
     "LAYOUTS",
@@ -42,6 +46,7 @@ __all__ = [
     "PRECISIONS",
     "SCALES",
     "SCALE_BLOCK",
+    "SWIGLU",
     "TENSOR_MAP_TYPES",
     "ElementType",
     "Precision",

@@ -23,6 +23,7 @@ Epilogue = Literal[
     "bias_silu",
     "residual",
     "bias_residual",
+    "swiglu",
 ]
 Output = Literal["same", "f32", "f16", "bf16", "i32"]
 Scale = Literal["none", "tensor", "row", "block"]
@@ -31,12 +32,16 @@ E5m2 = Literal["a", "b", "ab"]
 
 COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
-# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation or the
-# residual.
+# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation, the
+# residual or SwiGLU.
 EPILOGUES: tuple[str, ...] = get_args(Epilogue)
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 ELEMENTWISE = EPILOGUES[: 2 * (1 + len(ACTIVATIONS))]
 """The epilogues that every precision has: a bias and an activation."""
+SWIGLU = "swiglu"
+"""The epilogue that makes one column of C of two columns of the product."""
+GATE_SPAN = 8
+"""Columns of op(B) that are gates, before as many that these are for."""
 OUTPUTS: tuple[str, ...] = get_args(Output)
 # In the order of the kernels' SCALE argument.
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -81,8 +86,8 @@ class ProblemFields(TypedDict, total=False):
         layout: how A and B are stored: `nn`, `nt`, `tn` or `tt`; by default `nn`.
         batch: number of matrices of C; by default 1.
         epilogue: `none`, `bias`, an activation (`relu`, `gelu`, `gelu_tanh` or `silu`) or both,
-            such as `bias_relu`; for operands of 16 and 8 bits also `residual` or `bias_residual`;
-            by default `none`.
+            such as `bias_relu`; for operands of 16 and 8 bits also `residual`, `bias_residual`
+            or `swiglu`; by default `none`.
         output: type of C and the bias, if the precision has a choice; by default `same`, the first
             of its outputs.
         scale: of 8-bit operands: `none`, one scale a `tensor`, a `row` of A and column of B, or a
@@ -107,12 +112,15 @@ def epilogue_of(bias: bool, activation: str | None, residual: bool = False) -> s
     neither.
 
     Raises:
-        ProblemError: for an unknown activation, or one with a residual.
+        ProblemError: for an unknown activation, or one with a residual; for `swiglu` with a bias.
     """
-    if activation is not None and activation not in ACTIVATIONS:
+    if activation is not None and activation not in (*ACTIVATIONS, SWIGLU):
         raise ProblemError(
-            f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)} or None"
+            f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)}, {SWIGLU} "
+            "or None"
         )
+    if bias and activation == SWIGLU:
+        raise ProblemError(f"{SWIGLU} comes without a bias; leave one out")
     if residual and activation is not None:
         raise ProblemError(
             f"a residual comes without an activation, here {activation}; leave one out"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.errors import ProblemError
-from autotune.problem.fields import ELEMENTWISE, epilogue_of
+from autotune.problem.fields import ELEMENTWISE, GATE_SPAN, epilogue_of
 from autotune.problem.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -35,11 +35,17 @@ def check_epilogue(problem: Problem) -> None:
     """Checks an epilogue beyond a bias and an activation.
 
     Raises:
-        ProblemError: if the precision does not have it.
+        ProblemError: if the precision does not have it; for swiglu, if N is no whole number of
+            pairs of `GATE_SPAN` columns.
     """
     if problem.element_bytes > 2:
         able = [row.name for row in PRECISIONS.values() if row.operand.bytes <= 2]
         raise ProblemError(_only("epilogue", problem.epilogue, able, problem.compute))
+    if problem.gated and problem.n % (2 * GATE_SPAN):
+        raise ProblemError(
+            f"epilogue {problem.epilogue} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of "
+            f"what they are for; N is {problem.n}, give a multiple of {2 * GATE_SPAN}"
+        )
 
 
 def check_eight_bit(problem: Problem) -> None:

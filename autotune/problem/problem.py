@@ -14,6 +14,7 @@ from autotune.problem.fields import (
     ACTIVATIONS,
     ELEMENTWISE,
     LARGEST_BATCH,
+    SWIGLU,
     USUAL,
     VALUES,
     ProblemFields,
@@ -41,7 +42,9 @@ class Problem:
         silu       x / (1 + exp(-x))
 
     In place of an activation, operands of 16 and 8 bits may have a `residual`: a matrix R like C is
-    added, `C = alpha op(A) op(B) + beta C + bias + R`.
+    added, `C = alpha op(A) op(B) + beta C + bias + R`. Or they have `swiglu`: of each 16 columns of
+    P = op(A) op(B) the first 8 are gates, the others what these are for, and C has n / 2 columns,
+    `C[:, 8 j + l] = silu(P[:, 16 j + l]) P[:, 16 j + 8 + l]` for l < 8, at alpha = 1 and beta = 0.
 
     NaN stays NaN. At -infinity `gelu` is 0; `gelu_tanh` and `silu` are NaN, as PyTorch's.
 
@@ -75,7 +78,8 @@ class Problem:
 
     Raises:
         ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, an unknown word
-            for a field, or one that the precision does not have.
+            for a field, or one that the precision does not have; for `swiglu` with an n that is no
+            multiple of 16.
     """
 
     m: int
@@ -164,6 +168,16 @@ class Problem:
         return self.epilogue.endswith("residual")
 
     @property
+    def gated(self) -> bool:
+        """Whether the epilogue makes one column of C of two columns of the product."""
+        return self.epilogue == SWIGLU
+
+    @property
+    def width(self) -> int:
+        """Columns of C: n, or half of them if the epilogue is gated."""
+        return self.n // 2 if self.gated else self.n
+
+    @property
     def flops(self) -> int:
         """Floating-point operations: 2 M N K for each matrix of the batch (a multiplication and an
         addition count one each)."""
@@ -232,8 +246,8 @@ class Problem:
 
     @property
     def has_factors(self) -> bool:
-        """Whether calls may give alpha and beta; exact sums are given as they are."""
-        return self.output != "i32"
+        """Whether calls may give alpha and beta: not for exact sums, nor for those of gates."""
+        return self.output != "i32" and not self.gated
 
     @property
     def output_bytes(self) -> int:
@@ -259,7 +273,7 @@ class Problem:
         """Row lengths of A, B and C stored without gaps, in elements."""
         lda = self.k if self.layout[0] == "n" else self.m
         ldb = self.n if self.layout[1] == "n" else self.k
-        return lda, ldb, self.n
+        return lda, ldb, self.width
 
     @property
     def stored_rows(self) -> tuple[int, int, int]:
@@ -271,7 +285,7 @@ class Problem:
     @property
     def strides(self) -> tuple[int, int, int]:
         """Elements from one matrix of A, B and C to the next of a batch, stored without gaps."""
-        return self.m * self.k, self.k * self.n, self.m * self.n
+        return self.m * self.k, self.k * self.n, self.m * self.width
 
     def in_precision(self, compute: str) -> Problem:
         """The same problem in another precision; fields that it does not have get their
@@ -281,10 +295,3 @@ class Problem:
 
 
 _NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]
-
-
-def distance(a: Problem, b: Problem) -> float:
-    """How far apart two problems are, in octaves: the Euclidean norm of log2 of the ratios of their
-    sizes and batches."""
-    pairs = ((a.m, b.m), (a.n, b.n), (a.k, b.k), (a.batch, b.batch))
-    return math.hypot(*(math.log2(size / size_b) for size, size_b in pairs))

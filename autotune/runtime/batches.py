@@ -96,7 +96,14 @@ def batch_shape(a: Operand, b: Operand) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def launches_of(a: Operand, b: Operand, out: Operand | None = None) -> Launches:
+def width_of(b: Operand, *, gated: bool) -> int:
+    """The columns of the result of an operand B: half of its own if they are gated."""
+    return b.shape[-1] // 2 if gated else b.shape[-1]
+
+
+def launches_of(
+    a: Operand, b: Operand, out: Operand | None = None, *, gated: bool = False
+) -> Launches:
     """The fewest launches with one batch axis that compute a matmul.
 
     Axes without a gap between them become one. Of those that remain the longest is the batch of a
@@ -109,7 +116,7 @@ def launches_of(a: Operand, b: Operand, out: Operand | None = None) -> Launches:
     shape = batch_shape(a, b)
     if len(shape) < 2 or 0 in shape:
         return Launches(a, b, out)
-    whole = *shape, a.shape[-2], b.shape[-1]
+    whole = *shape, a.shape[-2], width_of(b, gated=gated)
     if out is not None and out.shape != whole:
         raise ArrayError(f"out is {out.shape}; the product is {whole}")
     axes = _merged(shape, *(_steps(operand, shape) for operand in (a, b, out)))

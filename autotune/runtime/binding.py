@@ -30,7 +30,8 @@ def choice(
     objective: Objective,
 ) -> tuple[Config, bool]:
     """The configuration to run, and whether the vendor's library is to run the problem: it was
-    measured to be faster, or the mode is frozen and there is no record or no compiled kernel.
+    measured to be faster, or the mode is frozen and there is no record or no compiled kernel. It is
+    not for SwiGLU, which it was timed on with gates apart.
 
     Nobody tunes for operands without elements, so their problem is looked up without a warning.
 
@@ -45,7 +46,7 @@ def choice(
         if runtime.mode.missing == "raise":
             raise
         return NOTHING, True
-    return answer.config, answer.vendor and sums
+    return answer.config, answer.vendor and sums and not problem.gated
 
 
 def bind_call(

@@ -134,7 +134,7 @@ def checked_operands(
     """
     a, b, out = matrices
     ordinal = max(map(arrays.check, (a, b)))
-    launches = launches_of(a, b, out)
+    launches = launches_of(a, b, out, gated=problem.gated)
     sums = not (a.empty or b.empty)
     memory = operand_memory(problem, launches, ordinal, bias, scales if sums else None)
     memory_r = ABSENT
@@ -177,7 +177,7 @@ def operand_memory(
         arrays.memory_of(matrix, letter)[1]
         for matrix, letter in zip((a, b), problem.layout, strict=True)
     )
-    shape = problems.result_shape(a, b)
+    shape = problems.result_shape(a, b, problem.epilogue)
     memory_c = arrays.check_out(out, shape, ordinal)
     matrices = launches.memory((memory_a, memory_b, memory_c))
     arrays.check_disjoint(out, matrices[2], shape)
@@ -214,12 +214,16 @@ def addresses_of(reads: Sequence[tuple[int, Any] | None]) -> Addresses:
 
 
 def check_factors(problem: Problem, alpha: float, beta: float) -> None:
-    """Refuses factors of a product in int32, which is an exact sum."""
-    if problem.output_element.integer and (alpha, beta) != (1, 0):
-        raise ArrayError(
-            f"alpha is {alpha}, beta {beta}; a product in {problem.output_element.dtype} takes "
-            "alpha=1 and beta=0: give another out"
-        )
+    """Refuses factors of a product in int32, which is an exact sum, and of gates."""
+    if problem.has_factors or (alpha, beta) == (1, 0):
+        return
+    if problem.gated:
+        product, otherwise = f"{problem.epilogue}", "leave them out"
+    else:
+        product, otherwise = f"a product in {problem.output_element.dtype}", "give another out"
+    raise ArrayError(
+        f"alpha is {alpha}, beta {beta}; {product} takes alpha=1 and beta=0: {otherwise}"
+    )
 
 
 def check_addresses(addresses: Addresses, memory: Sequence[MatrixMemory]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -30,8 +31,8 @@ STREAM = 0
 SCALINGS = ((exact.ALPHA, -1.0), (exact.ALPHA, 0.0))
 """Alpha and beta: with C as an input, and with a C of NaN that must not be read."""
 
-INTEGER_SCALINGS = ((1.0, 0.0),)
-"""Alpha and beta of a product in int32."""
+PLAIN_SCALINGS = ((1.0, 0.0),)
+"""Alpha and beta of problems that have no others."""
 
 
 def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignment) -> None:
@@ -48,12 +49,11 @@ def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignme
     lda, ldb, ldc = map(round_up, problem.leading_dimensions, widths)
     a, b = _operand(problem, 0, draw, lda), _operand(problem, 1, draw, ldb)
     bias = exact.even(draw.bias, np.arange(problem.n))
-    sizes = problem.batch, problem.m, problem.n
-    before = -exact.raised(draw.c, np.arange(problem.batch * problem.m * problem.n)).reshape(sizes)
+    sizes = problem.batch, problem.m, problem.width
+    before = -exact.raised(draw.c, np.arange(math.prod(sizes))).reshape(sizes)
     added = exact.even(draw.residual, np.arange(before.size)).reshape(sizes)
     scales = _scales(problem, draw)
-    integer = problem.output_element.integer
-    for alpha, beta in INTEGER_SCALINGS if integer else SCALINGS:
+    for alpha, beta in SCALINGS if problem.has_factors else PLAIN_SCALINGS:
         old = _with_gaps(before if beta else np.full_like(before, np.nan), ldc)
         stored = (
             _stored(values, problem.output_type) for values in (old, bias, _with_gaps(added, ldc))
@@ -63,7 +63,7 @@ def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignme
         factors = [factor for _, factor in scales]
         wanted = _product(problem, draw, before, bias, factors, (alpha, beta))
         wanted += added if problem.has_residual else 0
-        wrong = ~(np.abs(result[..., : problem.n] - wanted) <= _tolerance(problem, wanted))
+        wrong = ~(np.abs(result[..., : problem.width] - wanted) <= _tolerance(problem, wanted))
         if count := int(np.count_nonzero(wrong)):
             raise VerificationError(
                 f"{executable.plan.config} computes {count} of {wrong.size} elements of {problem} "
@@ -152,7 +152,7 @@ def _product(
 def _tolerance(problem: Problem, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """The largest error of each element. A curved activation of an integer is rounded to the type
     of C."""
-    curved = problem.activation in exact.ROUNDED
+    curved = problem.gated or problem.activation in exact.ROUNDED
     rounded: NDArray[np.float64] = np.abs(wanted) * (curved * problem.output_element.roundoff)
     return exact.tolerance(problem) + rounded
 

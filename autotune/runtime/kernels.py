@@ -10,7 +10,7 @@ from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.lookup.answer import How
-from autotune.problem import Problem, epilogue_of
+from autotune.problem import SWIGLU, Problem, epilogue_of
 from autotune.runners.base import Objective
 from autotune.runtime import problems
 from autotune.runtime.arrays import MatrixMemory
@@ -172,11 +172,11 @@ class Kernel(Matmul):
                     f"{name} at {address:#x} has leading dimension {ld}; it takes {shortest} or "
                     f"more, and an address that is a multiple of {size}"
                 )
-        memory = MatrixMemory(problem.m, problem.n, leading[2], problem.batch, strides[2])
+        memory = MatrixMemory(problem.m, problem.width, leading[2], problem.batch, strides[2])
         if min(strides) < 0 or not memory.disjoint:
             raise ArrayError(
                 f"strides {strides[:3]} of A, B and C: none may be negative, and the "
-                f"{problem.batch} matrices of C, {problem.m} rows of {problem.n} that are "
+                f"{problem.batch} matrices of C, {problem.m} rows of {problem.width} that are "
                 f"{leading[2]} apart, must not overlap"
             )
         has_scales, size = problem.scale != "none", problem.output_bytes
@@ -191,7 +191,8 @@ class Kernel(Matmul):
             )
 
     def _epilogue(self, has_bias: bool, activation: str | None, has_residual: bool) -> str:
-        return epilogue_of(has_bias, activation or self.problem.activation, has_residual)
+        own = SWIGLU if self.problem.gated else self.problem.activation
+        return epilogue_of(has_bias, activation or own, has_residual)
 
     def _problem(
         self,

@@ -32,11 +32,11 @@ from autotune.runtime.scales import Scales
 from autotune.runtime.state import Runtime, Tuner
 
 Array = TypeVar("Array")
+Result = tuple[tuple[int, ...], str | None]
 Operands = tuple[Operand, Operand, Operand | None, Scales | None]
 """A, B, C, which may not be allocated yet, and the scales of A and B, if there are any."""
 
 VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only
-
 KEPT_CALLS = 4096
 """Bound gemms that are kept, at about a kilobyte each. When there are more, all are dropped."""
 
@@ -54,7 +54,7 @@ class Matmul:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._results: dict[Any, tuple[tuple[int, ...], str | None]] = {}
+        self._results: dict[Any, Result] = {}
         self._checked: dict[Any, CheckedOperands] = {}
         self._bound: dict[Any, BoundGemm] = {}
         self._native = native_calls(runtime.driver)
@@ -82,7 +82,7 @@ class Matmul:
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
         if out is None or out_dtype is not None:
-            out = self._out(a, b, out, beta, out_dtype)
+            out = self._out(a, b, out, beta, out_dtype, self._epilogue(False, activation, False))
         absent = bias is None, scale_a is None and scale_b is None, residual is None
         rest = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor, *absent
         operands = a, b, out, bias, scale_a, scale_b, residual
@@ -174,27 +174,27 @@ class Matmul:
             race_first(self.runtime, self.racer, problem, ordinal, cold, on)
         return choice(self.runtime, problem, ordinal, alignment, sums, "cold" if cold else "hot")
 
-    def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any) -> Any:
+    def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any, epilogue: str) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
         if out is not None:
             problems.check_dtype(self.runtime.describe(out, "out"), out_dtype)
             return out
         if beta:
             raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
-        shape, dtype = self._result(a, b, out_dtype)
+        shape, dtype = self._result(a, b, out_dtype, epilogue)
         return self.runtime.framework(a, "A").empty(a, shape, dtype)
 
-    def _result(self, a: Any, b: Any, out_dtype: Any) -> tuple[tuple[int, ...], str | None]:
+    def _result(self, a: Any, b: Any, out_dtype: Any, epilogue: str) -> Result:
         """The shape of the result of two arrays, and its dtype if that is not the one of A."""
         library_a, library_b = self.runtime.framework(a, "A"), self.runtime.framework(b, "B")
-        key = library_a.read(a)[1], library_b.read(b)[1], out_dtype
+        key = library_a.read(a)[1], library_b.read(b)[1], out_dtype, epilogue
         result = self._results.get(key)
         if result is None:
             described = library_a.describe(a, "A"), library_b.describe(b, "B")
             output = self._output if out_dtype is None else problems.output_of(out_dtype)
-            problem = problems.problem_of(*described, output=output)
+            problem = problems.problem_of(*described, output=output, epilogue=epilogue)
             own, dtype = described[0].dtype, problem.output_element.dtype
-            shape = problems.result_shape(*described)
+            shape = problems.result_shape(*described, epilogue)
             result = self._results[key] = shape, None if dtype == own else dtype
         return result
 

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from autotune.errors import ArrayError
-from autotune.problem import COMPUTES, ELEMENT_TYPES, OUTPUTS, PRECISIONS, Problem
+from autotune.problem import (
+    COMPUTES,
+    ELEMENT_TYPES,
+    GATE_SPAN,
+    OUTPUTS,
+    PRECISIONS,
+    SWIGLU,
+    Problem,
+)
 from autotune.problem.aliases import canonical
 from autotune.runtime.arrays import (
     OUTPUT_TYPES,
@@ -14,7 +22,7 @@ from autotune.runtime.arrays import (
     memory_of,
     same_device,
 )
-from autotune.runtime.batches import batch_shape, launches_of
+from autotune.runtime.batches import batch_shape, launches_of, width_of
 from autotune.runtime.scales import Scales, scaled
 
 
@@ -47,8 +55,10 @@ def problem_of(
     """
     _check_pair(a, b)
     axes, sizes = batch_shape(a, b), (a.shape[-2], b.shape[-1], a.shape[-1])
-    a, b, *_ = launches_of(a, b, out)
+    a, b, *_ = launches_of(a, b, out, gated=epilogue == SWIGLU)
     m, n, k = (max(1, size) for size in sizes)
+    if epilogue == SWIGLU and not sizes[1]:
+        n = 2 * GATE_SPAN
     batch = max(1, *batch_shape(a, b), 1)
     letters = layout or (None, None)
     stored = "".join(
@@ -77,9 +87,9 @@ def sizes(problem: Problem) -> tuple[int, int, int]:
     return problem.element_bytes, problem.element_bytes, problem.output_bytes
 
 
-def result_shape(a: Operand, b: Operand) -> tuple[int, ...]:
+def result_shape(a: Operand, b: Operand, epilogue: str) -> tuple[int, ...]:
     """The shape of the result of two operands: with the batch axes that one of them has."""
-    return *batch_shape(a, b), a.shape[-2], b.shape[-1]
+    return *batch_shape(a, b), a.shape[-2], width_of(b, gated=epilogue == SWIGLU)
 
 
 def output_of(dtype: object) -> str:

@@ -114,13 +114,16 @@ class QuantizedMatmul:
         if options.beta:
             raise ArrayError(f"beta is {options.beta} but there is no out to scale; give out=")
         library_a, library_b = self.runtime.framework(a, "A"), self.runtime.framework(b, "B")
-        key = library_a.read(a)[1], library_b.read(b)[1], options.compute, out_dtype
+        epilogue = epilogue_of(False, options.activation)
+        key = library_a.read(a)[1], library_b.read(b)[1], options.compute, out_dtype, epilogue
         if key not in self._results:
             output = None if out_dtype is None else problems.output_of(out_dtype)
             source, second = describe(a, "A"), describe(b, "B")
             quantised = quantised_operand(source, target_beside(source, second, options.compute))
-            problem = problems.problem_of(quantised, second, compute=options.compute, output=output)
-            shape = problems.result_shape(source, second)
+            problem = problems.problem_of(
+                *(quantised, second), compute=options.compute, epilogue=epilogue, output=output
+            )
+            shape = problems.result_shape(source, second, epilogue)
             self._results[key] = shape, problem.output_element.dtype
         return library_a.empty(a, *self._results[key])
 

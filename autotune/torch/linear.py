@@ -21,7 +21,8 @@ class Linear(nn.Linear):  # type: ignore[misc]
         in_features: size of the last dimension of an input.
         out_features: size of the last dimension of an output.
         bias: whether there is a bias.
-        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
+        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`,
+            for a weight of `autotune.interleave` without a bias, gives half of out_features.
         compute: the precision; see `autotune.torch.mm`.
         dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
         device: device of the parameters.
@@ -47,7 +48,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         dependent: bool = False,
     ) -> None:
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
-        _check(activation, compute)
+        _check(bias, activation, compute)
         self.activation, self.compute, self.dependent = activation, compute, dependent
 
     @classmethod
@@ -85,7 +86,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
             return mm(input, weight.t(), bias, self.activation, self.compute, self.dependent)
         rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
         result = mm(rows, weight.t(), bias, self.activation, self.compute, self.dependent)
-        return result.view(*input.shape[:-1], self.out_features)
+        return result.view(*input.shape[:-1], result.shape[-1])
 
     def extra_repr(self) -> str:
         """That of `nn.Linear`, with the activation and the compute if they are set."""
@@ -110,7 +111,7 @@ def _supports(input: Any) -> bool:
     return input.dtype in DTYPES if input.is_cuda else input.device.type in ("cpu", "meta")
 
 
-def _check(activation: str | None, compute: str | None) -> None:
-    epilogue_of(False, activation)
+def _check(bias: bool, activation: str | None, compute: str | None) -> None:
+    epilogue_of(bias, activation)
     if compute is not None:
         Problem(1, 1, 1, compute)

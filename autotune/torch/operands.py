@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from autotune.errors import ArrayError
-from autotune.problem import ELEMENT_TYPES, Problem, epilogue_of
+from autotune.errors import ArrayError, ProblemError
+from autotune.problem import ELEMENT_TYPES, GATE_SPAN, SWIGLU, Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.batches import batch_shape
 
@@ -58,12 +58,28 @@ def result_shape(
             raise ArrayError(
                 f"bias is {tuple(bias.shape)}; the product has {n} columns: give {(n,)}"
             )
-    shape = *_batch(a, b), a.shape[-2], n
+    shape = *_batch(a, b), a.shape[-2], width_of(n, activation)
     if residual is not None:
         _check_same("A", a, "residual", residual)
         if tuple(residual.shape) != shape:
             raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {shape}")
     return shape
+
+
+def width_of(n: Any, activation: str | None) -> Any:
+    """The columns of the result of a product of `n` columns.
+
+    Raises:
+        ProblemError: for `swiglu` of columns that are no whole pairs.
+    """
+    if activation != SWIGLU:
+        return n
+    if n % (2 * GATE_SPAN):
+        raise ProblemError(
+            f"{SWIGLU} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of what they are for; B "
+            f"has {n}: make it by autotune.interleave"
+        )
+    return n // 2
 
 
 def readable(tensor: Any, name: str) -> Any:

@@ -13,6 +13,7 @@ import torch
 
 from autotune.api.matmul import multiplier
 from autotune.errors import ArrayError, FrozenError
+from autotune.problem import GATE_SPAN, SWIGLU
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.torch.operands import contiguous, readable, result_shape
 
@@ -20,11 +21,20 @@ SCHEMA = (
     "mm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, str? compute=None, "
     "bool dependent=False, Tensor? residual=None) -> Tensor"
 )
+
+
+def _swiglu(product: Any) -> Any:
+    """silu(gate) up of the pairs of columns of a product."""
+    pairs = product.unflatten(-1, (-1, 2, GATE_SPAN))
+    return (torch.nn.functional.silu(pairs[..., 0, :]) * pairs[..., 1, :]).flatten(-2)
+
+
 ACTIVATIONS = {
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
     "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
     "silu": torch.nn.functional.silu,
+    SWIGLU: _swiglu,
 }
 
 
@@ -53,7 +63,8 @@ def mm(
         b: (k, n) likewise, of the same type, on the same device; batch axes fit each other as in
             `torch.matmul`.
         bias: (n,), added to every row, of the same type.
-        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
+        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`
+            as in `autotune.matmul`, for float16 and bfloat16.
         compute: the precision (see `Problem`). By default the operands' type decides it; float32
             is computed as `tf32` if PyTorch's settings allow it
             (`torch.set_float32_matmul_precision("high")`, or `torch.backends.cuda.matmul`), else as

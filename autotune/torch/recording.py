@@ -148,14 +148,16 @@ def _own_scaled_mm(
     compute: str | None = None,
     dependent: bool = False,
     residual: Any = None,
+    activation: str | None = None,
 ) -> Problem | None:
     del dependent
+    epilogue = epilogue_of(bias is not None, activation, residual is not None)
     if scale_a is None:
-        return _quantised(a, b, scale_b, bias, out_dtype, use_fast_accum, compute)
+        return _quantised(a, b, scale_b, epilogue, out_dtype, use_fast_accum, compute)
     names = "scale_a", "scale_b"
     first, second = map(_operand, own_scales(a, b, scale_a, scale_b), names)
     return _problem(
-        *(a, b, epilogue_of(bias is not None, None, residual is not None)),
+        *(a, b, epilogue),
         output=problems.output_of(out_dtype or torch.bfloat16),
         scales=(first, second),
         accumulate=accumulation(use_fast_accum, b) or "exact",
@@ -166,7 +168,7 @@ def _quantised(
     a: Any,
     b: Any,
     scale_b: Any,
-    bias: Any,
+    epilogue: str,
     out_dtype: Any,
     use_fast_accum: bool,
     compute: str | None,
@@ -180,7 +182,7 @@ def _quantised(
         *operands,
         _operand(own_scale_b(b, scale_b), "scale_b"),
         compute=compute or COMPUTES.get(b.dtype),
-        epilogue=epilogue_of(bias is not None, None),
+        epilogue=epilogue,
         output=problems.output_of(out_dtype or torch.bfloat16),
         accumulate=accumulation(use_fast_accum, b) or "exact",
     ).problem

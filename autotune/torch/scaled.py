@@ -8,17 +8,18 @@ import torch
 
 from autotune import runtime
 from autotune.errors import ArrayError
-from autotune.problem import ELEMENT_TYPES
+from autotune.problem import ELEMENT_TYPES, epilogue_of
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 from autotune.runtime.quantized_operand import target_beside
 from autotune.torch import quantize
-from autotune.torch.operands import contiguous, readable
+from autotune.torch.operands import contiguous, readable, width_of
+from autotune.torch.operator import ACTIVATIONS
 
 SCHEMA = (
     "scaled_mm(Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
     "ScalarType? out_dtype=None, bool use_fast_accum=False, str? compute=None, "
-    "bool dependent=False, Tensor? residual=None) -> Tensor"
+    "bool dependent=False, Tensor? residual=None, str? activation=None) -> Tensor"
 )
 
 COMPUTES = {
@@ -40,8 +41,10 @@ def scaled_mm(
     compute: str | None = None,
     dependent: bool = False,
     residual: Any = None,
+    activation: str | None = None,
 ) -> Any:
-    """`(scale_a a) (scale_b b) + bias + residual` by the tuned kernels, as a new, row-major tensor.
+    """`act((scale_a a) (scale_b b) + bias) + residual` by the tuned kernels, as a new, row-major
+    tensor.
 
     The scales mean what they do in `torch._scaled_mm`. No gradient is recorded. The kernels take
     any sizes, any strides of matrices and both operands in e5m2, and `a` and `b` in int8, which
@@ -64,15 +67,16 @@ def scaled_mm(
         compute: for an `a` that is quantised: `f8`, `i8`, or `f8e5` for the other type of fp8.
         dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
         residual: (m, n) in `out_dtype`.
+        activation: that of `autotune.torch.mm`.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
         ArrayError: if the operands do not fit each other, or no kernel takes them.
-        ProblemError: for another `out_dtype`.
+        ProblemError: for another `out_dtype`, or an unknown activation.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
     operator = torch.ops.autotune.scaled_mm.default
-    rest = bias, out_dtype, use_fast_accum, compute, dependent, residual
+    rest = bias, out_dtype, use_fast_accum, compute, dependent, residual, activation
     return operator(a, b, scale_a, scale_b, *rest)
 
 
@@ -100,12 +104,15 @@ def on_gpu(
     compute: str | None = None,
     dependent: bool = False,
     residual: Any = None,
+    activation: str | None = None,
 ) -> Any:
     """The product by the tuned kernel."""
-    _check(a, b, bias, residual)
+    _check(a, b, bias, residual, activation)
     if 0 in (*a.shape, b.shape[1]):
-        return by_torch(a, b, scale_a, scale_b, bias, out_dtype, compute=compute, residual=residual)
+        rest = use_fast_accum, compute, dependent, residual, activation
+        return by_torch(a, b, scale_a, scale_b, bias, out_dtype, *rest)
     options = runtime.QuantizedKeywords(
+        activation=activation,
         compute=compute or COMPUTES.get(b.dtype),
         accumulate=accumulation(use_fast_accum, b),
         dependent=dependent,
@@ -140,6 +147,7 @@ def _multiplied(
         bias=bias,
         scale_a=scale_a,
         scale_b=scale_b,
+        activation=options.activation,
         accumulate=options.accumulate,
         dependent=options.dependent,
         out_dtype=dtype,
@@ -172,14 +180,17 @@ def by_torch(
     compute: str | None = None,
     dependent: bool = False,  # noqa: ARG001 - the schema has it
     residual: Any = None,
+    activation: str | None = None,
 ) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
-    _check(a, b, bias, residual)
+    _check(a, b, bias, residual, activation)
     if scale_a is None:
         a, scale_a = _quantised_by_torch(a, b, scale_b, compute)
     result = _dequantised(a, scale_a) @ _dequantised(b, scale_b)
     if bias is not None:
         result = result + bias.float()
+    if activation is not None:
+        result = ACTIVATIONS[activation](result)
     if residual is not None:
         result = result + residual.float()
     return result.to(out_dtype or torch.bfloat16)
@@ -226,13 +237,15 @@ def _fake(
     compute: str | None = None,  # noqa: ARG001 - the schema has it
     dependent: bool = False,  # noqa: ARG001 - the schema has it
     residual: Any = None,
+    activation: str | None = None,
 ) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
-    _check(a, b, bias, residual)
-    return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype or torch.bfloat16)
+    _check(a, b, bias, residual, activation)
+    shape = a.shape[0], width_of(b.shape[1], activation)
+    return a.new_empty(shape, dtype=out_dtype or torch.bfloat16)
 
 
-def _check(a: Any, b: Any, bias: Any, residual: Any = None) -> None:
+def _check(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> None:
     """Refuses operands that are no matrices or do not fit each other."""
     for name, operand in (("A", a), ("B", b)):
         if operand.dim() != 2:
@@ -248,6 +261,7 @@ def _check(a: Any, b: Any, bias: Any, residual: Any = None) -> None:
             f"bias is {tuple(bias.shape)}; the product has {b.shape[1]} columns: give "
             f"{(b.shape[1],)}"
         )
-    shape = a.shape[0], b.shape[1]
+    epilogue_of(bias is not None, activation, residual is not None)
+    shape = a.shape[0], width_of(b.shape[1], activation)
     if residual is not None and tuple(residual.shape) != shape:
         raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.problem import Problem
+from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.accuracy import UNIT_ROUNDOFF as UNIT_ROUNDOFF
 from autotune.verification import quantised
 
@@ -109,6 +109,10 @@ def tolerance(
     their exponent's, reciprocals by 2 u (PTX ISA), other steps by u, and what follows of that is
     largest where the result is x or half of it. The fit of GELU adds `GELU_TAIL` u.
 
+    SwiGLU counts errors in the units of `error_unit`. Two sums that err by d make one of
+    |silu(gate + d) (up + d) - silu(gate) up| <= SLOPE d (|up| + d) + |gate| d, which is below
+    SLOPE d such units. SiLU errs by another (3 x + 1) u, times |up|, and their product is rounded.
+
     Finally the value with its error is rounded to a 16-bit C, which changes the error by as large a
     fraction as the exact value.
     """
@@ -123,6 +127,8 @@ def tolerance(
     if problem.activation in CURVES:
         fit = GELU_TAIL[problem.output_type] if problem.activation == "gelu" else 0
         allowed = SLOPE * allowed + 3 * largest + 1 + fit
+    if problem.gated:
+        allowed = SLOPE * allowed + 4 * largest + 1
     rounded = UNIT_ROUNDOFF * allowed * (1 + roundoff(problem))
     return rounded + problem.output_element.underflow
 
@@ -142,14 +148,27 @@ def roundoff(problem: Problem) -> float:
     return problem.output_element.roundoff
 
 
-def largest_error(problem: Problem, result: NDArray[Any], wanted: NDArray[np.float64]) -> float:
+def error_unit(sums: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
+    """The unit of the errors of SwiGLU, with which they grow: 1 + |gate| + |up| + `tolerance`, of
+    the sums of the product."""
+    gate, up = gates(sums)
+    unit: NDArray[np.float64] = 1 + np.abs(gate) + np.abs(up) + tolerance
+    return unit
+
+
+def largest_error(
+    problem: Problem,
+    result: NDArray[Any],
+    wanted: NDArray[np.float64],
+    unit: NDArray[np.float64] | float = 1.0,
+) -> float:
     """The largest error of an element as `cuda_src/verify.cu` computes it.
 
-    That is |result - wanted|, less what rounding `wanted` to C's type may change. At least 0; NaN
-    if an element of `result` is NaN.
+    That is |result - wanted|, less what rounding `wanted` to C's type may change, in units of
+    `unit`. At least 0; NaN if an element of `result` is NaN.
     """
     difference: NDArray[np.float64] = np.abs(result.astype(np.float64) - wanted)
-    beyond = difference - roundoff(problem) * np.abs(wanted)
+    beyond = (difference - roundoff(problem) * np.abs(wanted)) / unit
     return float(np.max(beyond, initial=0.0))
 
 
@@ -165,7 +184,8 @@ def product(
     scales: tuple[NDArray[Any], NDArray[Any]] | None = None,
     residual: NDArray[Any] | None = None,
 ) -> NDArray[np.float64]:
-    """act(alpha op(A) op(B) + beta C + bias) + R in float64, of shape (m, n) or (batch, m, n).
+    """act(alpha op(A) op(B) + beta C + bias) + R in float64, of shape (m, n) or (batch, m, n), with
+    SwiGLU of n / 2 columns.
 
     `a` and `b` have their stored shapes: (k, m) and (n, k) where the layout says `t`, preceded by
     the batch if there is one. `c` is ignored for beta = 0. Arrays are float32 or float16; bfloat16
@@ -187,7 +207,19 @@ def product(
         result += bias.astype(np.float64)
     if residual is not None:
         result += residual.astype(np.float64)
+    if problem.gated:
+        gate, up = gates(result)
+        np.multiply(activated(gate, "silu"), up, out=gate)
+        return gate
     return activated(result, problem.activation)
+
+
+def gates(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The gates among the columns of a product, and what these are for."""
+    *rows, columns = sums.shape
+    pairs = sums.reshape(*rows, columns // (2 * GATE_SPAN), 2, GATE_SPAN)
+    gate, up = (pairs[..., half, :].reshape(*rows, columns // 2) for half in (0, 1))
+    return gate, up
 
 
 def activated(x: NDArray[Any], activation: str | None) -> NDArray[np.float64]:

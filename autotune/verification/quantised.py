@@ -25,26 +25,33 @@ INTEGER_FACTOR = 32.0
 """Factor of int8 operands without scales: 127 is the number 4."""
 
 LARGEST_F16 = 65504.0
+LARGEST_GATED = 255.0
+"""The largest sums whose product fp16 holds."""
 
 
 def factor(problem: Problem, side: int) -> float:
     """The factor of the normal numbers of A (side 0) or B before they are rounded."""
     element = problem.operand_elements[side]
-    if element.bytes > 1:
-        return 1.0
     if problem.scale != "none":
         return element.largest / LARGEST_NORMAL
     if not element.integer:
-        return 1.0
-    if problem.output != "f16":
-        return INTEGER_FACTOR
+        return _fitting(problem, 1.0)
+    if problem.gated or problem.output != "f16":
+        return _fitting(problem, INTEGER_FACTOR)
     fitting = math.sqrt(LARGEST_F16 / largest_sum(problem.k))
     return 2.0 ** max(0, math.floor(math.log2(min(INTEGER_FACTOR, fitting))))
 
 
 def scale_size(problem: Problem, side: int) -> float:
     """The size of the scales that undo `factor`."""
-    return 1.0 / factor(problem, side)
+    return _fitting(problem, 1.0) / factor(problem, side)
+
+
+def _fitting(problem: Problem, largest: float) -> float:
+    """A factor up to `largest` with which fp16 holds what gates make of sums."""
+    if not problem.gated or problem.output_type != "f16":
+        return largest
+    return min(largest, math.sqrt(LARGEST_GATED / (UNEVEN**2 * largest_sum(problem.k))))
 
 
 def largest_sum(k: int) -> float:
@@ -62,9 +69,10 @@ def magnitude(problem: Problem, factors: tuple[float, float] | None = None) -> f
     """
     product = 1.0
     for side, element in enumerate(problem.operand_elements):
-        if element.bytes > 1:
-            continue
         own = factor(problem, side)
+        if element.bytes > 1:
+            product *= own
+            continue
         size = min(factors[side], element.largest) if factors else own
         scale = UNEVEN * scale_size(problem, side) if problem.scale != "none" else 1.0
         # Rounding enlarges a number by this much at most: half of the last bit, or of 1.
@@ -98,7 +106,7 @@ def extremes(problem: Problem) -> tuple[tuple[float, float], ...]:
     if elements[0].bytes > 1:
         return ()
     a, b = (1e6 * element.largest for element in elements)
-    overflows = problem.output == "f16" and problem.scale == "none"
+    overflows = problem.output == "f16" and (problem.scale == "none" or problem.gated)
     maximal = () if overflows else ((a, b),)
     if elements[0].integer:
         return maximal

@@ -107,11 +107,12 @@ def test_operands_of_8_bits_launch_what_python_launches(
     plans = {gemm.problem: gemm.plan for gemm in library.gemms}
     calls = []
     for problem in exported_library.SCALED:
-        factors = (1.0, 0.0) if problem.output == "i32" else (0.5, 2.0)
+        factors = (0.5, 2.0) if problem.has_factors else (1.0, 0.0)
         calls.append(Call(problem, alpha=factors[0], beta=factors[1]))
     calls += [
         Call(ADDED, residual_steps=steps, leading=(0, 0, 56)) for steps in ((64, 0), (0, SHARED))
     ]
+    calls.append(Call(GATED, leading=(0, 0, 24)))
     for call, outcome in zip(calls, matmul_outcomes(built, calls), strict=True):
         plan = plans[call.problem]
         expected = launched_by_python(library, call, plan.config, plan)
@@ -125,6 +126,7 @@ def test_wgmma_kernels_of_8_bits_launch_what_python_launches(tmp_path: Path) -> 
         Problem(64, 512, 1024, "f8e5", "nn", e5m2="b", scale="tensor"),
         Problem(64, 512, 1024, "i8", "nt", output="i32"),
         Problem(64, 512, 1024, "bf16", "nt", epilogue="residual"),
+        Problem(64, 512, 1024, "bf16", "nt", epilogue="swiglu"),
     )
     configs = {problem: feasible(problem, H100, "wgmma").configs[0] for problem in problems}
     library = exported_library.library_of(configs)
@@ -146,6 +148,7 @@ ROW = Problem(64, 48, 256, "i8", "nt", scale="row")
 SUMS = Problem(64, 48, 256, "i8", "nt", output="i32")
 PLAIN = Problem(64, 48, 256, "f8", "nt")
 ADDED = Problem(64, 48, 256, "f8", "nt", 2, "bias_residual")
+GATED = Problem(64, 48, 256, "f8", "nt", 2, "swiglu")
 
 
 @pytest.mark.parametrize(
@@ -160,9 +163,20 @@ ADDED = Problem(64, 48, 256, "f8", "nt", 2, "bias_residual")
         (Call(ADDED, residual=exported_library.C + 2), 9, "C shares elements with A, B,"),
         (Call(ADDED, residual_steps=(47, 0)), 5, "a leading dimension is shorter than a row"),
         (Call(ADDED, residual_steps=(0, -2)), 6, "a stride is negative"),
-        (Call(SMALL, changed={"epilogue": 10}), 2, "no such compute, layout"),
-        (Call(SUMS, alpha=2.0), 26, "a product in int32 takes an alpha of 1 and a beta of 0"),
-        (Call(SUMS, beta=1.0), 26, "a product in int32 takes an alpha of 1 and a beta of 0"),
+        *((Call(SMALL, changed={"epilogue": code}), 2, "no such compute") for code in (10, 12)),
+        (Call(GATED, leading=(0, 0, 23)), 5, "a leading dimension is shorter than a row"),
+        (Call(GATED, changed={"n": 40}), 29, "n is no multiple of 16"),
+        (Call(GATED, residual=1 << 52), 28, "a residual was given, and the epilogue has none"),
+        *(
+            (Call(GATED, **factors), 26, "a product in int32 or of gates takes an alpha of 1")
+            for factors in ({"alpha": 2.0}, {"beta": 1.0})
+        ),
+        (
+            Call(SUMS, alpha=2.0),
+            26,
+            "a product in int32 or of gates takes an alpha of 1 and a beta",
+        ),
+        (Call(SUMS, beta=1.0), 26, "a product in int32 or of gates takes an alpha of 1 and a beta"),
         (
             Call(ROW, scales=((1 << 52) + 2, 1 << 52)),
             4,

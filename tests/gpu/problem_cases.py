@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from support.served_precisions import SERVED
 
-from autotune.problem import ELEMENTWISE, EPILOGUES, LAYOUTS, PRECISIONS, Problem
+from autotune.problem import (
+    ELEMENTWISE,
+    EPILOGUES,
+    GATE_SPAN,
+    LAYOUTS,
+    PRECISIONS,
+    SWIGLU,
+    Problem,
+)
+from autotune.problem.integers import round_up
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,10 @@ def _problem(
     batch: int = 1,
     epilogue: str = "none",
 ) -> Problem:
-    """Problem `i` of a list; those of 8 bits go through their scales, outputs and types."""
+    """Problem `i` of a list; those of 8 bits go through their scales, outputs and types. SwiGLU has
+    whole pairs of columns."""
+    m, n, k = shape
+    shape = m, round_up(n, 2 * GATE_SPAN) if epilogue == SWIGLU else n, k
     row = PRECISIONS[compute]
     if not row.eight_bit:
         output = "f32" if wide else "same"

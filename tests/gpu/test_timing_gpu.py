@@ -183,6 +183,10 @@ def test_vendor_baseline_computes_the_problem(
         ("512x256x128:bf16:nt:out=f32", 0, 1e-5),
         ("512x256x128:f16:nn:batch=3:gelu", 1e-5, 1e-3),
         ("512x256x128:bf16:nt:batch=3:bias_residual", 1e-4, 5e-3),
+        ("512x256x128:bf16:nn:batch=3:swiglu", 1e-4, 1e-2),
+        ("512x256x128:f16:tn:swiglu", 1e-5, 2e-3),
+        ("512x256x128:f8:nt:scale=row:swiglu", 1e-4, 1e-2),
+        ("512x256x512:f8:nn:scale=block:swiglu", 1e-4, 1e-2),
     ],
 )
 def test_vendor_baseline_has_the_problems_precision(

@@ -51,6 +51,12 @@ CASES = (
     (SQUARE, f"{EVEN}:f8:nt:bias_residual:scale=row:batch=2"),
     (SPLIT, f"{ODD}:i8:nt:residual:out=f32:scale=row"),
     (NARROW, f"{FEW}:f8:nt:residual:scale=block"),
+    # SwiGLU, with scales and without.
+    (SQUARE, "35x80x331:f8:nn:swiglu:scale=row:batch=2"),
+    (SLICED, f"{EVEN}:f8e5:nt:swiglu:out=f32"),
+    (SPLIT, f"{EVEN}:i8:nt:swiglu:scale=tensor"),
+    (NARROW, "5x272x331:f8:nt:swiglu:scale=block"),
+    (NARROW, "5x272x331:i8:nt:swiglu:scale=row:out=f16"),
     # Every layout, rows that end within a vector or allow none.
     *((SQUARE, f"{ODD}:f8:{layout}:scale=row") for layout in LAYOUTS),
     *((SPLIT, f"{ODD}:i8:{layout}:out=i32:batch=2") for layout in LAYOUTS),
@@ -83,6 +89,8 @@ def cases_of(form: str, text: str) -> list[Case]:
     config = config_of(form, problem)
     if problem.output == "i32":
         return [case_of(config, problem), case_of(config, problem, padding=(1, 3, 5))]
+    if problem.gated:
+        return [case_of(config, problem), case_of(config, problem, padding=(16, 4, 9))]
     cases = [
         case_of(config, problem),
         case_of(config, problem, alpha=1.5, beta=0.5, padding=(16, 4, 8)),

@@ -108,13 +108,16 @@ def cases_of(text: str) -> list[Case]:
     cases += [
         case_of(config, Problem(*shape, compute, epilogue=epilogue), beta=0.5)
         for epilogue in EPILOGUES[1 + place % 3 :: 3]
-        if epilogue in ELEMENTWISE or compute in ("f16", "bf16")
+        if epilogue in ELEMENTWISE or (epilogue != "swiglu" and compute in ("f16", "bf16"))
     ]
     batched = Problem(shape[0], 40, 35, compute, batch=3, epilogue="bias_relu", output="f32")
     cases += [case_of(config, batched), case_of(config, batched, padding=(1, 3, 5), beta=1.0)]
     if compute in ("f16", "bf16"):
         added = replace(batched, epilogue="residual")
         cases += [case_of(config, added), case_of(config, added, padding=(1, 3, 8), beta=1.0)]
+        gated = Problem(shape[0], 80, 71, compute, epilogue="swiglu")
+        cases += [case_of(config, gated), case_of(config, gated, padding=(1, 3, 5))]
+        cases.append(case_of(config, replace(gated, layout="nt", batch=2, output="f32")))
     return cases
 
 

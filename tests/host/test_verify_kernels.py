@@ -42,7 +42,14 @@ from autotune.problem import (
 )
 from autotune.problem.integers import ceil_div
 from autotune.verification import exact
-from autotune.verification.oracle import largest_error, product, roundoff
+from autotune.verification.oracle import (
+    activated,
+    error_unit,
+    gates,
+    largest_error,
+    product,
+    roundoff,
+)
 
 GUARD = 16
 ROWS, COLUMNS, LD = 40, 50, 64
@@ -103,6 +110,11 @@ SCALED = (
     Problem(13, 11, 40, "i8", "nt", 2, scale="row", output="f16"),
     Problem(13, 11, 40, "i8", output="i32"),
 )
+GATED = (
+    Problem(13, 48, 40, "bf16", batch=2, epilogue="swiglu"),
+    Problem(13, 48, 40, "f8", "nt", epilogue="swiglu", output="f32", scale="row"),
+    Problem(13, 48, 40, "i8", "nt", epilogue="swiglu", output="f16"),
+)
 EVERY = (
     *FACTORS.values(),
     *(exact_comparison(Problem(1, 1, 1, epilogue=name)) for name in ELEMENTWISE),
@@ -112,6 +124,7 @@ EVERY = (
         compare(Problem(1, 1, 1, "bf16", epilogue="bias_residual"))
         for compare in (comparison, exact_comparison)
     ),
+    *(compare(problem) for problem in GATED for compare in (comparison, exact_comparison)),
     *FILL.values(),
     *CHECK.values(),
     *(reference(Problem(1, 1, 1, layout=layout)) for layout in LAYOUTS),
@@ -525,6 +538,36 @@ def test_compare_adds_the_residual(program: Program) -> None:
     assert verdict(program, c, expected, 1e-6, *arguments)[1] == 1
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_compare_judges_gates_by_their_size(program: Program, batch: int) -> None:
+    rng = np.random.default_rng(3)
+    sums, allowed = 40 * rng.standard_normal((batch, 13, 48)), 1e-3
+    gate, up = gates(sums)
+    exact_c = activated(gate, "silu") * up
+    unit = error_unit(sums, allowed)
+    step = launch(
+        comparison(GATED[0]),
+        REDUCTION_SHARED,
+        *("a", "b", 24, 13 * 24, "13", "48", str(batch), 1.0, 0.0, "bias", "residual", 0, 0),
+        *(0, roundoff(GATED[0]), allowed, "c"),
+    )
+
+    def compared(values: NDArray[np.float64]) -> Matrix:
+        c = stored(values.astype(np.float32), "bf16")
+        floats = np.ascontiguousarray(sums).reshape(1, -1).view(np.float32)
+        result: Matrix = execute(program, [step], floats, c, doubles(4)).view(np.float64)
+        return result
+
+    largest, wrong, _, squares = compared(exact_c)
+    assert (largest < 1e-6, wrong) == (True, 0)
+    assert squares == pytest.approx((exact_c**2).sum())
+    slightly, badly = exact_c.copy(), exact_c.copy()
+    slightly[-1, 12, 23] += 0.5 * allowed * unit[-1, 12, 23]
+    badly[0, 3, 9] += (2 * allowed + 4 * roundoff(GATED[0])) * unit[0, 3, 9] * 40
+    assert compared(slightly)[1] == 0
+    assert compared(badly)[1] == 1
+
+
 @pytest.mark.parametrize("kind", TYPES[1:])
 def test_compare_allows_one_rounding_to_16_bits(program: Program, kind: str) -> None:
     rng = np.random.default_rng(3)
@@ -665,7 +708,9 @@ def exact_verdict(
         left[0, special.row, draw.pairing.first] = special.value
     if special and special.column is not None and not special.scale:
         right[0, special.column, draw.pairing.first] = special.value
-    before = exact.raised(draw.c, np.arange(batch * m * n)).astype(np.float64)
+    before = np.zeros((batch, m, n))
+    if beta:
+        before = exact.raised(draw.c, np.arange(batch * m * n)).astype(np.float64)
     bias = exact.even(draw.bias, np.arange(n))
     places = np.arange(batch)[:, None, None] * (m * (n + 3) + 1)
     places = places + np.arange(m)[:, None] * (n + 3) + np.arange(n)
@@ -688,7 +733,7 @@ def exact_verdict(
     step = launch(
         exact_comparison(problem),
         REDUCTION_SHARED,
-        *("a", n, m * n, str(m), str(n), str(batch), str(batch), str(batch)),
+        *("a", problem.width, m * problem.width, str(m), str(n), *[str(batch)] * 3),
         *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
         *(draw.pairing.first, draw.pairing.terms, row, column),
         *(spot.value, str(int(any_special)), exact.tolerance(problem, special)),
@@ -756,6 +801,36 @@ def test_zeros_are_wrong_everywhere(program: Program, problem: Problem) -> None:
 
     wrong = exact_verdict(program, problem, damage=clear)[1]
     assert wrong == problem.batch * problem.m * problem.n
+
+
+@pytest.mark.parametrize("problem", GATED, ids=str)
+def test_exact_gates_are_right_and_a_missing_term_is_seen(
+    program: Program, problem: Problem
+) -> None:
+    assert exact_verdict(program, problem)[1] == 0
+
+    def drop(c: NDArray[np.float64]) -> None:
+        place = np.unravel_index(c.argmax(), c.shape)
+        c[place] *= 1 - 1 / 32  # a term is at least a thirtieth of a sum
+
+    assert exact_verdict(program, problem, damage=drop)[1] == 1
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 2.0**-130])
+@pytest.mark.parametrize("where", ["row", "column"])
+def test_special_value_reaches_its_gates(program: Program, value: float, where: str) -> None:
+    for number in (4, 12):
+        special = placed(value, where, number)
+        assert exact_verdict(program, GATED[0], special=special)[1] == 0
+    assert exact_verdict(program, GATED[0])[1] == 0
+
+
+@pytest.mark.parametrize("value", exact.EXTREME_SCALES)
+@pytest.mark.parametrize("where", ["row", "column"])
+def test_extreme_scale_reaches_its_gates(program: Program, value: float, where: str) -> None:
+    for number in (4, 12):
+        special = replace(placed(value, where, number), scale=True)
+        assert exact_verdict(program, GATED[1], special=special)[1] == 0
 
 
 def placed(value: float, where: str, number: int) -> exact.Special:

@@ -60,6 +60,16 @@ SAMPLES = (
     ),
     Sample("67x293x131:f8:nn:scale=block:batch=2", {**EXACT, **SMALL}, ODD[:2]),
     Sample("67x93x100:f8:nt:scale=block", {**EXACT, **SMALL}),
+    # SwiGLU, with scales and without.
+    Sample("200x272x328:f8:nt:scale=row:swiglu", {**EXACT, "store": "staged", "bn": 128}),
+    Sample("200x272x328:f8:nt:scale=block:swiglu:batch=2", {**EXACT, "bn": 96}),
+    Sample("200x272x328:f8e5:nt:fast:swiglu:out=f32", {**EIGHT, "bn": 176}),
+    Sample("200x144x328:i8:nt:swiglu:scale=tensor", {**EIGHT, "bn": 144, "store": "staged"}),
+    Sample(
+        "40x272x328:f8:nt:scale=block:swiglu",
+        {**EXACT, **SWAPPED, "bm": 40, "bn": 256, "store": "staged"},
+    ),
+    Sample("40x272x328:i8:nt:scale=row:swiglu:out=f16", {**EIGHT, **SWAPPED, "bm": 24}),
     # A residual.
     Sample("200x136x328:f8:nt:scale=row:residual", {**EXACT, "store": "staged"}, SCALED),
     Sample("200x264x328:f8:nt:scale=block:bias_residual:batch=2", {**EXACT, "bn": 128}, BETA),

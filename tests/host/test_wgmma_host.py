@@ -10,6 +10,8 @@ from support.host_cuda import Program, check, run
 from support.wgmma_samples import REGISTERS, SCALED, SPLIT, Keywords, Sample, Values, built
 
 ODD: Keywords = ({}, {"offsets": (1, 3, 1), "padding": (1, 2, 3)}, {"gaps": (8, 1, 3), "beta": 0.5})
+PLAIN_C: Keywords = ({}, {"padding": (8, 16, 24)})
+ODD_C: Keywords = (*PLAIN_C, {"offsets": (1, 3, 1), "padding": (1, 2, 3)})
 STREAM: Values = {"reduction": "stream", "workers": 3}
 FUSED: Values = {"reduction": "fused", "split_k": 3}
 
@@ -57,6 +59,26 @@ SAMPLES = (
     Sample("200x136x328:bf16:nn:residual", {**STREAM, "store": "staged"}, SCALED[:2]),
     Sample(
         "264x136x328:bf16:nt:residual", {"schedule": "pingpong", "store": "staged", "workers": 2}
+    ),
+    # SwiGLU: stored in lines of C by bulk copies and by threads, of odd rows, of the rows of a
+    # transposed tile, straight from registers, from one consumer and from several, by the last
+    # block of a tile.
+    Sample("200x256x328:bf16:nt:swiglu", {"store": "staged", "bn": 256}, PLAIN_C),
+    Sample("200x336x328:f16:nn:swiglu:batch=2", {"store": "staged", "bn": 176}, PLAIN_C),
+    Sample("67x80x131:bf16:nn:swiglu", {"bn": 80, "store": "staged"}, ODD_C),
+    Sample("67x80x131:f16:tt:swiglu:out=f32", {"bn": 48}, ODD_C),
+    Sample("40x272x328:bf16:nt:swiglu", {"swap": 1, "bm": 40, "bn": 256, "store": "staged"}, ODD_C),
+    Sample(
+        "136x272x328:f16:tt:swiglu",
+        {"swap": 1, "bm": 64, "bn": 128, "store": "staged", "workers": 2},
+        PLAIN_C,
+    ),
+    Sample("24x208x264:bf16:tn:swiglu:out=f32:batch=2", {"swap": 1, "bm": 24, "bn": 128}, ODD_C),
+    Sample("200x144x328:bf16:nn:swiglu", {**STREAM, "store": "staged"}, PLAIN_C),
+    Sample("40x144x328:bf16:nt:swiglu", {**FUSED, "swap": 1, "bm": 40, "bn": 64, "consumers": 1}),
+    Sample(
+        "264x272x328:bf16:nt:swiglu",
+        {"schedule": "pingpong", "store": "staged", "workers": 2, "bn": 128},
     ),
     # Rows that bulk copies can read but that start within a 128-byte line.
     Sample("200x136x328:bf16:nn", {"pack": "lines", "store": "staged"}, SCALED),

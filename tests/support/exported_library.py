@@ -88,6 +88,7 @@ SCALED = (
     Problem(64, 48, 256, "i8", "nt", output="i32"),
     Problem(64, 48, 256, "i8", "nt", scale="row"),
     Problem(64, 48, 256, "f8", "nt", 2, "bias_residual"),
+    Problem(64, 48, 256, "f8", "nt", 2, "swiglu"),
 )
 """A problem for each word of operands of 8 bits."""
 

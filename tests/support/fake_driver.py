@@ -26,7 +26,7 @@ from numpy.lib.stride_tricks import as_strided
 from autotune.driver import attributes
 from autotune.problem import ELEMENT_TYPES
 from autotune.problem.fields import ACTIVATIONS, EPILOGUES, SCALES
-from autotune.verification.oracle import activated
+from autotune.verification.oracle import activated, gates
 from support.numpy_types import STORED, decoded, encoded, name_of
 from support.quantising import quantised
 
@@ -335,7 +335,7 @@ _TYPES: dict[str, Any] = {
 }
 
 
-RESIDUAL = EPILOGUES.index("residual") // 2
+RESIDUAL, GATED = (EPILOGUES.index(name) // 2 for name in ("residual", "swiglu"))
 _STORED = tuple(STORED.values())  # in the order of the kernels' TYPE argument
 
 
@@ -361,9 +361,16 @@ def _words(address: int, count: int) -> npt.NDArray[np.uint32]:
     return np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
 
 
-def _finish(c: Matrix, product: Matrix, alpha: float, beta: float) -> Matrix:
+def _finish(c: Any, product: Matrix, alpha: float, beta: float) -> Matrix:
     result: Matrix = alpha * product + (beta * c if beta else 0)
     return result
+
+
+def _activated(result: Matrix, epilogue: int) -> Matrix:
+    if epilogue // 2 == GATED:
+        gate, up = gates(result.astype(np.float64))
+        return activated(gate, "silu") * up
+    return activated(result, (None, *ACTIVATIONS, None)[epilogue // 2])
 
 
 def _naive(
@@ -375,13 +382,14 @@ def _naive(
     size, size_c = (np.dtype(_STORED[type]).itemsize for type in (kind, output))
     left = decoded(_matrix(a + size * z * stride_a, m, k, lda, trans_a, kind))
     right = decoded(_matrix(b + size * z * stride_b, k, n, ldb, trans_b, kind))
-    memory = _matrix(c + size_c * z * stride_c, m, n, ldc, kind=output)
-    result = _finish(decoded(memory), left @ right, alpha, beta)
+    width = n // 2 if epilogue // 2 == GATED else n
+    memory = _matrix(c + size_c * z * stride_c, m, width, ldc, kind=output)
+    old = decoded(memory) if beta else 0
+    result = _finish(old, left @ right, alpha, beta)
     if epilogue % 2:
         assert bias is not None
         result += decoded(_matrix(bias, 1, n, n, kind=output))
-    activation = (None, *ACTIVATIONS, None)[epilogue // 2]
-    finished = activated(result, activation)
+    finished = _activated(result, epilogue)
     assert (residual[0] is not None) == (epilogue // 2 == RESIDUAL)
     address, ldr, stride_r = residual
     if address is not None:
@@ -414,13 +422,14 @@ def _scaled(
         of_columns = _floats(scale_b, columns * blocks, z).reshape(columns, blocks)
         left *= np.repeat(of_rows, 128, axis=0)[:k].T
         right *= np.repeat(np.repeat(of_columns, 128, axis=0)[:n], 128, axis=1)[:, :k].T
-    memory = _matrix(c + size_c * z * stride_c, m, n, ldc, kind=output)
-    result = _finish(decoded(memory), (left @ right).astype(np.float32), alpha, beta)
+    width = n // 2 if epilogue // 2 == GATED else n
+    memory = _matrix(c + size_c * z * stride_c, m, width, ldc, kind=output)
+    old = decoded(memory) if beta else 0
+    result = _finish(old, (left @ right).astype(np.float32), alpha, beta)
     if epilogue % 2:
         assert bias is not None
         result += decoded(_matrix(bias, 1, n, n, kind=output))[0]
-    activation = (None, *ACTIVATIONS, None)[epilogue // 2]
-    finished = activated(result, activation)
+    finished = _activated(result, epilogue)
     assert (residual[0] is not None) == (epilogue // 2 == RESIDUAL)
     address, ldr, stride_r = residual
     if address is not None:

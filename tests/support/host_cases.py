@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
@@ -124,7 +125,7 @@ def random_case(
     factors = quantised.factor(problem, 0), quantised.factor(problem, 1)
     a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0], factors[0])
     b = matrices(strides[1], problem.k, problem.n, problem.operand_types[1], factors[1])
-    c = matrices(strides[2], problem.m, problem.n, problem.output_type)
+    c = matrices(strides[2], problem.m, problem.width, problem.output_type)
     bias = stored(random.standard_normal(problem.n, np.float32), problem.output_type)
     residual = None
     if problem.has_residual:
@@ -213,7 +214,20 @@ def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     if problem.precision.eight_bit:
         return _tolerance_of_8_bits(case, wanted)
     allowed = oracle.tolerance(problem, case.alpha, case.beta)
-    return allowed + oracle.roundoff(problem) * np.abs(wanted)
+    unit = oracle.error_unit(_sums(case), allowed) if problem.gated else 1.0
+    result: NDArray[np.float64] = allowed * unit + oracle.roundoff(problem) * np.abs(wanted)
+    return result
+
+
+def _sums(case: Case, size: Callable[[Any], Any] = np.asarray) -> NDArray[np.float64]:
+    """The sums of the products of the case, or of their sizes."""
+    problem = case.problem
+    a, b = (
+        size(numbers(matrix, element))
+        for matrix, element in zip((case.a, case.b), problem.operand_types, strict=True)
+    )
+    plain = replace(problem, epilogue="none")
+    return oracle.product(plain, a, b, alpha=abs(case.alpha), scales=case.scales)
 
 
 def _tolerance_of_8_bits(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -222,15 +236,14 @@ def _tolerance_of_8_bits(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.
     problem = case.problem
     if problem.output == "i32":
         return np.zeros_like(wanted)
-    plain = replace(problem, epilogue="none")
-    a, b = (
-        np.abs(numbers(matrix, element))
-        for matrix, element in zip((case.a, case.b), problem.operand_types, strict=True)
-    )
-    sums = oracle.product(plain, a, b, alpha=abs(case.alpha), scales=case.scales)
+    sums = _sums(case, np.abs)
     units = 8 if problem.precision.operand.integer else problem.k + 16
     added = np.abs(case.beta * numbers(case.c)) if case.beta else 0
-    slope = oracle.SLOPE if problem.activation in oracle.CURVES else 1
+    slope = oracle.SLOPE if problem.gated or problem.activation in oracle.CURVES else 1
+    if problem.gated:
+        gate, up = oracle.gates(_sums(case))
+        of_gate, of_up = oracle.gates(sums)
+        sums = of_gate * np.abs(up) + of_up * np.abs(gate)
     size: NDArray[np.float64] = np.abs(wanted)
     allowed = slope * (sums * units + 8 * added) + 16 * size + 96
     return oracle.UNIT_ROUNDOFF * allowed + oracle.roundoff(problem) * size

@@ -257,6 +257,10 @@ static int output_of(const gemm_product *p) {
     return p->output == GEMM_FLOAT || p->compute >= GEMM_F8 ? p->output : -1;
 }
 
+static int has_residual(const gemm_product *p) {
+    return p->epilogue == GEMM_RESIDUAL || p->epilogue == GEMM_BIAS_RESIDUAL;
+}
+
 /* Whether a product has codes that its compute lacks, or of 8-bit operands that do not exist. */
 static int misfits(const gemm_product *p) {
     if (p->scale < GEMM_UNSCALED || p->scale > GEMM_BLOCK || p->accumulate < GEMM_EXACT ||
@@ -265,7 +269,7 @@ static int misfits(const gemm_product *p) {
     if (p->compute < GEMM_F8 && p->scale != GEMM_UNSCALED) return 1;
     if (p->compute == GEMM_I8 && p->scale == GEMM_BLOCK) return 1;
     if (p->accumulate && p->compute != GEMM_F8 && p->compute != GEMM_F8E5) return 1;
-    if (p->epilogue >= GEMM_RESIDUAL && p->compute < GEMM_F16) return 1;
+    if (p->epilogue >= GEMM_RESIDUAL && p->compute < GEMM_F16) return 1;  /* or GEMM_SWIGLU */
     return p->e5m2 && p->compute != GEMM_F8E5;
 }
 
@@ -294,22 +298,25 @@ static int checked(const gemm_product *p, Given *given) {
     int i, status, output, matrices;
     if (p == NULL) return GEMM_NULL;
     if (p->compute < GEMM_F32 || p->compute > GEMM_I8 || p->layout < GEMM_NN ||
-        p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_RESIDUAL ||
+        p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_SWIGLU ||
         p->dependent < 0 || p->dependent > 1 || misfits(p) || (output = output_of(p)) < 0)
         return GEMM_UNKNOWN;
     if (p->m < 1 || p->m > LARGEST || p->n < 1 || p->n > LARGEST || p->k < 1 || p->k > LARGEST ||
         p->batch < 1 || p->batch > LARGEST_BATCH)
         return GEMM_SIZE;
-    if (output == GEMM_INT && (p->alpha != 1 || p->beta != 0)) return GEMM_FACTORS;
+    if (p->epilogue == GEMM_SWIGLU && p->n % 16) return GEMM_PAIRS;
+    if ((output == GEMM_INT || p->epilogue == GEMM_SWIGLU) && (p->alpha != 1 || p->beta != 0))
+        return GEMM_FACTORS;
     memset(given, 0, sizeof *given);
-    given->kind = ((p->compute * 4 + p->layout) * 12 + p->epilogue) * 5 + output;
+    given->kind = ((p->compute * 4 + p->layout) * 13 + p->epilogue) * 5 + output;
     given->kind = ((given->kind * 4 + p->scale) * 2 + p->accumulate) * 3 + p->e5m2;
     given->batch = p->batch;
     given->rows[0] = given->columns[0] = p->m;
     given->rows[1] = given->columns[1] = p->n;
     *(p->layout & 2 ? &given->rows[0] : &given->columns[0]) = p->k;
     *(p->layout & 1 ? &given->columns[1] : &given->rows[1]) = p->k;
-    given->rows[2] = given->rows[3] = p->m, given->columns[2] = given->columns[3] = p->n;
+    given->rows[2] = given->rows[3] = p->m;
+    given->columns[2] = given->columns[3] = p->epilogue == GEMM_SWIGLU ? p->n / 2 : p->n;
     given->size[0] = given->size[1] = p->compute >= GEMM_F8 ? 1 : p->compute >= GEMM_F16 ? 2 : 4;
     given->size[2] = output == GEMM_FLOAT || output == GEMM_INT || p->compute < GEMM_F16 ? 4 : 2;
     given->size[3] = given->size[2];
@@ -326,7 +333,7 @@ static int checked(const gemm_product *p, Given *given) {
     leading[0] = p->lda, leading[1] = p->ldb, leading[2] = p->ldc, leading[3] = p->ldr;
     stride[0] = p->stride_a, stride[1] = p->stride_b, stride[2] = p->stride_c;
     stride[3] = p->stride_r;
-    matrices = p->epilogue >= GEMM_RESIDUAL ? 4 : 3;
+    matrices = has_residual(p) ? 4 : 3;
     if (matrices == 3 && p->residual != NULL) return GEMM_RESIDUAL_UNUSED;
     for (i = 0; i < matrices; ++i) {
         if ((uint64_t)given->words[MATRICES[i]] % (uint64_t)given->size[i]) return GEMM_MISALIGNED;
@@ -411,7 +418,7 @@ static int prepared(const gemm_product *product, int query, Given *given, const 
     if (status) return status;
     if (!query && (product->a == NULL || product->b == NULL || product->c == NULL)) return GEMM_NULL;
     if (!query && (product->epilogue & 1) && product->bias == NULL) return GEMM_BIAS_MISSING;
-    if (!query && product->epilogue >= GEMM_RESIDUAL && product->residual == NULL)
+    if (!query && has_residual(product) && product->residual == NULL)
         return GEMM_RESIDUAL_MISSING;
     if (!query && product->scale && (product->scale_a == NULL || product->scale_b == NULL))
         return GEMM_SCALE_MISSING;
@@ -711,9 +718,10 @@ const char *gemm_message(int status) {
         case GEMM_NOT_DEPENDENT: return "dependent needs a GPU of compute capability 9.0 or more";
         case GEMM_SCALE_MISSING: return "the product has scales, and scale_a or scale_b is NULL";
         case GEMM_SCALE_UNUSED: return "a scale was given, and the product has none";
-        case GEMM_FACTORS: return "a product in int32 takes an alpha of 1 and a beta of 0";
+        case GEMM_FACTORS: return "a product in int32 or of gates takes an alpha of 1 and a beta of 0";
         case GEMM_RESIDUAL_MISSING: return "the epilogue has a residual, and none was given";
         case GEMM_RESIDUAL_UNUSED: return "a residual was given, and the epilogue has none";
+        case GEMM_PAIRS: return "n is no multiple of 16, so that gates and their columns have no pairs";
         default: return "no such status";
     }
 }

@@ -53,7 +53,10 @@ enum gemm_epilogue {   /* applied to each element before it is stored */
     GEMM_SILU = 8,     /* x / (1 + exp(-x)) */
     GEMM_BIAS_SILU = 9,
     GEMM_RESIDUAL = 10, /* a matrix like C is added, where A and B have 16 or 8 bits */
-    GEMM_BIAS_RESIDUAL = 11
+    GEMM_BIAS_RESIDUAL = 11,
+    /* Of each 16 columns of op(A) op(B) the first 8 are gates, the others what these are for: C, m x
+     * n / 2, is silu(gate) up of each pair, where A and B have 16 or 8 bits. n is a multiple of 16. */
+    GEMM_SWIGLU = 12
 };
 
 enum gemm_output {     /* C and the bias are stored */
@@ -130,9 +133,10 @@ enum gemm_status {
     GEMM_NOT_DEPENDENT = 23,       /* no programmatic dependent launch below compute capability 9.0 */
     GEMM_SCALE_MISSING = 24,       /* the product has scales, but scale_a or scale_b is NULL */
     GEMM_SCALE_UNUSED = 25,        /* a scale was passed, but the product has none */
-    GEMM_FACTORS = 26,             /* GEMM_INT takes an alpha of 1 and a beta of 0 */
+    GEMM_FACTORS = 26,             /* GEMM_INT and GEMM_SWIGLU take an alpha of 1 and a beta of 0 */
     GEMM_RESIDUAL_MISSING = 27,    /* the epilogue has a residual, but none was passed */
-    GEMM_RESIDUAL_UNUSED = 28      /* a residual was passed, but the epilogue has none */
+    GEMM_RESIDUAL_UNUSED = 28,     /* a residual was passed, but the epilogue has none */
+    GEMM_PAIRS = 29                /* GEMM_SWIGLU takes an n that is a multiple of 16 */
 };
 
 /* What gemm_matmul runs. The texts are constants of the library. */

@@ -124,25 +124,36 @@ static uint64_t filled_scales(const Shape *s, int of_b) {
     return device;
 }
 
+/* The sum of the products of a row and a column of a matrix of the batch. */
+static double sum_of(const Shape *s, const int8_t *a, const int8_t *b, size_t z, size_t row,
+                     size_t column) {
+    size_t m = (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k, p;
+    double sum = 0;
+    for (p = 0; p < k; ++p)
+        sum += a[z * m * k + (s->layout & 2 ? p * m + row : row * k + p)] *
+               b[z * k * n + (s->layout & 1 ? column * k + p : p * n + column)] *
+               scaled(s, 0, z, row, p) * scaled(s, 1, z, column, p);
+    return sum;
+}
+
 /* The largest error of some elements, as a multiple of the rounding error of the type. */
 static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8_t *bias,
                     const int8_t *residual, const void *c, int type) {
     double excess = 0, unit = type == BFLOAT16 ? 1 / 256. : type == FP16 ? 1 / 2048. : 1e-6;
-    size_t m = (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k, all = m * n * (size_t)s->batch, i;
+    int gated = s->epilogue == GEMM_SWIGLU;
+    size_t m = (size_t)s->m, n = (size_t)s->n / (gated ? 2 : 1), all = m * n * (size_t)s->batch, i;
     size_t count = all < CHECKED ? all : CHECKED;
     for (i = 0; i < count; ++i) {
-        size_t at = i * (all / count), z = at / (m * n), row = at / n % m, column = at % n, p;
-        double x = s->epilogue & 1 ? bias[column] : 0, error;
-        for (p = 0; p < k; ++p)
-            x += a[z * m * k + (s->layout & 2 ? p * m + row : row * k + p)] *
-                 b[z * k * n + (s->layout & 1 ? column * k + p : p * n + column)] *
-                 scaled(s, 0, z, row, p) * scaled(s, 1, z, column, p);
+        size_t at = i * (all / count), z = at / (m * n), row = at / n % m, column = at % n;
+        size_t from = gated ? column / 8 * 16 + column % 8 : column;
+        double x = sum_of(s, a, b, z, row, from) + (s->epilogue & 1 ? bias[column] : 0), error;
         if (s->epilogue / 2 == 1 && x < 0) x = 0;
         if (s->epilogue / 2 == 2) x *= (1 + erf(x / sqrt(2.0))) / 2;
         if (s->epilogue / 2 == 3)
             x *= (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))) / 2;
         if (s->epilogue / 2 == 4) x /= 1 + exp(-x);
         if (s->epilogue / 2 == 5) x += residual[at];
+        if (gated) x *= sum_of(s, a, b, z, row, from + 8) / (1 + exp(-x));
         error = fabs(read_number(c, at, type) - x) / (unit * (1 + fabs(x)));
         if (!(error <= excess)) excess = error;
     }
@@ -181,7 +192,7 @@ static int right(const Shape *s) {
     product.scale = s->scale, product.accumulate = s->accumulate, product.e5m2 = s->e5m2;
     product.scale_a = (const float *)(uintptr_t)scale_a;
     product.scale_b = (const float *)(uintptr_t)scale_b;
-    if (s->epilogue >= GEMM_RESIDUAL) product.residual = (const void *)(uintptr_t)at_residual;
+    if (s->epilogue / 2 == 5) product.residual = (const void *)(uintptr_t)at_residual;
     if (s->epilogue & 1) product.bias = (const void *)(uintptr_t)at_bias;
 
     must("gemm_choose", gemm_choose(&product, &choice));

@@ -132,14 +132,15 @@ def _store_fault(
         return None
     if problem.output_element.integer:
         return "int32 sums are stored as they are"
-    vector = gcd(Alignment.dense(problem).c, problem.n) * problem.output_bytes
+    vector = gcd(Alignment.dense(problem).c, problem.width) * problem.output_bytes
     if copy == "ahead" and vector == VECTOR_BYTES:
         return "threads hold whole vectors of a row as it is"
     if swap:
         return "the rows of C are the columns of a tile"
     if split_k > 1:
         return "blocks that add up splits wait for their loads"
-    neighbours, row = warp.neighbours(problem), min(SECTOR, warp.wn * problem.output_bytes)
+    width = warp.wn // 2 if problem.gated else warp.wn
+    neighbours, row = warp.neighbours(problem), min(SECTOR, width * problem.output_bytes)
     if neighbours * problem.output_bytes >= row:
         return f"threads hold {neighbours} neighbours of a row as it is"
     return None

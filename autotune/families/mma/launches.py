@@ -113,7 +113,7 @@ def _gemm(
         "stride_b": stride_b,
     }
     return Launch(
-        template=_template(p, form, alignment.c, (first.width, second.width)),
+        template=_template(p, problem, alignment.c, (first.width, second.width)),
         grid=p.grid(problem),
         block=(p.threads, 1, 1),
         shared=p.shared_bytes,
@@ -145,7 +145,8 @@ def _layout(form: Problem) -> tuple[tuple[str, Constant], ...]:
     return transposes(replace(form, layout="nt") if form.precision.eight_bit else form)
 
 
-def _template(p: MmaParams, form: Problem, alignment: int, widths: tuple[int, int]) -> Template:
+def _template(p: MmaParams, problem: Problem, alignment: int, widths: tuple[int, int]) -> Template:
+    form = p.oriented(problem)
     return Template(
         "mma.cu",
         "mma_column" if p.copy == "ahead" else "mma",
@@ -167,10 +168,10 @@ def _template(p: MmaParams, form: Problem, alignment: int, widths: tuple[int, in
             ("STAGED", p.store == "staged"),
             ("TRANSPOSED", bool(p.swap)),
             *_layout(form),
-            epilogue(form),
+            epilogue(problem),
             ("VA", widths[0]),
             ("VB", widths[1]),
-            ("VC", 1 if p.swap else gcd(alignment, form.n)),
+            ("VC", 1 if p.swap else gcd(alignment, problem.width)),
             ("INTERLEAVED", p.interleaved(form, alignment)),
         ),
         named=True,

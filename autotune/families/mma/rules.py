@@ -20,7 +20,7 @@ from autotune.families.plan import Alignment
 from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
 from autotune.families.shared.launch_limits import register_budget
-from autotune.problem import SCALE_BLOCK, Problem
+from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div
 
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
@@ -106,6 +106,16 @@ def _shape_fault(bm: int, bn: int, wm: int, wn: int, copy: CopyPath) -> str | No
     if long <= (4 if whole or copy == "ahead" else 2) * short:
         return None
     return f"{wm}x{wn} loads {wm + wn} rows for {wm * wn} products; sides of 2 to 1 load less"
+
+
+def _gates_fault(swap: int, wn: int, copy: CopyPath, problem: Problem) -> str | None:
+    if not problem.gated:
+        return None
+    if copy == "ahead":
+        return "a block that computes a column of tiles has no pairs of columns"
+    if swap or wn >= 2 * GATE_SPAN:
+        return None
+    return f"wn={wn} has no pairs of {GATE_SPAN} columns"
 
 
 def _warps_fault(warps: MmaWarps, device: Device) -> str | None:
@@ -254,6 +264,7 @@ RULES = (
     Rule("divisibility", _warp_rows_fault),
     Rule("divisibility", _warp_columns_fault),
     Rule("warp shape", _shape_fault),
+    Rule("gates", _gates_fault),
     Rule("warps", _warps_fault),
     Rule("slices", _slices_fault),
     Rule("column", columns.column_fault),

@@ -150,10 +150,11 @@ def _store(p: WgmmaParams, problem: Problem, alignment: Alignment) -> Store:
     """How the kernel stores C."""
     if p.store == "direct":
         return "direct"
-    columns = p.tile_n // p.reducers
-    whole = p.swap or columns * problem.output_bytes % LINE_BYTES == 0
+    columns = p.tile_n // p.reducers // (2 if problem.gated else 1)
+    # Of a transposed tile gates leave half of a line.
+    whole = not problem.gated if p.swap else columns * problem.output_bytes % LINE_BYTES == 0
     # TMA stores write past the last column if a row does not end with a whole vector.
-    vector = gcd(alignment.c, problem.n) * problem.output_bytes
+    vector = gcd(alignment.c, problem.width) * problem.output_bytes
     return "tma" if whole and vector == VECTOR_BYTES else "staged"
 
 
@@ -166,7 +167,7 @@ def _map_c(p: WgmmaParams, problem: Problem) -> Argument:
             base="c",
             offset=0,
             type=problem.output_type,
-            columns=problem.n,
+            columns=problem.width,
             rows=problem.m,
             batch=problem.batch,
             pitch="ldc",
@@ -218,7 +219,7 @@ def _template(
             ("REDUCTION", enumerator("Reduction", p.reduction)),
             ("STORE", enumerator("Store", store)),
             epilogue(problem),
-            ("VC", gcd(alignment.c, problem.n)),
+            ("VC", gcd(alignment.c, problem.width)),
         ),
         specific=True,
         named=True,

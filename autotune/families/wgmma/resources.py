@@ -127,10 +127,10 @@ class Accumulation(Warpgroups):
 
 
 def epilogue_registers(problem: Problem, accumulators: int) -> int:
-    """Registers of a consumer's thread for a residual or the polynomials of an activation."""
+    """Registers of a consumer's thread for a residual, an activation or SwiGLU."""
     if problem.has_residual:
         return RESIDUAL_REGISTERS
-    if problem.activation in (None, "relu"):
+    if problem.activation in (None, "relu") and not problem.gated:
         return 0
     return ACTIVATION_REGISTERS[accumulators > MANY_ACCUMULATORS]
 

@@ -23,7 +23,7 @@ from autotune.families.wgmma.resources import (
     instruction_registers,
 )
 from autotune.families.wgmma.tiles import ClusterTile, SplitTile, WgmmaTile
-from autotune.problem import Problem
+from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.integers import ceil_div, round_up
 
 ARCHITECTURE = (9, 0)
@@ -56,6 +56,14 @@ def _tried_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | Non
     if tile.tile_n in tile_choice.tile_columns(problem, device, tile.swap):
         return None
     return f"tile_n={tile.tile_n} is not tried; swap={tile.swap}"
+
+
+def _gates_fault(tile: ClusterTile, problem: Problem) -> str | None:
+    """A block stores whole pairs of columns."""
+    columns = tile.tile_n // tile.reducers
+    if not problem.gated or tile.swap or columns % (2 * GATE_SPAN) == 0:
+        return None
+    return f"a block stores {columns} columns; pairs of them come in multiples of {2 * GATE_SPAN}"
 
 
 def _size_fault(tile: WgmmaTile, problem: Problem) -> str | None:
@@ -156,6 +164,7 @@ def _lines_fault(groups: Warpgroups, store: Staging, problem: Problem) -> str | 
     if problem.output_bytes == 4:
         return None
     width = groups.rows if groups.swap else groups.tile_n
+    width //= 2 if problem.gated else 1
     narrow = 2 * width * problem.output_bytes < LINE_BYTES
     if store == "staged":
         return f"rows of {width} elements fill no line" if narrow else None
@@ -216,6 +225,7 @@ RULES = (
     Rule("registers", _registers_fault),
     *k_sharing.RULES,
     Rule("registers", _gathering_registers_fault),
+    Rule("gates", _gates_fault),
     Rule("coordinates", _coordinates_fault),
     Rule("grid", _grid_fault),
     Rule("store", _store_fault),

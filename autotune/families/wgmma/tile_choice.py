@@ -10,7 +10,7 @@ from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES
 from autotune.families.shared.layout import along_k
 from autotune.families.wgmma.operands import LINE_BYTES, kernel_operands
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS
-from autotune.problem import SCALE_BLOCK, Problem
+from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
 
 TILE_ROWS = (64, 128, 192, 256)
@@ -105,11 +105,14 @@ def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
     """Whether there is a kernel for `tile_n`.
 
     An instruction of int8 has up to 32 columns or a multiple of 16. Where blocks of 128 columns of
-    B have scales of their own, a tile has parts of one or two blocks.
+    B have scales of their own, a tile has parts of one or two blocks. SwiGLU takes whole pairs of
+    columns.
     """
     if tile_n not in COLUMNS:
         return False
     if problem.precision.operand.integer and tile_n > INTEGER_COLUMNS and tile_n % 16:
+        return False
+    if problem.gated and not swap and tile_n % (2 * GATE_SPAN):
         return False
     return (
         bool(swap) or problem.scale != "block" or tile_n - gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK

@@ -65,6 +65,8 @@ class Torch:
 
     def vendor_gemm(self, call: GemmCall) -> bool:
         torch, problem, bias = self._torch, call.problem, call.bias
+        if problem.gated:
+            return False  # it was timed with gates apart
         if problem.precision.eight_bit:
             return self._scaled_gemm(call)
         if problem.output != "same" or (call.beta and bias is not None):

@@ -32,6 +32,14 @@ struct PartParams : Params {
     static constexpr int CLUSTER_M = 1, CLUSTER_N = 1, CLUSTER_K = 1;
 };
 
+// The parameters of what a gated tile makes: a tile of half the columns, stored as it is.
+template <class Params>
+struct GatedParams : Params {
+    static constexpr int TILE_N = Params::TILE_N / 2;
+    static constexpr int CLUSTER_M = 1, CLUSTER_N = 1, CLUSTER_K = 1;
+    static constexpr Epilogue EPILOGUE = Epilogue::NONE;
+};
+
 template <class Params>
 struct Shape : Params {
     using Params::A_ALONG_K, Params::A_IN_REGISTERS, Params::B_ALONG_K, Params::CLUSTER_K,
@@ -111,6 +119,11 @@ struct Shape : Params {
                                                                         : 1;
     using Part = Shape<PartParams<Params, REDUCERS>>;
 
+    // Of a gated tile a thread holds the gates and what they are for; C^T has half of its rows.
+    static constexpr bool GATED = is_gated(Params::EPILOGUE);
+    using Gated = Shape<GatedParams<Params>>;
+    static constexpr int GATED_ROWS = 32 * MMAS;
+
     static_assert(ROWS % 64 == 0 && MMAS <= 2 && TILE_N % 8 == 0 && TILE_N <= 256,
                   "tile of a warpgroup");
     static_assert(FP32 || !A_IN_REGISTERS, "8- and 16-bit operands come from shared memory");
@@ -123,6 +136,9 @@ struct Shape : Params {
     static_assert(ELEMENT != 1 || Params::PROMOTE == 0 || TILE_K % SCALE_BLOCK == 0,
                   "stages of whole blocks of K");
     static_assert(PRODUCTS == 1 || (FP32 && A_IN_REGISTERS), "three products are of fp32 operands");
+    static_assert(!GATED || TRANSPOSED || TILE_N / REDUCERS % (2 * GATE_SPAN) == 0,
+                  "parts of whole pairs of columns");
+    static_assert(!GATED || !(TRANSPOSED && TMA_STORE), "bulk copies store whole lines");
     static_assert(!STAGED || sizeof(Result) == 2, "fp32 results are stored directly");
     static_assert(!STREAM || CLUSTER_K == 1, "stream-K splits K on its own");
     static_assert(CLUSTER_K == 1 || !PERSISTENT, "blocks that share a tile's K have one tile");

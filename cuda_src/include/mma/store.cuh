@@ -8,11 +8,17 @@
 template <class S, class Args>
 class TileStore {
     using Result = typename S::Result;
-    static constexpr int PITCH = S::WN + 8, VC = S::VC;
+    // Of a gated tile a thread holds the gates and what they are for: in neighbouring blocks of 8
+    // columns, or, TRANSPOSED, in the two rows of one.
+    static constexpr bool GATED = is_gated(S::EPILOGUE), HALF_WIDE = GATED && !S::TRANSPOSED;
+    static constexpr int WIDTH = HALF_WIDE ? S::WN / 2 : S::WN;  // of what a warp stores
+    static constexpr int PITCH = WIDTH + 8, VC = S::VC;
     static constexpr bool RESIDUAL = has_residual(S::EPILOGUE);
 
 public:
     static constexpr int W = S::NEIGHBOURS;
+    static constexpr int BLOCKS = HALF_WIDE ? 2 : W;  // that are stored together
+    static_assert(!HALF_WIDE || (W == 1 && S::COLUMNS % 2 == 0), "pairs of blocks");
 
     // `shared` is free for the strips of a slice.
     __device__ __forceinline__ TileStore(const Args& args, const Place& at, float* shared,
@@ -23,17 +29,45 @@ public:
           residual_(RESIDUAL ? args.residual + blockIdx.z * args.stride_r : nullptr),
           scale_(S::SCALE == Scale::TENSOR ? __ldg(args.scale_a) * __ldg(args.scale_b) : 1.0f) {}
 
-    // The sums of W blocks from (i, j) on, which hold 2 W neighbours of a row.
+    // The sums of BLOCKS blocks from (i, j) on; W of them hold 2 W neighbours of a row.
     __device__ __forceinline__ void store(int i, int j, const typename S::Sum (*block)[4]) const {
         if constexpr (S::OUTPUT == ElementType::S32)
             store_sums(i, j, *block);
         else if constexpr (sizeof(typename S::TypeA) == 1)
-            store_scaled(i, j, *block);
+            store_scaled(i, j, block);
+        else
+            store_finished(i, j, block);
+    }
+
+private:
+    __device__ __forceinline__ void store_finished(int i, int j, const float (*block)[4]) const {
+        if constexpr (GATED && S::TRANSPOSED)
+            store_gated_rows(i, j, *block);
+        else if constexpr (GATED)
+            store_gated_columns(i, j, block);
         else
             store_floats(i, j, block);
     }
 
-private:
+    // A block of C from one of gates and another.
+    __device__ __forceinline__ void store_gated_columns(int i, int j,
+                                                        const float (*block)[4]) const {
+        float values[1][4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) values[0][e] = swiglu(block[0][e], block[1][e]);
+        store_floats(i, j / 2, values);
+    }
+
+    __device__ __forceinline__ void store_gated_rows(int i, int j, const float (&block)[4]) const {
+        const int row = top_ / 2 + 8 * i + g_;
+        if (row >= args_.m / 2) return;
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+            if (column_of(j, e) < args_.n)
+                target_[column_of(j, e) * args_.ldc + row] =
+                    from_float<Result>(swiglu(block[e], block[2 + e]));
+    }
+
     __device__ __forceinline__ void store_floats(int i, int j, const float (*block)[4]) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -50,8 +84,8 @@ private:
                 alignas(16) float finished[2 * W] = {};
 #pragma unroll
                 for (int v = 0; v < 2 * W; v += V) {
-                    const int c = left_ + column + v;
-                    if (row < args_.m && c < args_.n)
+                    const int c = left() + column + v;
+                    if (row < args_.m && c < columns())
                         finish_vector<V, S::EPILOGUE>(finished + v, target_ + row * args_.ldc + c,
                                                       values + v, args_.alpha, args_.beta,
                                                       args_.bias, c, residual_at(row, c));
@@ -63,42 +97,42 @@ private:
             } else if constexpr (S::TRANSPOSED) {
 #pragma unroll
                 for (int v = 0; v < 2 * W; ++v)
-                    if (row < args_.m && left_ + column + v < args_.n)
-                        update<1, S::EPILOGUE>(target_ + (left_ + column + v) * args_.ldc + row,
+                    if (row < args_.m && left() + column + v < columns())
+                        update<1, S::EPILOGUE>(target_ + (left() + column + v) * args_.ldc + row,
                                                values + v, args_.alpha, args_.beta, args_.bias,
-                                               row, residual_at(left_ + column + v, row));
+                                               row, residual_at(left() + column + v, row));
             } else {
                 constexpr int V = VC < 2 * W ? VC : 2 * W;
 #pragma unroll
                 for (int v = 0; v < 2 * W; v += V)
-                    if (row < args_.m && left_ + column + v < args_.n)
-                        update<V, S::EPILOGUE>(target_ + row * args_.ldc + left_ + column + v,
+                    if (row < args_.m && left() + column + v < columns())
+                        update<V, S::EPILOGUE>(target_ + row * args_.ldc + left() + column + v,
                                                values + v, args_.alpha, args_.beta, args_.bias,
-                                               left_ + column + v,
-                                               residual_at(row, left_ + column + v));
+                                               left() + column + v,
+                                               residual_at(row, left() + column + v));
             }
         }
     }
 
-    // The sums of a block times the scales of its rows and columns, if these have their own.
+    // The sums of blocks times the scales of their rows and columns, if these have their own.
     __device__ __forceinline__ void store_scaled(int i, int j,
-                                                 const typename S::Sum (&block)[4]) const {
+                                                 const typename S::Sum (*block)[4]) const {
         constexpr bool ROWS = S::SCALE == Scale::ROW;
         const float *rows = nullptr, *columns = nullptr;
         if constexpr (ROWS) {
             rows = (S::TRANSPOSED ? args_.scale_b : args_.scale_a) + blockIdx.z * 1LL * args_.m;
             columns = (S::TRANSPOSED ? args_.scale_a : args_.scale_b) + blockIdx.z * 1LL * args_.n;
         }
-        float scaled[1][4];
+        float scaled[BLOCKS][4];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
+        for (int e = 0; e < 4 * BLOCKS; ++e) {
             float factor = scale_;
             if constexpr (ROWS)
-                factor = __ldg(rows + min(row_of(i, e / 2), args_.m - 1)) *
-                         __ldg(columns + min(column_of(j, e % 2), args_.n - 1));
-            scaled[0][e] = static_cast<float>(block[e]) * factor;
+                factor = __ldg(rows + min(row_of(i, e % 4 / 2), args_.m - 1)) *
+                         __ldg(columns + min(column_of(j + e / 4, e % 2), args_.n - 1));
+            scaled[e / 4][e % 4] = static_cast<float>(block[e / 4][e % 4]) * factor;
         }
-        store_floats(i, j, scaled);
+        store_finished(i, j, scaled);
     }
 
     // int32 sums as they are.
@@ -128,6 +162,9 @@ private:
     __device__ __forceinline__ const Result* residual_at(int row, int column) const {
         return RESIDUAL ? residual_ + row * args_.ldr + column : nullptr;
     }
+    // Columns of what is stored, and the first of the warp's.
+    __device__ __forceinline__ int columns() const { return HALF_WIDE ? args_.n / 2 : args_.n; }
+    __device__ __forceinline__ int left() const { return HALF_WIDE ? left_ / 2 : left_; }
     __device__ __forceinline__ int row_of(int i, int half) const {
         return top_ + S::RowsA::of_a(i, 8 * half + g_);
     }
@@ -141,12 +178,12 @@ public:
         if constexpr (!S::STAGED) return;
         __syncwarp();
 #pragma unroll 2
-        for (int vector = lane_; vector < 16 * S::WN / VC; vector += 32) {
-            const int in_strip = vector / (S::WN / VC), column = vector % (S::WN / VC) * VC;
+        for (int vector = lane_; vector < 16 * WIDTH / VC; vector += 32) {
+            const int in_strip = vector / (WIDTH / VC), column = vector % (WIDTH / VC) * VC;
             const int row = top_ + S::RowsA::of_a(i, in_strip);
-            if (row >= args_.m || left_ + column >= args_.n) continue;
+            if (row >= args_.m || left() + column >= columns()) continue;
             using Unit = typename Bytes<VC * sizeof(Result)>::Type;
-            *reinterpret_cast<Unit*>(target_ + row * args_.ldc + left_ + column) =
+            *reinterpret_cast<Unit*>(target_ + row * args_.ldc + left() + column) =
                 *reinterpret_cast<const Unit*>(strip_ + in_strip * PITCH + column);
         }
         __syncwarp();

@@ -22,7 +22,7 @@ from autotune.targets import targets
 SHAPE = PROBLEM.shape
 EPILOGUES = (
     "none, bias, relu, bias_relu, gelu, bias_gelu, gelu_tanh, bias_gelu_tanh, silu, bias_silu, "
-    "residual, bias_residual"
+    "residual, bias_residual, swiglu"
 )
 COMPUTES = ", ".join(PRECISIONS)
 PARTS = (

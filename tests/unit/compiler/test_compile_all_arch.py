@@ -79,6 +79,7 @@ WGMMA: dict[str, tuple[str, dict[str, Value]]] = {
     "fused, packed": ("133x71x1027:f16:tt:out=f32", {"reduction": "fused", "cluster": "1x1"}),
     "transposed": ("24x200x1032:bf16:tn:gelu", {"swap": 1}),
     "stream": ("1088x1030x2049:bf16:nn:residual", {"reduction": "stream"}),
+    "gates": ("136x144x200:bf16:nt:swiglu", {"store": "staged"}),
     "pingpong": ("2048x2048x512:f16:nt", {"schedule": "pingpong", "bm": 64}),
     "cluster": ("2048x2048x512:bf16:nt", {"cluster": "1x2", "bm": 128}),
     "cluster along K": ("128x512x8192:bf16:nn", {"cluster": "1x1x4", "reduction": "none"}),

@@ -11,7 +11,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.mma.family import MMA
 from autotune.families.plan import Alignment, LaunchPlan
-from autotune.problem import Problem
+from autotune.problem import EPILOGUES, Problem
 
 Values = dict[str, int | str]
 
@@ -49,6 +49,16 @@ def rejection(text: str, changes: Values, device: str = "h100") -> str:
     replaced: Values = {"compute": problem.compute, **changes}
     config = changed(**replaced)
     return str(space.rejection(config, problem, find(device)))
+
+
+def test_gates_leave_half_of_the_columns_to_vectors_of_c() -> None:
+    gated = Problem(5, 4112, 512, "bf16", "nt", epilogue="swiglu")
+    for config, sizes in ((CONFIG, [5, 4112, 512]), (changed(**TRANSPOSED), [4112, 5, 512])):
+        launched = plan(config, gated)
+        assert values(launched)[6:9] == sizes
+        assert compiled(launched, "EPILOGUE") == (EPILOGUES.index("swiglu"),)
+    assert compiled(plan(CONFIG, gated), "VC") == (8,)
+    assert compiled(plan(CONFIG, gated, Alignment(8, 8, 4)), "VC") == (4,)
 
 
 def test_grid_has_tiles_splits_and_batch() -> None:
@@ -404,6 +414,16 @@ def test_estimate_matches_the_launch(problem: str) -> None:
             "column: a column of tiles is one of C, in one slice",
         ),
         ("4096x4096x129:bf16", COLUMN, "value: copy=ahead is none of async"),
+        (
+            "65536x64x64:bf16:swiglu",
+            COLUMN,
+            "gates: a block that computes a column of tiles has no pairs of columns",
+        ),
+        (
+            "512x512x512:bf16:swiglu",
+            {"bn": 16, "wm": 16, "wn": 8},
+            "gates: wn=8 has no pairs of 8 columns",
+        ),
     ],
 )
 def test_rejections_name_reason_and_numbers(text: str, changes: Values, reason: str) -> None:

@@ -751,3 +751,15 @@ def check_compiled(config: Config, problem: Problem) -> None:
     if (config.values["consumers"], config.values["min_blocks"]) != (1, 1):
         assert program.registers == WGMMA.estimate(config).registers, str(config)
     assert program.local <= program.spills <= SPILL_LIMIT, str(config)
+
+
+def test_gates_halve_what_is_stored() -> None:
+    gated = Problem(4096, 4096, 4096, "bf16", "nt", epilogue="swiglu")
+    *_, of_c = maps(plan(CONFIG, gated).main)
+    assert (of_c.base, of_c.columns, of_c.rows, of_c.pitch) == ("c", 2048, 4096, "ldc")
+    assert compiled(plan(CONFIG, gated), "STORE", "EPILOGUE") == (2, 12)
+    # A line of C is not filled, and C^T has half of its rows.
+    narrow, swapped = {"bn": 64}, {"swap": 1, "bm": 64, "bn": 128}
+    for changes in (narrow, swapped):
+        staged = plan(changed(store="staged", **changes), gated)
+        assert compiled(staged, "STORE") == (1,)

@@ -521,3 +521,24 @@ def test_device_without_large_clusters_has_a_space(clusters: tuple[int, int, int
 def test_stream_k_of_a_little_more_than_a_wave_is_tried() -> None:
     """144 tiles are 1.09 waves of 132 SMs if these share them."""
     assert rejection({"reduction": "stream"}, "1088x4096x8192:bf16") == "None"
+
+
+GATED = Problem.parse("2048x4096x4096:bf16:nt:swiglu")
+
+
+@pytest.mark.parametrize(
+    ("swap", "tile_n", "fits"), [(0, 136, False), (0, 144, True), (1, 136, True)]
+)
+def test_tiles_have_whole_pairs_of_columns(swap: int, tile_n: int, fits: bool) -> None:
+    assert tile_choice.has_columns(GATED, swap, tile_n) == fits
+    assert tile_choice.has_columns(replace(GATED, epilogue="none"), swap, tile_n)
+
+
+@pytest.mark.parametrize(("swap", "cluster", "fits"), [(0, "1x1x4", False), (0, "1x1x2", True)])
+def test_parts_of_a_cluster_have_whole_pairs_of_columns(
+    swap: int, cluster: str, fits: bool
+) -> None:
+    config = Config.of("wgmma", {**CONFIG.values, "bn": 96, "cluster": cluster, "swap": swap})
+    message = "a block stores 24 columns; pairs of them come in multiples of 16"
+    (rule,) = (rule for rule in WGMMA.bound_rules(GATED, H100) if rule.reason == "gates")
+    assert rule.check([config.values[name] for name in rule.needs]) == (None if fits else message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,13 @@ from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.problem import ELEMENT_TYPES, Problem
 from autotune.problem.vendor import is_padded, library_sizes
-from autotune.verification.oracle import largest_error, library_tolerance, product
+from autotune.verification.oracle import (
+    activated,
+    error_unit,
+    largest_error,
+    library_tolerance,
+    product,
+)
 
 STORED = {"e4m3": "u1", "e5m2": "u1", "i8": "i1", "bf16": "<u2", "f16": "<f2", "f32": "<f4"}
 STORED |= {"i32": "<i4"}
@@ -83,8 +90,18 @@ def fake_torch(problem: Problem, calls: list[dict[str, Any]]) -> Any:
         total = numbers(np.asarray(result), kind) + numbers(np.asarray(residual), kind)
         out[...] = stored(total.astype(np.float32), kind)
 
+    def silu(out: Any) -> None:
+        values = activated(numbers(np.asarray(out), problem.output_type), "silu")
+        out[...] = stored(values.astype(np.float32), problem.output_type)
+
+    def mul(gate: Any, up: Any, *, out: Any) -> None:
+        values = np.multiply(*(numbers(np.asarray(x), problem.output_type) for x in (gate, up)))
+        out[...] = stored(values.astype(np.float32), problem.output_type)
+
     return SimpleNamespace(
         add=add,
+        mul=mul,
+        ops=SimpleNamespace(aten=SimpleNamespace(silu_=silu)),
         **{element.dtype: np.dtype(STORED[name]) for name, element in ELEMENT_TYPES.items()},
         cuda=SimpleNamespace(
             is_available=lambda: True,
@@ -134,6 +151,8 @@ PROBLEMS = [
     *("37x53x71:f8:nt:scale=row", "48x32x64:f8:tn:scale=row", "5x6x7:f8:nn:out=f16"),
     *("48x32x64:f8:nt:bias_relu", "37x53x71:f8:nt:bias:scale=tensor"),
     *("48x32x64:f8:nt:bias_residual", "37x53x71:f8:nt:residual:scale=row"),
+    *(f"48x32x64:f8:{rest}:swiglu" for rest in ("nt:scale=row", "tn:scale=tensor", "nt:fast")),
+    *("37x272x200:f8:nt:scale=block:swiglu", "37x48x71:f8:nt:scale=row:swiglu"),
     *(
         "48x128x512:f8:nt:scale=block",
         "37x53x200:f8:nt:scale=block",
@@ -162,10 +181,16 @@ def test_baseline_of_8_bits_computes_the_problem(
     residual = numbers(memory(operands.residual)) if problem.has_residual else None
     scales = random_scales(problem)
     wanted = product(problem, a, b, bias=bias, scales=scales, residual=residual)
-    error = largest_error(problem, numbers(memory(operands.c)), wanted)
-    assert error <= 64 * library_tolerance(problem)  # the operands are eight times as large
-    copied = isinstance(baseline, PaddedRun)
-    assert copied == (is_padded(problem) or (problem.compute == "i8" and problem.output != "i32"))
+    unit: Any = 1.0
+    tolerance = 64 * library_tolerance(problem)  # the operands are eight times as large
+    if problem.gated:
+        sums = product(replace(problem, epilogue="none"), a, b, scales=scales)
+        unit = error_unit(sums, tolerance)
+    error = largest_error(problem, numbers(memory(operands.c)), wanted, unit)
+    assert error <= tolerance
+    copied, integer = isinstance(baseline, PaddedRun), problem.compute == "i8"
+    apart = is_padded(problem) or problem.gated
+    assert copied == (apart or (integer and problem.output != "i32"))
 
 
 def test_timed_run_leaves_the_copies_alone(monkeypatch: pytest.MonkeyPatch) -> None:

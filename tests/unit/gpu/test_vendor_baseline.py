@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,10 +18,12 @@ from support.served_precisions import SERVED
 
 from autotune.gpu.guarded import GUARD, GuardedMatrix
 from autotune.gpu.operands import Operands
+from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 from autotune.verification.oracle import (
     activated,
+    error_unit,
     largest_error,
     library_tolerance,
     product,
@@ -82,6 +85,21 @@ def add(array: Array, other: Array, *, out: Array) -> None:
     put(out, numbers(array) + numbers(other))
 
 
+class Tensor(np.ndarray[Any, Any]):
+    """An array with the methods of a tensor that the baseline uses."""
+
+    def copy_(self, source: Any) -> None:
+        self[...] = source
+
+
+def empty(shape: tuple[int, ...], *, dtype: Any, device: object) -> Array:  # noqa: ARG001
+    return np.empty(shape, dtype).view(Tensor)
+
+
+def mul(gate: Array, up: Array, *, out: Array) -> None:
+    put(out, numbers(np.asarray(gate)) * numbers(np.asarray(up)))
+
+
 def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -> Any:
     """A PyTorch that appends the requested fp32 precisions to `precisions`."""
     overloads = SimpleNamespace(**({"dtype_out": None} if dtype_out else {}))
@@ -105,6 +123,8 @@ def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -
         baddbmm=added(3),
         relu_=relu,
         add=add,
+        mul=mul,
+        empty=empty,
         ops=SimpleNamespace(aten=SimpleNamespace(gelu_=gelu, silu_=silu, **products)),
     )
 
@@ -128,11 +148,15 @@ def run(problem: Problem, *layout: Any) -> float:
         put(filled, random.standard_normal(filled.shape))
     baseline = open_baseline(session, operands)
     assert baseline is not None
-    baseline()
+    baseline.whole() if isinstance(baseline, PaddedRun) else baseline()
     a, b, bias = (numbers(matrices(operand)) for operand in (operands.a, operands.b, operands.bias))
     residual = numbers(matrices(operands.residual)) if added else None
     wanted = product(problem, a, b, bias=bias[0, 0], residual=residual)
-    return largest_error(problem, numbers(matrices(operands.c)), wanted)
+    unit: Any = 1.0
+    if problem.gated:
+        sums = product(replace(problem, epilogue="none"), a, b)
+        unit = error_unit(sums, library_tolerance(problem))
+    return largest_error(problem, numbers(matrices(operands.c)), wanted, unit)
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +183,15 @@ def test_baseline_computes_16_bit_types(
 ) -> None:
     problem = Problem(5, 7, 9, compute, "nt", batch, epilogue, output)
     assert run(problem) <= library_tolerance(problem)
+
+
+@pytest.mark.parametrize("compute", ["f16", "bf16"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_baseline_of_swiglu_works_on_gates_apart(layout: str, batch: int, compute: str) -> None:
+    problem = Problem(5, 48, 9, compute, layout, batch, "swiglu")
+    assert run(problem) <= library_tolerance(problem)
+    assert run(problem, (16, 80, 40)) <= library_tolerance(problem)
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,12 @@ def test_cuda_sources_number_epilogues_alike() -> None:
     epilogues = re.search(r"enum class Epilogue {(.*?)};", source, re.DOTALL)
     assert epilogues is not None
     assert tuple(epilogues[1].lower().replace(",", " ").split()) == EPILOGUES
-    activations = ("none", "relu", "gelu", "gelu_tanh", "silu", "none")
+    activations = ("none", "relu", "gelu", "gelu_tanh", "silu", "none", "none")
     for number, name in enumerate(EPILOGUES):
-        problem = Problem(4, 4, 4, "bf16", epilogue=name)
+        problem = Problem(4, 16, 4, "bf16", epilogue=name)
         assert problem.has_bias == bool(number & 1)
         assert problem.has_residual == (number >> 1 == 5)
+        assert problem.gated == (number >> 1 == 6)
         assert (problem.activation or "none") == activations[number >> 1]
 
 

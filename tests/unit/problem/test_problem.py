@@ -34,12 +34,14 @@ def drawn(draw: st.DrawFn) -> Problem:
     output = draw(st.sampled_from(["same", *(element.name for element in row.outputs)]))
     bare = output == "i32"
     epilogues = EPILOGUES if row.operand.bytes <= 2 else ELEMENTWISE
+    epilogue = "none" if bare else draw(st.sampled_from(epilogues))
+    n = draw(sizes)
     return Problem(
-        *(draw(sizes), draw(sizes), draw(sizes)),
+        *(draw(sizes), n // 16 * 16 or 16 if epilogue == "swiglu" else n, draw(sizes)),
         row.name,
         draw(st.sampled_from(LAYOUTS)),
         draw(st.integers(1, LARGEST_BATCH)),
-        "none" if bare else draw(st.sampled_from(epilogues)),
+        epilogue,
         output,
         "none" if bare else draw(st.sampled_from(row.scales)),
         draw(st.sampled_from(ACCUMULATES if row.fast_sum_error else ("exact",))),
@@ -283,6 +285,7 @@ def test_epilogue_index_encodes_bias_and_activation() -> None:
         + 6 * name.endswith("gelu_tanh")
         + 8 * name.endswith("silu")
         + 10 * name.endswith("residual")
+        + 12 * name.endswith("swiglu")
         for name in EPILOGUES
     ]
     assert numbers == list(range(len(EPILOGUES)))
@@ -307,6 +310,37 @@ def test_residual_of_32_bits_is_refused(compute: str) -> None:
 def test_residual_comes_without_an_activation() -> None:
     with pytest.raises(ProblemError, match="a residual comes without an activation, here relu"):
         epilogue_of(True, "relu", True)
+
+
+@pytest.mark.parametrize("compute", ["f16", "bf16", "f8", "f8e5", "i8"])
+def test_swiglu_halves_the_columns_of_c(compute: str) -> None:
+    problem = Problem.parse(f"4x32x8:{compute}:nt:batch=3:swiglu")
+    assert (problem.gated, problem.width, problem.activation) == (True, 16, None)
+    assert (problem.has_bias, problem.has_residual, problem.has_factors) == (False, False, False)
+    assert (problem.leading_dimensions, problem.strides) == ((8, 8, 16), (32, 256, 64))
+    plain = replace(problem, epilogue="none")
+    assert plain.bytes - problem.bytes == 3 * 4 * 16 * problem.output_bytes
+    assert problem.flops == plain.flops
+
+
+@pytest.mark.parametrize("n", [1, 8, 24, 31])
+def test_swiglu_takes_whole_pairs_of_columns(n: int) -> None:
+    text = f"8 columns of gates and 8 of what they are for; N is {n}, give a multiple of 16"
+    with pytest.raises(ProblemError, match=text):
+        Problem(4, n, 4, "bf16", epilogue="swiglu")
+
+
+@pytest.mark.parametrize("compute", ["f32", "tf32", "tf32x3"])
+def test_swiglu_of_32_bits_is_refused(compute: str) -> None:
+    text = f"swiglu is for compute f16, bf16, f8, f8e5, i8, not {compute}; leave one out"
+    with pytest.raises(ProblemError, match=text):
+        Problem(4, 16, 4, compute, epilogue="swiglu")
+
+
+def test_swiglu_comes_without_a_bias() -> None:
+    assert epilogue_of(False, "swiglu") == "swiglu"
+    with pytest.raises(ProblemError, match="swiglu comes without a bias; leave one out"):
+        epilogue_of(True, "swiglu")
 
 
 def test_other_precision_keeps_what_it_has_of_an_epilogue() -> None:

@@ -24,6 +24,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.runtime.quantized_product import QuantizedMatmul
+from autotune.verification.oracle import activated, gates
 
 M, N, K = 5, 7, 300
 SHAPES: dict[str, tuple[int, ...]] = {"tensor": (1,), "row": (N,), "block": (1, 3)}
@@ -150,6 +151,16 @@ def test_copied_b_waits_too(case: Case, torch: FakeTorch) -> None:
 def b_ready(case: Case) -> list[int]:
     """The last argument of each product."""
     return [call.arguments[-1] for call in case.cuda.launches if "scaled" in call.kernel]
+
+
+def test_gates_follow_the_product(case: Case, torch: FakeTorch) -> None:
+    a, right = tensor(case, torch, M, K), tensor(case, torch, 32, K, dtype=TYPES["f8"][0])
+    b, scale_b = torch.on("cuda:0", right.host.T), scales(case, torch, 32)
+    out = autotune.matmul(a, b, activation="swiglu", compute="f8", scale_b=scale_b)
+    gate, up = gates(product(a, b, scale_b, "row", "e4m3"))
+    assert tuple(out.shape) == (M, 16)
+    assert np.allclose(decoded(out.host), activated(gate, "silu") * up, rtol=1e-2, atol=1e-2)
+    assert [problem.epilogue for problem in case.looked_up] == ["swiglu"]
 
 
 def test_epilogue_and_factors_follow_the_product(case: Case, torch: FakeTorch) -> None:
