@@ -42,7 +42,7 @@ def test_matmul_combines_gates(torch: Any, m: int, n: int, k: int, dtype: str) -
     x, gate, up = (drawn(torch, *shape, dtype=dtype) for shape in ((m, k), *[(n // 2, k)] * 2))
     x /= 8
     weight = autotune.interleave(gate, up)
-    result = autotune.matmul(x, weight.t(), activation="swiglu", verify=True)
+    result: Any = autotune.matmul(x, weight.t(), activation="swiglu", verify=True)
     assert (result.shape, result.dtype) == ((m, n // 2), x.dtype)
     close(torch, result, unfused(torch, x, gate, up))
 
@@ -53,9 +53,11 @@ def test_weights_of_8_bits_combine_gates(torch: Any, dtype: str) -> None:
     weight = autotune.interleave(gate, up)
     kind = {"float8_e4m3fn": "e4m3", "int8": "int8"}[dtype]
     (a, scale_a), (b, scale_b) = (autotune.quantize(each, kind, "row") for each in (x, weight))
-    result = autotune.matmul(a, b.t(), scale_a=scale_a, scale_b=scale_b, activation="swiglu")
+    result: Any = autotune.matmul(a, b.t(), scale_a=scale_a, scale_b=scale_b, activation="swiglu")
     compute = {"float8_e4m3fn": "f8", "int8": "i8"}[dtype]
-    on_the_way = autotune.matmul(x, b.t(), scale_b=scale_b, compute=compute, activation="swiglu")
+    on_the_way: Any = autotune.matmul(
+        x, b.t(), scale_b=scale_b, compute=compute, activation="swiglu"
+    )
     torch.testing.assert_close(on_the_way, result, rtol=0, atol=0)
     dequantised = b.double() * scale_b[:, None]
     halves = dequantised.unflatten(0, (-1, 2, 8))

@@ -733,7 +733,8 @@ def exact_verdict(
     step = launch(
         exact_comparison(problem),
         REDUCTION_SHARED,
-        *("a", problem.width, m * problem.width, str(m), str(n), *[str(batch)] * 3),
+        *("a", problem.width, m * problem.width, str(m), str(n)),
+        *[str(batch)] * 3,
         *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
         *(draw.pairing.first, draw.pairing.terms, row, column),
         *(spot.value, str(int(any_special)), exact.tolerance(problem, special)),

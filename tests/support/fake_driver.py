@@ -366,7 +366,7 @@ def _finish(c: Any, product: Matrix, alpha: float, beta: float) -> Matrix:
     return result
 
 
-def _activated(result: Matrix, epilogue: int) -> Matrix:
+def _activated(result: Matrix, epilogue: int) -> Any:
     if epilogue // 2 == GATED:
         gate, up = gates(result.astype(np.float64))
         return activated(gate, "silu") * up
