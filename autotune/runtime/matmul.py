@@ -37,8 +37,7 @@ Operands = tuple[Operand, Operand, Operand | None, Scales | None]
 """A, B, C, which may not be allocated yet, and the scales of A and B, if there are any."""
 
 VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only
-KEPT_CALLS = 4096
-"""Bound gemms that are kept, at about a kilobyte each. When there are more, all are dropped."""
+KEPT_CALLS = 4096  # bound gemms, at about a kilobyte each; when there are more, all are dropped
 
 
 class Matmul:
