@@ -20,6 +20,7 @@ from autotune.cli import (
     devices,
     explaining,
     export,
+    kernels,
     ladder,
     occupancy,
     report,
@@ -40,6 +41,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     occupancy.occupancy,
     occupancy.explore,
     tuning.tune,
+    kernels.tune_kernel,
     tuning.best,
     explaining.explain,
     trials.trials,
@@ -105,7 +107,7 @@ class Commands(Mapping[str, Any]):
         return _command(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*(verb.__name__ for verb in VERBS), "cache"))
+        return iter((*map(_name, VERBS), "cache"))
 
     def __len__(self) -> int:
         return len(VERBS) + 1
@@ -172,7 +174,11 @@ def _documented(name: str) -> Callable[..., None]:
     Raises:
         KeyError: if there is no such verb.
     """
-    return {"cache": cache.overview, **{verb.__name__: verb for verb in VERBS}}[name]
+    return {"cache": cache.overview, **{_name(verb): verb for verb in VERBS}}[name]
+
+
+def _name(verb: Callable[..., None]) -> str:
+    return verb.__name__.replace("_", "-")
 
 
 @cached

@@ -26,6 +26,7 @@ LONG_SIGNATURES = {
     ("autotune/api/kernels.py", "tune_kernel"),
     ("autotune/cli/cache.py", "prune"),
     ("autotune/cli/export.py", "export"),
+    ("autotune/cli/kernels.py", "tune_kernel"),
     ("autotune/cli/occupancy.py", "occupancy"),
     ("autotune/cli/report.py", "report"),
     ("autotune/cli/tuning.py", "tune"),

@@ -55,7 +55,7 @@ def test_help_lists_the_verbs_without_building_them(
 ) -> None:
     monkeypatch.setattr(cli, "_command", None)
     shown = printed(capsys, "--help").partition("Commands:")[2]
-    assert re.findall(r"^  (\w+)", shown, re.MULTILINE) == [*cli.Commands()]
+    assert re.findall(r"^  ([\w-]+)", shown, re.MULTILINE) == [*cli.Commands()]
     assert "..." not in shown
 
 

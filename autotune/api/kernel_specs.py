@@ -1,0 +1,116 @@
+"""Specifications of user kernels in files: Python that says what `tune_kernel` is called with."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from autotune.api.kernels import kernel_occupancy, tune_kernel
+from autotune.errors import AutotuneError, UsageError
+from autotune.records import KernelRecord
+from autotune.user_kernels import KernelTable
+
+NAME = "KERNEL"
+"""The variable of a specification."""
+
+MODULE = "autotune_spec"
+"""The `__name__` of a specification while it runs."""
+
+
+def tune_spec(path: Path, changes: Mapping[str, object]) -> KernelRecord:
+    """Tunes the kernel of a specification.
+
+    Args:
+        path: a Python file whose `KERNEL` is a mapping of keywords of `tune_kernel` to their
+            values, or a function that returns one. A relative path of a source is looked for
+            beside it.
+        changes: keywords that replace those of the file.
+
+    Raises:
+        UsageError: for a file that is no specification, and as `tune_kernel`.
+        AutotuneError: as `tune_kernel`.
+    """
+    keywords = {**read_spec(path), **changes}
+    _require(path, keywords, "arguments")
+    record: KernelRecord = tune_kernel(**keywords)
+    return record
+
+
+def spec_occupancy(path: Path, device: str | None) -> KernelTable:
+    """The occupancy of the kernel of a specification; needs no GPU if the device is named.
+
+    Raises:
+        UsageError: for a file that is no specification, and as `kernel_occupancy`.
+    """
+    keywords = read_spec(path)
+    if "grid" not in keywords and "problem_size" not in keywords:
+        keywords["grid"] = 1
+    names = inspect.signature(kernel_occupancy).parameters
+    chosen = {name: value for name, value in keywords.items() if name in names}
+    return kernel_occupancy(**chosen | ({"device": device} if device else {}))
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """The keywords of a specification, with its source beside it.
+
+    Raises:
+        UsageError: for a file that cannot be run or has no `KERNEL`, and for one that lacks or
+            misspells a keyword.
+    """
+    spec = _run(path).get(NAME)
+    if callable(spec):
+        spec = _called(path, spec)
+    if not isinstance(spec, Mapping):
+        raise UsageError(
+            f"{path} has no {NAME}; set it to a dict of the keywords of autotune.tune_kernel, or "
+            "to a function that returns one"
+        )
+    known_names = [*inspect.signature(tune_kernel).parameters]
+    for name in spec:
+        if name not in known_names:
+            close = get_close_matches(str(name), known_names, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
+    keywords = dict(spec)
+    _require(path, keywords, "source", "name", "parameters")
+    source = keywords["source"]
+    if isinstance(source, Path) and not source.is_absolute():
+        keywords["source"] = path.resolve().parent / source
+    return keywords
+
+
+def _require(path: Path, keywords: Mapping[str, object], *names: str) -> None:
+    if missing := [name for name in names if name not in keywords]:
+        raise UsageError(f"{path}: {NAME} lacks {', '.join(missing)}")
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """The variables of a Python file, which may import what lies beside it."""
+    if not path.is_file():
+        raise UsageError(f"{path} is no file; give a Python file with {NAME}")
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(path), run_name=MODULE))
+        return names
+    finally:
+        sys.path.remove(folder)
+
+
+def _called(path: Path, function: Callable[[], Any]) -> Any:
+    """The result of the user's code; a failure in a line that says where."""
+    try:
+        return function()
+    except AutotuneError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
+        where = f"{path}:{lines[-1]}" if lines else f"{path}"
+        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error

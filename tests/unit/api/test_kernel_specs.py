@@ -1,0 +1,121 @@
+"""Specifications of user kernels, and the verb that tunes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import saxpy_spec
+from support.command_line import own_machine, run
+from support.paths import ROOT
+from support.sample_user_kernels import KernelRunner
+
+from autotune import gpu
+from autotune.api.kernel_specs import read_spec
+from autotune.device import find
+from autotune.errors import UsageError
+
+SPEC = """
+import numpy as np
+from helper import N
+KERNEL = {
+    "source": \"\"\"
+    template <int THREADS, int EACH> __global__ void fill(float* out) { out[threadIdx.x] = EACH; }
+    \"\"\",
+    "name": "fill",
+    "parameters": {"THREADS": (32, 64), "EACH": (1,)},
+    "grid": 1,
+    "block": lambda p: p["THREADS"],
+    "arguments": [np.zeros(N, np.float32)],
+    "reference": lambda out: [out + 1],
+    "trials": 1,
+}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    own_machine(monkeypatch, tmp_path)
+    (tmp_path / "helper.py").write_text("N = 64\n")
+    (tmp_path / "spec.py").write_text(SPEC)
+    return tmp_path / "spec.py"
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> KernelRunner:
+    class Opened(KernelRunner):
+        driver = "13.0"
+
+    runner = Opened()
+    monkeypatch.setattr(gpu, "probe", lambda _=0: find("h100"))
+    monkeypatch.setattr(gpu, "open_kernel_runner", lambda *_, **__: runner)
+    return runner
+
+
+def test_verb_tunes_what_the_file_says(
+    spec: Path, runner: KernelRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("tune-kernel", str(spec), "--quiet") == 0
+    assert "fill(float32[64]) on NVIDIA H100" in capsys.readouterr().out
+    assert len(runner.measured) == 1
+
+
+def test_options_replace_what_the_file_says(
+    spec: Path, runner: KernelRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--trials", "5", "--sampler", "exhaustive", "--quiet", "--json"
+    assert run("tune-kernel", str(spec), *words) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["kernel"]["name"], len(data["entries"])) == ("fill", 2)
+    assert len(runner.measured) == 2
+
+
+def test_occupancy_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("tune-kernel", str(spec), "--occupancy", "--device", "h100") == 0
+    assert "THREADS" in capsys.readouterr().out
+    assert run("tune-kernel", str(spec), "--occupancy", "--json") == 2
+
+
+def test_source_is_looked_for_beside_the_file(spec: Path) -> None:
+    spec.write_text(
+        'from pathlib import Path\nKERNEL = {"source": Path("k.cu"), "name": "k", "parameters": {}}'
+    )
+    assert read_spec(spec)["source"] == spec.parent / "k.cu"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", r"spec.py has no KERNEL; set it to a dict of the keywords"),
+        ("KERNEL = 7", r"has no KERNEL"),
+        ("KERNEL = {'nam': 'k'}", r"KERNEL has 'nam', no keyword of tune_kernel; .* 'name'\?"),
+        ("KERNEL = {'name': 'k'}", "KERNEL lacks source, parameters"),
+        ("\nKERNEL = 1 / 0", r"spec.py:2: ZeroDivisionError: division by zero"),
+        ("def KERNEL():\n    raise KeyError('n')", r"spec.py:2: KeyError: 'n'"),
+        ("KERNEL = {", r"spec.py: SyntaxError: "),
+    ],
+)
+def test_file_that_is_no_specification_is_refused(spec: Path, text: str, message: str) -> None:
+    spec.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_spec(spec)
+
+
+def test_missing_file_or_arguments_are_usage_errors(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("tune-kernel", str(spec.parent / "none.py")) == 2
+    assert "none.py is no file" in capsys.readouterr().err
+    spec.write_text(SPEC.replace('"arguments"', '"atol": 0.0, #'))
+    assert run("tune-kernel", str(spec)) == 2
+    assert "KERNEL lacks arguments" in capsys.readouterr().err
+
+
+def test_example_is_a_specification() -> None:
+    keywords: dict[str, Any] = read_spec(ROOT / "examples" / "saxpy_spec.py")
+    assert keywords["problem_size"] == saxpy_spec.N
+    assert [type(argument).__name__ for argument in keywords["arguments"]] == [
+        *("ndarray", "ndarray", "float32", "int32")
+    ]
