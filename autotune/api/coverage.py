@@ -45,11 +45,12 @@ def cover(
     objective: Objective = "hot",
     family: str = AUTO,
     race: Search | None = None,
+    order: str | None = None,
 ) -> Range:
     """Tunes sizes until the expected loss at every probe is at most `loss`.
 
     `search` tunes a problem and records it; `race`, if any, does so for the sizes between the ends.
-    The range is recorded after each size.
+    Both keep to the `order` of summation, if there is one. The range is recorded after each size.
     """
     records = Records(store)
     tuned: dict[int, Record] = {}
@@ -58,11 +59,7 @@ def cover(
     while pending:
         size = pending.pop()
         problem = span.at(size)
-        record = (
-            records.load(device, problem)
-            if family == AUTO
-            else store.family(device, problem, family)
-        )
+        record = _recorded(problem, device, records, family, order)
         if record is None or not _is_tuned(
             record, objective, quick=bool(race) and size not in ends
         ):
@@ -70,9 +67,9 @@ def cover(
         tuned[size] = record
         if pending:
             continue
-        losses = expected(span, device, tuned, records.records(device), objective)
+        losses = expected(span, device, tuned, records.records(device), objective, order)
         covered = _range(span, device, tuned, losses, objective)
-        covered = replace(covered, family=None if family == AUTO else family)
+        covered = replace(covered, family=None if family == AUTO else family, order=order)
         ranges.save(store.root, covered)
         if covered.loss > loss:
             pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
@@ -85,13 +82,14 @@ def expected(
     tuned: Mapping[int, Record],
     records: Sequence[Record],
     objective: Objective = "hot",
+    order: str | None = None,
 ) -> dict[int, dict[int, float]]:
     """The expected loss at each probe with the best configuration of the next tuned size below and
     of the next above, by size; infinite where that configuration cannot run."""
     middle = span.at(round(math.sqrt(span.low * span.high)))
     by_problem = {record.problem: record for record in (*records, *tuned.values())}
     model = learn_errors(middle, device, [*by_problem.values()], objective)
-    pool = _pool(span, device, model, tuned)
+    pool = _pool(span, device, model, tuned, order)
     cards = {device, *(as_tuned(device, record.device) for record in tuned.values())}
     losses: dict[int, dict[int, float]] = {}
     for probe in span.probes:
@@ -102,7 +100,9 @@ def expected(
         above = min(size for size in tuned if size > probe)
         problem = span.at(probe)
         legal = [
-            config for config in pool if any(is_legal(config, problem, card) for card in cards)
+            config
+            for config in pool
+            if any(is_legal(config, problem, card, order) for card in cards)
         ]
         times = dict(zip(legal, _times(model, legal, problem), strict=True))
         least = min(times.values(), default=math.inf)
@@ -115,6 +115,17 @@ def expected(
     return losses
 
 
+def _recorded(
+    problem: Problem, device: Device, records: Records, family: str, order: str | None
+) -> Record | None:
+    """The record that a search of the family or the order would continue."""
+    if order is not None:
+        return records.ordered(device, problem, order)
+    if family != AUTO:
+        return records.store.family(device, problem, family)
+    return records.load(device, problem)
+
+
 def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
     """Whether a record serves the objective: it was measured to the end, for cold with cold times;
     `quick` accepts a race."""
@@ -124,13 +135,17 @@ def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
 
 
 def _pool(
-    span: Span, device: Device, model: ModelError, tuned: Mapping[int, Record]
+    span: Span,
+    device: Device,
+    model: ModelError,
+    tuned: Mapping[int, Record],
+    order: str | None,
 ) -> list[Config]:
     """Configurations that include one close to the best at every size of the span."""
     pool = {entry.config: None for record in tuned.values() for entry in record.entries}
     for size in dict.fromkeys((span.low, round(math.sqrt(span.low * span.high)), span.high)):
         problem = span.at(size)
-        configs = survey(problem, device)
+        configs = survey(problem, device, order=order)
         times = _times(model, configs, problem)
         best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]
         pool |= dict.fromkeys(configs[place] for place in best)

@@ -38,6 +38,7 @@ def matmul(
     accumulate: str | None = None,
     out_dtype: Any = None,
     residual: Any = None,
+    batch_invariant: bool = False,
 ) -> Array:
     """`out = act(alpha a b + beta out + bias) + residual`, summed in fp32, on the caller's current
     stream of the operands' GPU.
@@ -111,6 +112,9 @@ def matmul(
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
         residual: a matrix like `out` that is added, for operands of 16 and 8 bits without an
             activation; of the type of `out`, row-major, without overlap with it.
+        batch_invariant: whether to run a kernel of a batch-invariant range (see
+            `autotune.tune_range`), so that the bits of a row do not depend on the rows beside it.
+            cuBLAS is not used, and nothing is tuned.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
@@ -120,19 +124,19 @@ def matmul(
             precision does not have, a residual with an activation, a bias or an n that is no
             multiple of 16 with `swiglu`, or too large a batch.
         MissingError: without a driver or a GPU.
-        NotFoundError: if no kernel can run the problem, such as fp8 below compute capability 8.9.
+        NotFoundError: if no kernel can run the problem, such as fp8 below compute capability 8.9;
+            with `batch_invariant`, if no batch-invariant range serves it.
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     if accuracy != "exact":
         compute = compute_of(compute or "f32", accuracy)
     if scale_b is not None and scale_a is None:
-        if residual is not None:
-            raise ArrayError("an A that is quantised on the way in takes no residual; give scale_a")
+        _check_quantizing(residual, batch_invariant)
         words = activation, compute, accumulate, scale, dependent, cold
         options = runtime.QuantizedKeywords(alpha, beta, *words)
         operands = a, b, out, bias, scale_b
         return cast("Array", _quantized(operands, options, out_dtype, tune, verify))
-    multiply = multiplier()
+    multiply = _invariant(tune) if batch_invariant else multiplier()
     extras = scale_a, scale_b, scale, accumulate, out_dtype, residual
     if tune and not settings.mode().frozen:
         quick = is_quick(tune)
@@ -140,6 +144,24 @@ def matmul(
         multiply.tune(a, b, tuner, bias, activation, compute, out, *extras, quick=quick)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *extras
     return multiply(a, b, out, alpha, beta, *rest)
+
+
+def _check_quantizing(residual: Any, batch_invariant: bool) -> None:
+    """Refuses what a product cannot have whose A is quantised on the way in."""
+    if residual is not None:
+        raise ArrayError("an A that is quantised on the way in takes no residual; give scale_a")
+    if batch_invariant:
+        raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
+
+
+def _invariant(tune: bool | str) -> Matmul:
+    """The process's own matmul of batch-invariant kernels."""
+    if tune:
+        raise UsageError(
+            "a batch-invariant product is not tuned alone; tune its range: "
+            "autotune.tune_range(..., batch_invariant=True)"
+        )
+    return runtime.batch_invariant()
 
 
 def _quantized(

@@ -38,6 +38,7 @@ def tune_range(
     objective: str = "hot",
     observer: Observer | None = None,
     progress: bool = True,
+    batch_invariant: bool = False,
     **arguments: Unpack[ProblemDefaults],
 ) -> Range:
     """Tunes as few sizes of a range as keep the expected loss small, and records which tuned size
@@ -53,15 +54,28 @@ def tune_range(
         objective: the time of the loss, and of each search: `hot` or `cold`.
         progress: whether to show a progress bar of each search, on standard error or in the
             notebook, if there is no observer.
+        batch_invariant: whether all kernels of a range of M add up in one order of summation, so
+            that the bits of a row of C do not depend on the rows beside it. Only calls with
+            `batch_invariant` run these kernels. Takes no `family`.
 
     Raises:
-        UsageError: for an impossible range or loss, an unknown device, or invalid limits.
+        UsageError: for an impossible range or loss, an unknown device, or invalid limits; for batch
+            invariance of a range that is not of M.
+        NotFoundError: with `batch_invariant`, if no order of summation serves every M.
         AutotuneError: as `tune`.
     """
     span = Span.parse(text, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs, objective)
     with shown_each(options, observer, progress) as observed:
-        return tune(span, options, device=device, family=family, loss=loss, observed=observed)
+        return tune(
+            span,
+            options,
+            device=device,
+            family=family,
+            loss=loss,
+            observed=observed,
+            batch_invariant=batch_invariant,
+        )
 
 
 def tune(
@@ -72,6 +86,7 @@ def tune(
     family: str = "auto",
     loss: float = LOSS,
     observed: Callable[[Problem], Observer | None] = lambda _: None,
+    batch_invariant: bool = False,
 ) -> Range:
     """`tune_range` with its arguments decoded; `observed` returns the observer of each search."""
 
@@ -86,6 +101,12 @@ def tune(
 
     if not 0 < loss < math.inf:
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
+    if batch_invariant:
+        from autotune.api import invariant  # the loop, which others import when they tune
+
+        return invariant.tune(
+            span, options, device=device, family=family, loss=loss, observed=observed
+        )
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     store = Store(cache_dir())

@@ -15,8 +15,6 @@ from autotune.problem import Problem
 ORDER = "order of summation"
 """The reason to reject a configuration of another order than the prescribed one."""
 
-Domain = Mapping[str, tuple[Value, ...]]
-
 
 def order_of(config: Config, problem: Problem) -> SummationOrder | None:
     """The order in which a configuration adds up the products of an element of C; None if it
@@ -49,9 +47,13 @@ def orders_of(configs: Sequence[Config], problem: Problem) -> list[SummationOrde
 
 
 def prescribed(
-    family: Family[object], problem: Problem, domain: Domain, order: str
-) -> tuple[Domain, BoundRule]:
-    """The values of a domain that may give an order, and the rule that the others are of."""
+    family: Family[object],
+    problem: Problem,
+    domain: Mapping[str, tuple[Value, ...]],
+    rules: Sequence[BoundRule],
+    order: str,
+) -> tuple[dict[str, tuple[Value, ...]], tuple[BoundRule, ...]]:
+    """The values of a domain that may give an order, and the rules that say which do."""
     needs, read = _reader(family, problem)
     orders: dict[tuple[Value, ...], str | None] = {
         values: None if (own := read(values)) is None else str(own)
@@ -68,7 +70,8 @@ def prescribed(
         own = orders[tuple(values)]
         return None if own == order else f"{own or 'an order that depends on M'}, not {order}"
 
-    return left, BoundRule(ORDER, needs, check)
+    kept = (rule for rule in rules if not rule.for_shape)
+    return left, (BoundRule(ORDER, needs, check), *kept)
 
 
 _Reader = tuple[tuple[str, ...], Callable[[Sequence[Value]], SummationOrder | None]]

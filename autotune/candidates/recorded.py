@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autotune.candidates import space
+from autotune.candidates.ordered import order_of
 from autotune.device import Device, same_model
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -13,10 +14,14 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 
 
-def is_legal(config: Config, problem: Problem, device: Device) -> bool:
-    """Whether the families of this version can run the configuration, fast or not."""
+def is_legal(config: Config, problem: Problem, device: Device, order: str | None = None) -> bool:
+    """Whether the families of this version can run the configuration, fast or not; with an `order`
+    of summation, whether it has that order."""
     try:
-        return space.rejection(config, problem, device, recorded=True) is None
+        if order is None:
+            return space.rejection(config, problem, device, recorded=True) is None
+        broken = space.rejection(config, problem, device, recorded=True, ordered=True)
+        return broken is None and str(order_of(config, problem)) == order
     except ConfigError:
         return False
 

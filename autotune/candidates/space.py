@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from operator import itemgetter
 
+from autotune.candidates.ordered import prescribed
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
@@ -16,7 +17,6 @@ from autotune.families.rules import BoundRule
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
-# Named values, as a configuration holds them.
 Params = tuple[tuple[str, Value], ...]
 
 
@@ -45,9 +45,10 @@ class Space:
     examples: Mapping[str, str] = field(default_factory=dict)
 
 
-def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
-    """All legal configurations, in the order of the family's domain.
-
+def feasible(
+    problem: Problem, device: Device, family: str = "simt", order: str | None = None
+) -> Space:
+    """All legal configurations, or those of an `order` of summation, as the domain lists them.
     A rule is checked as soon as the parameters it needs are chosen, so that whole branches are
     rejected at once; a branch equal to an earlier one is not walked again.
 
@@ -55,13 +56,21 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
     kind = registry.serving(family, problem)
-    tree = _Tree(kind.domain(problem, device), kind.bound_rules(problem, device))
+    domain, rules = kind.domain(problem, device), kind.bound_rules(problem, device)
+    if order is not None:
+        domain, rules = prescribed(kind, problem, domain, rules, order)
+    tree = _Tree(domain, rules)
     configs = tuple(Config(kind.name, params) for params in tree.legal())
     return Space(configs, dict(Counter(tree.rejected).most_common()), tree.examples)
 
 
 def rejection(
-    config: Config, problem: Problem, device: Device, *, recorded: bool = False
+    config: Config,
+    problem: Problem,
+    device: Device,
+    *,
+    recorded: bool = False,
+    ordered: bool = False,
 ) -> Rejection | None:
     """The first rule that `config` breaks, or None if it is legal.
 
@@ -70,6 +79,7 @@ def rejection(
         problem: the problem it is to compute.
         device: the device it is to run on.
         recorded: whether it has been measured, which overrules what is only about speed.
+        ordered: whether its order of summation is prescribed, which overrules rules `for_shape`.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -78,7 +88,7 @@ def rejection(
     if fault is not None:
         return fault
     for rule, detail in judged(config, problem, device, recorded=recorded):
-        if detail is not None:
+        if detail is not None and not (ordered and rule.for_shape):
             return Rejection(rule.reason, detail)
     return None
 
@@ -122,10 +132,8 @@ def judged(
 
 
 def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
-    """At most `most` of the configurations, evenly spread; all of them if there are no more.
-
-    The step is no multiple of 2 or 3, so that parameters of 2, 3 or 4 values show them all.
-    """
+    """At most `most` of the configurations, evenly spread. The step is no multiple of 2 or 3, so
+    that parameters of 2, 3 or 4 values show them all."""
     step = max(1, ceil_div(len(configs), most))
     while step > 1 and (step % 2 == 0 or step % 3 == 0):
         step += 1

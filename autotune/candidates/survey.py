@@ -13,11 +13,14 @@ SURVEY = 3000
 waiting for seconds."""
 
 
-def survey(problem: Problem, device: Device, family: str = AUTO) -> list[Config]:
-    """Legal configurations of each family that the name stands for, evenly spread.
+def survey(
+    problem: Problem, device: Device, family: str = AUTO, order: str | None = None
+) -> list[Config]:
+    """Legal configurations of each family that the name stands for, evenly spread; with an `order`
+    of summation, those of that order.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    spaces = (space.feasible(problem, device, name) for name in families_of(family, problem))
+    spaces = (space.feasible(problem, device, name, order) for name in families_of(family, problem))
     return [config for legal in spaces for config in space.spread(legal.configs, SURVEY)]

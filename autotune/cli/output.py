@@ -16,6 +16,9 @@ SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 PIPE_WIDTH = 160
 """Columns of tables where the output is not a terminal: wide enough for all of them."""
 
+RECORD_WIDTH = 80
+"""Columns of a record where the output is not a terminal."""
+
 LEAST_WIDTH = 80
 """Columns that tables of many columns take even on a narrower terminal."""
 

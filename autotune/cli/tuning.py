@@ -20,19 +20,17 @@ from autotune.cli.options import (
     Shape,
     with_problem_options,
 )
-from autotune.cli.output import SECONDS, Interrupted, show, show_json
+from autotune.cli.output import RECORD_WIDTH, SECONDS, Interrupted, show, show_json
+from autotune.cli.ranges import tune_span
 from autotune.cli.shapes import counted_shapes, tune_shapes
 
 if TYPE_CHECKING:
     from autotune.lookup.answer import Answer
     from autotune.problem import Problem
-    from autotune.problem.span import Span
     from autotune.records import Record
     from autotune.report.progress import Tally
     from autotune.runners.base import Objective
     from autotune.tuning.options import Options
-
-RECORD_WIDTH = 80
 
 
 @with_problem_options
@@ -96,6 +94,12 @@ def tune(
     loss: Annotated[
         float, typer.Option(help="Loss allowed in a range, against tuning every size.")
     ] = 0.05,
+    batch_invariant: Annotated[
+        bool,
+        typer.Option(
+            "--batch-invariant", help="Tune a range of M in one order of summation for all M."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Search the fastest kernel of a problem and record it. Running it again continues.
@@ -114,6 +118,9 @@ def tune(
         raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
     if quick:
         search = quick_options(search, family)
+    one_range = noted is None and shapes is not None and len(shapes) == 1 and ".." in shapes[0]
+    if batch_invariant and not one_range:
+        raise UsageError("batch invariance takes one range of M, such as 1..8192x4096x4096:bf16")
     if noted is not None or shapes is None or len(shapes) != 1:
         if explain:
             raise UsageError("several shapes take no --explain; leave it out or give one shape")
@@ -128,7 +135,8 @@ def tune(
         return
     if devices or explain:
         raise UsageError("a range takes neither --devices nor --explain; leave them out")
-    _tune_range(Span.parse(shape, **options), search, device, family, loss, quiet, json)
+    span = Span.parse(shape, **options)
+    tune_span(span, search, device, family, loss, quiet, json, batch_invariant)
 
 
 def _tune_problem(
@@ -188,39 +196,6 @@ def _show_tuned(
     show(record.render(tuned, objective, overall), RECORD_WIDTH)
     if rejected is not None:
         show(rejections.render(rejected, failed))
-
-
-def _tune_range(
-    span: Span,
-    search: Options,
-    device: str | None,
-    family: str,
-    loss: float,
-    quiet: bool,
-    json: bool,
-) -> None:
-    from rich.console import Console
-
-    from autotune.api import ranges
-    from autotune.report import progress
-    from autotune.report import ranges as report
-    from autotune.targets.sources import DEFAULT
-
-    limits = progress.Limits(search.trials, search.budget_s)
-    shown = progress.observing_each(
-        limits, Console(stderr=True), plain=quiet, objective=search.objective
-    )
-    with shown as observed:
-        try:
-            tuned = ranges.tune(
-                span, search, device=device or DEFAULT, family=family, loss=loss, observed=observed
-            )
-        except KeyboardInterrupt:
-            raise Interrupted("the sizes tuned so far are kept; run again to go on") from None
-    if json:
-        show_json(tuned.to_json() | {"device": tuned.device.name})
-    else:
-        show(report.render(tuned), RECORD_WIDTH)
 
 
 @with_problem_options

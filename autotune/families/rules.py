@@ -38,11 +38,14 @@ class Rule:
             `needs 294912 bytes a block, H100 allows 232448`.
         for_speed: whether the kernel runs all the same, only not fast or accurate as a rule.
             Recorded configurations may break it: a measurement overrules it.
+        for_shape: whether it only weighs how K is shared or how large tiles are against M and N. A
+            prescribed order of summation, which has to serve every M, overrules it.
     """
 
     reason: str
     check: Check
     for_speed: bool = False
+    for_shape: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -52,7 +55,7 @@ class Rule:
     def bind(self, problem: Problem, device: Device, views: Views) -> BoundRule:
         """The rule for one problem on one device; `views` keeps the views it makes."""
         check = bind(self.check, {"problem": problem, "device": device}, views)
-        return BoundRule(self.reason, self.needs, check, self.for_speed)
+        return BoundRule(self.reason, self.needs, check, self.for_speed, self.for_shape)
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,14 @@ class BoundRule:
         reason: the rule's short name.
         needs: the parameters that the check reads.
         check: takes the values of these parameters in their order.
-        for_speed: as in `Rule`.
+        for_speed, for_shape: as in `Rule`.
     """
 
     reason: str
     needs: tuple[str, ...]
     check: Callable[[Sequence[Value]], str | None]
     for_speed: bool = False
+    for_shape: bool = False
 
 
 Views = dict[type[Any], dict[object, Any]]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from autotune.records.combined import Records
 from autotune.records.kernel_record import KernelRecord
+from autotune.records.ordered import OrderedRecord
 from autotune.records.record import Entry, FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.store import MergeOutcome, Store
 
@@ -26,6 +27,7 @@ __all__ = [
     "FamilyRecord",
     "KernelRecord",
     "MergeOutcome",
+    "OrderedRecord",
     "Provenance",
     "Record",
     "Records",

@@ -18,6 +18,7 @@ from autotune.problem.call import Call
 from autotune.problem.fields import USUAL
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelRecord
 from autotune.records.kernel_source import KernelSource
+from autotune.records.ordered import OrderedRecord
 from autotune.records.record import (
     Entry,
     FamilyRecord,
@@ -78,6 +79,7 @@ class _RecordFields:
     baseline: Measurement | None = None
     problem: Problem | None = None
     family: Name | None = None
+    order: Text | None = None
     kernel: _CallFields | None = None
 
 
@@ -157,6 +159,8 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
     if written.problem is None:
         raise ValueError("problem is missing")
     made = written.baseline, written.provenance, written.problem
+    if written.family is not None and written.order is not None:
+        return OrderedRecord(*shared, *made, written.family, written.order)
     if written.family is not None:
         return FamilyRecord(*shared, *made, written.family)
     return Record(*shared, *made)
@@ -182,14 +186,15 @@ def _run(provenance: Provenance) -> dict[str, object]:
 
 
 def _subject(record: TuningRecord) -> dict[str, object]:
-    """The problem, with the family if it is of one, or the user kernel's call."""
+    """The problem, with the family and order if it has them, or the user kernel's call."""
     if isinstance(record, KernelRecord):
         return {"kernel": _kernel_fields(record)}
     if isinstance(record, Record):
         fields = asdict(record.problem).items()
         problem = {name: value for name, value in fields if value != USUAL.get(name)}
         family = {"family": record.family} if isinstance(record, FamilyRecord) else {}
-        return {"problem": problem, **family}
+        order = {"order": record.order} if isinstance(record, OrderedRecord) else {}
+        return {"problem": problem, **family, **order}
     raise TypeError(f"{type(record).__name__} has no form on disk")
 
 

@@ -13,6 +13,7 @@ from autotune.files import limits
 from autotune.files.decoding import parse
 from autotune.problem import Problem
 from autotune.records import ranges, shipped
+from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
 from autotune.records.record import Record
 from autotune.records.store import Store
@@ -59,6 +60,14 @@ class Records:
     def ranges(self, device: Device) -> tuple[Range, ...]:
         """The tuned ranges of the device's model, the store's first."""
         return (*ranges.load(self.store.root, device), *shipped.ranges(device))
+
+    def invariant_ranges(self, device: Device) -> tuple[Range, ...]:
+        """The batch-invariant ranges of the device."""
+        return ranges.load_invariant(self.store.root, device)
+
+    def ordered(self, device: Device, problem: Problem, order: str) -> OrderedRecord | None:
+        """The record of a problem in an order of summation; None if there is none."""
+        return self.store.ordered(device, problem, order)
 
     def _elsewhere(self, device: Device, problem: Problem) -> Iterator[Record | None]:
         """The problem's records under the device's other names, then the shipped one."""

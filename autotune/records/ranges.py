@@ -4,6 +4,7 @@
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.cold.json       measured, by cold times
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.predicted.json  from the cost model
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn-mma.json        measured, of one family alone
+    <root>/ranges/<device>/1-512x4096x4096-bf16-nn-invariant.json  measured, batch-invariant
 
 A range holds no configuration: its points are problems with records of their own.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,6 +65,8 @@ class Range:
         objective: the time that the loss is of.
         family: the kernel family that was tuned alone; None for all. Look-ups take only ranges of
             all.
+        order: of a batch-invariant range, the order of summation of all its kernels. Only look-ups
+            that ask for batch invariance take it.
 
     Raises:
         ValueError: for an unknown dimension, evidence or objective, a negative loss, no segments,
@@ -78,8 +81,11 @@ class Range:
     evidence: Evidence = "measured"
     objective: Objective = "hot"
     family: str | None = None
+    order: str | None = None
 
     def __post_init__(self) -> None:
+        if self.order is not None and self.dimension != "m":
+            raise ValueError(f"a batch-invariant range of {self.dimension}, not m")
         if self.dimension not in DIMENSIONS:
             raise ValueError(f"dimension is {self.dimension!r}; give one of m, n, k")
         evidence_named(self.evidence)
@@ -105,7 +111,8 @@ class Range:
     def slug(self) -> str:
         """The text as part of a file name, such as `1-512x4096x4096-bf16-nn`."""
         family = f"-{self.family}" if self.family else ""
-        return str(self).replace("..", "-").replace(":", "-") + family
+        order = "-invariant" if self.order else ""
+        return str(self).replace("..", "-").replace(":", "-") + family + order
 
     @property
     def low(self) -> int:
@@ -145,6 +152,7 @@ class Range:
             "evidence": self.evidence,
             **objective,
             **({"family": self.family} if self.family else {}),
+            **({"order": self.order} if self.order else {}),
             "device": self.device.to_json(),
         }
 
@@ -165,6 +173,7 @@ class Range:
             evidence_named(written.evidence),
             written.objective,
             written.family,
+            written.order,
         )
 
 
@@ -180,6 +189,7 @@ class _RangeFields:
     evidence: Text
     objective: Objective = "hot"
     family: Name | None = None
+    order: Text | None = None
 
 
 def save(root: Path, tuned: Range) -> None:
@@ -196,10 +206,16 @@ def save(root: Path, tuned: Range) -> None:
 
 
 def load(root: Path, device: Device) -> tuple[Range, ...]:
-    """All ranges of the device but those of one family, by file name; a broken file is skipped with
-    a warning."""
-    tuned = map(_read, paths_of(root / FOLDER, device))
-    return tuple(span for span in tuned if span is not None and span.family is None)
+    """The ranges of the device that look-ups take, by file name: not those of one family, and not
+    batch-invariant ones. A broken file is skipped with a warning."""
+    tuned = _all(root, device)
+    return tuple(span for span in tuned if span.family is None and span.order is None)
+
+
+def load_invariant(root: Path, device: Device) -> tuple[Range, ...]:
+    """The batch-invariant ranges of the device, by file name; a broken file is skipped with a
+    warning."""
+    return tuple(span for span in _all(root, device) if span.order is not None)
 
 
 def path_of(root: Path, tuned: Range) -> Path:
@@ -242,6 +258,11 @@ def loads(text: bytes) -> Range:
     fields = require_schema(parse(text), "range", SCHEMA)
     checksum.check(fields, text)
     return Range.from_json(fields)
+
+
+def _all(root: Path, device: Device) -> Iterator[Range]:
+    tuned = map(_read, paths_of(root / FOLDER, device))
+    return (span for span in tuned if span is not None)
 
 
 def _read(path: Path) -> Range | None:

@@ -4,6 +4,7 @@
     <root>/records/<device>/4096x4096x4096-f32-nn.replayed.json   from a recording
     <root>/records/<device>/4096x4096x4096-f32-nn.predicted.json  from the cost model
     <root>/families/<device>/4096x4096x4096-f32-nn-tiled.json     a search of one family, measured
+    <root>/ordered/<device>/16x4096x4096-bf16-nt-5e0c27e1a95d.json   in one order of summation
     <root>/kernels/<device>/transpose-4f0c27e1a95d8b36.json       a user kernel, measured
     <root>/quarantine/<device>.jsonl                              candidates that crashed or hung
 
@@ -34,6 +35,7 @@ from autotune.problem.call import Call
 from autotune.records import codec
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
+from autotune.records.ordered import OrderedRecord, order_slug
 from autotune.records.record import (
     BEST_FIRST,
     FamilyRecord,
@@ -44,7 +46,7 @@ from autotune.records.record import (
 )
 from autotune.runners.base import Evidence
 
-KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, KernelRecord)
+KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, OrderedRecord, KernelRecord)
 
 G = TypeVar("G", bound=Record)
 
@@ -143,20 +145,17 @@ class Store:
         Returns:
             The record, None if there is none. A broken file is skipped with a warning.
         """
-        kinds = BEST_FIRST if evidence is None else (evidence,)
-        paths = (self.path(device, problem, kind) for kind in kinds)
-        records = (self._read(path, Record) for path in paths)
-        return next((record for record in records if record is not None), None)
+        return self._first(Record, device, problem.slug, evidence)
 
     def family(
         self, device: Device, problem: Problem, family: str, evidence: Evidence | None = None
     ) -> FamilyRecord | None:
         """As `load`, of searches that were asked for one kernel family."""
-        kinds = BEST_FIRST if evidence is None else (evidence,)
-        slug = f"{problem.slug}-{family}"
-        paths = (self._path(FamilyRecord, device, slug, kind) for kind in kinds)
-        records = (self._read(path, FamilyRecord) for path in paths)
-        return next((record for record in records if record is not None), None)
+        return self._first(FamilyRecord, device, f"{problem.slug}-{family}", evidence)
+
+    def ordered(self, device: Device, problem: Problem, order: str) -> OrderedRecord | None:
+        """As `load`, of searches in an order of summation."""
+        return self._first(OrderedRecord, device, f"{problem.slug}-{order_slug(order)}")
 
     def kernel(self, device: Device, call: Call) -> KernelRecord | None:
         """The record of a user kernel's call; None if there is none.
@@ -208,6 +207,15 @@ class Store:
             else:
                 reasons[fields[0]] = fields[1]
         return reasons
+
+    def _first(
+        self, kind: type[R], device: Device, slug: str, evidence: Evidence | None = None
+    ) -> R | None:
+        """The record with that evidence, or the best."""
+        kinds = BEST_FIRST if evidence is None else (evidence,)
+        paths = (self._path(kind, device, slug, of) for of in kinds)
+        records = (self._read(path, kind) for path in paths)
+        return next((record for record in records if record is not None), None)
 
     def _all(self, kind: type[R], device: Device) -> Iterator[R]:
         """All readable records of a kind on the device."""
@@ -296,5 +304,4 @@ def _bytes(path: Path, limit: int) -> bytes | None:
 
 
 def _warn(message: str) -> None:
-    # All warnings come from this line, so the default filter shows each message once.
-    warnings.warn(message, stacklevel=1)
+    warnings.warn(message, stacklevel=1)  # one line, so that the filter shows each message once

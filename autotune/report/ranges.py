@@ -22,4 +22,5 @@ def render(tuned: Range) -> RenderableType:
     evidence = basis(tuned.evidence, tuned.objective)
     title = Text(f"{tuned} on {tuned.device.name}: {evidence}", style="bold")
     end = Text(f"{len(tuned.points)} sizes tuned; expected loss at most {tuned.loss:.1%}")
-    return Group(title, table, end)
+    order = [Text(f"batch-invariant, in one order of summation: {tuned.order}")]
+    return Group(title, *(order if tuned.order else []), table, end)

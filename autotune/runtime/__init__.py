@@ -1,6 +1,7 @@
 """Runs recorded kernels on arrays, on the caller's stream, without PyCUDA and without Optuna.
 
     autotune.runtime.current()(a, b)           any shape; looked up at its first call
+    autotune.runtime.batch_invariant()(a, b)   the same in one order of summation for every M
     autotune.runtime.quantizer()(x, "e4m3", "row", None)   a matrix in 8 bits, and its scales
     autotune.runtime.load(problem)(a, b)       one problem, looked up and loaded now
     autotune.runtime.load_all(problems)        all problems of a program, loaded beforehand
@@ -13,6 +14,7 @@ the disk, so a CUDA graph can capture them.
 from autotune.runtime.checked_operands import QuantizedKeywords
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.process import (
+    batch_invariant,
     current,
     load,
     load_all,
@@ -27,6 +29,7 @@ __all__ = [
     "QuantizedKeywords",
     "Runtime",
     "UntunedWarning",
+    "batch_invariant",
     "current",
     "load",
     "load_all",

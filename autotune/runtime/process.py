@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +14,12 @@ from autotune.cores import available
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.plan import Alignment
+from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.answer import Answer
 from autotune.lookup.kept_choice import KEPT_STEPS
 from autotune.lookup.lookup import RECORDED, lookup
 from autotune.problem import Problem
-from autotune.records import Store
+from autotune.records import Records, Store
 from autotune.runners.base import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
@@ -115,15 +117,30 @@ def current() -> Matmul:
     return _matmul(settings.mode(), settings.cache_dir())
 
 
+@lru_cache(maxsize=1)
+def batch_invariant() -> Matmul:
+    """The process's own matmul of batch-invariant kernels, with all that is loaded for it.
+
+    Raises:
+        MissingError: without a driver or a GPU.
+    """
+    return _invariant_matmul(settings.mode(), settings.cache_dir())
+
+
 @contextmanager
 def switched(mode: Mode) -> Iterator[None]:
     """Has `current` return the matmul of a mode within a `with` block."""
     with settings.entered(mode):
-        current.cache_clear()
+        _forget_mode()
         try:
             yield
         finally:
-            current.cache_clear()
+            _forget_mode()
+
+
+def _forget_mode() -> None:
+    current.cache_clear()
+    batch_invariant.cache_clear()
 
 
 @lru_cache(maxsize=8)
@@ -136,6 +153,22 @@ def _matmul(mode: Mode, cache: Path) -> Matmul:
 
     build = partial(compiler.compile, cache=cache, kept_only=mode.frozen)
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
+
+
+@lru_cache(maxsize=8)
+def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
+    """The same of kernels that add up in the order of their batch-invariant range."""
+    records = Records(Store(cache))
+
+    def find(problem: Problem, device: Device, objective: Objective) -> Answer:
+        answer = invariant.batch_invariant(problem, device, records, objective)
+        if answer is None:
+            raise invariant.unordered(problem, device)
+        return answer
+
+    build = partial(compiler.compile, cache=cache, kept_only=mode.frozen)
+    strict = replace(mode, missing="raise")  # the vendor's library has an order of its own
+    return Matmul(Runtime(Driver.load(), find, registry.plan, build, strict))
 
 
 def quantizer() -> Quantizer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.candidates import features
 from autotune.candidates.accuracy import AccuracyFilter
@@ -15,7 +15,16 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.families.shared.accuracy import measured_limit
 from autotune.problem import Problem
-from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
+from autotune.records import (
+    Entry,
+    FamilyRecord,
+    OrderedRecord,
+    Provenance,
+    Record,
+    Records,
+    Store,
+)
+from autotune.records.ordered import order_slug
 from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
 from autotune.tuning.guesses import candidates, guesses
 from autotune.tuning.tunable import Candidates
@@ -24,7 +33,8 @@ from autotune.verification.accuracy import judged
 
 @dataclass(frozen=True)
 class GemmTunable:
-    """A problem, tuned over one kernel family or those that `auto` stands for.
+    """A problem, tuned over one kernel family or those that `auto` stands for; with an `order` of
+    summation, over their kernels of that order.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -32,6 +42,7 @@ class GemmTunable:
 
     problem: Problem
     family: str = AUTO
+    order: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         families_of(self.family, self.problem)
@@ -41,8 +52,9 @@ class GemmTunable:
 
     @property
     def slug(self) -> str:
-        """The problem's slug."""
-        return self.problem.slug
+        """The problem's slug, with that of the order."""
+        order = f"-{order_slug(self.order)}" if self.order else ""
+        return self.problem.slug + order
 
     @property
     def kinds(self) -> str:
@@ -53,7 +65,9 @@ class GemmTunable:
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates:
         """The configurations that the runner can measure, ranked by the cost model."""
-        return candidates(self.problem, runner, self.family, unsafe, survey=survey)
+        return candidates(
+            self.problem, runner, self.family, unsafe, survey=survey, order=self.order
+        )
 
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective
@@ -99,6 +113,8 @@ class GemmTunable:
         baseline: Measurement | None,
         provenance: Provenance,
     ) -> Record:
-        """The record of the problem, or of the family if one was asked for."""
+        """The record of the problem, or of the order or the family if one was asked for."""
         shared = device, evidence, tuple(entries), baseline, provenance, self.problem
+        if self.order is not None:
+            return OrderedRecord(*shared, self.family, self.order)
         return Record(*shared) if self.family == AUTO else FamilyRecord(*shared, self.family)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from autotune.candidates import cost, space
 from autotune.candidates.diversity import diverse
 from autotune.candidates.family_names import AUTO, families_of
+from autotune.candidates.ordered import order_of
 from autotune.candidates.recorded import current, for_compute, kernel_kind
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
@@ -33,8 +34,10 @@ def candidates(
     unsafe: Callable[[Config], bool],
     *,
     survey: int | None = None,
+    order: str | None = None,
 ) -> Candidates:
-    """The configurations that the runner can measure; `unsafe` ones count as quarantined.
+    """The configurations that the runner can measure, with an `order` of summation those of that
+    order; `unsafe` ones count as quarantined.
 
     The cost model ranks `survey` of each family, evenly spread, or all.
 
@@ -46,7 +49,7 @@ def candidates(
     surveyed: list[Config] = []
     unranked: list[Config] = []
     for name in families_of(family, problem):
-        legal = _legal(problem, runner, name)
+        legal = _legal(problem, runner, name, order)
         rejected.update(legal.rejected)
         safe = [config for config in legal.configs if not unsafe(config)]
         if len(safe) < len(legal.configs):
@@ -94,12 +97,14 @@ def neighbouring_winners(
     return [for_compute(config, problem) for config in dict.fromkeys((*winners, *runners_up))]
 
 
-def _legal(problem: Problem, runner: Runner, family: str) -> space.Space:
+def _legal(problem: Problem, runner: Runner, family: str, order: str | None) -> space.Space:
     """The legal configurations of a family, or those that the runner has recorded."""
     recorded = runner.known()
     if recorded is None:
-        return space.feasible(problem, runner.device, family)
+        return space.feasible(problem, runner.device, family, order)
     usable = current(family, recorded, problem, runner.device)
+    if order is not None:
+        usable = tuple(config for config in usable if str(order_of(config, problem)) == order)
     outdated = sum(config.family == family for config in recorded) - len(usable)
     return space.Space(usable, {"parameters": outdated} if outdated else {})
 

@@ -42,14 +42,15 @@ WIDE_TILE = 64 * 64
 SECTOR = 32
 
 
-def _split_fault(
-    tile: MmaTile, buffer: MmaBuffer, split_k: int, problem: Problem, device: Device
-) -> str | None:
+def _split_fault(buffer: MmaBuffer, split_k: int, problem: Problem) -> str | None:
+    if split_k == 1 or _divides(buffer, split_k, problem):
+        return None
+    return f"{buffer.iterations(problem)} tiles of bk={buffer.bk} do not go into {split_k} splits"
+
+
+def _split_gain_fault(tile: MmaTile, split_k: int, problem: Problem, device: Device) -> str | None:
     if split_k == 1:
         return None
-    if not _divides(buffer, split_k, problem):
-        iterations = buffer.iterations(problem)
-        return f"{iterations} tiles of bk={buffer.bk} do not go into {split_k} splits"
     count, sms = tile.count(problem), device.sms
     if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
@@ -148,8 +149,9 @@ def _store_fault(
 
 RULES = (
     Rule("split-K", _split_fault),
+    Rule("split-K", _split_gain_fault, for_shape=True),
     Rule("split-K", _last_block_fault),
-    Rule("idle SMs", _idle_fault),
+    Rule("idle SMs", _idle_fault, for_shape=True),
     Rule("pack", _pack_fault),
     Rule("workspace", _workspace_fault),
     Rule("group", _group_fault),

@@ -32,14 +32,16 @@ FULL_WAVES = 0.98
 """Fill of the SMs above which stream-K gains nothing."""
 
 
-def _split_fault(
-    tile: SimtTile, bk: int, split_k: int, problem: Problem, device: Device
-) -> str | None:
+def _split_fault(bk: int, split_k: int, problem: Problem) -> str | None:
+    iterations = ceil_div(problem.k, bk)
+    if split_k == 1 or longest_split(iterations, split_k) >= 2:
+        return None
+    return f"{iterations} k-iterations of {bk} do not go into {split_k} splits of 2 or more"
+
+
+def _split_gain_fault(tile: SimtTile, split_k: int, problem: Problem, device: Device) -> str | None:
     if split_k == 1:
         return None
-    iterations = ceil_div(problem.k, bk)
-    if longest_split(iterations, split_k) < 2:
-        return f"{iterations} k-iterations of {bk} do not go into {split_k} splits of 2 or more"
     count, sms = tile.count(problem), device.sms
     if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
@@ -108,6 +110,7 @@ def _group_fault(tile: SimtTile, group: int, problem: Problem, device: Device) -
 
 RULES = (
     Rule("split-K", _split_fault),
+    Rule("split-K", _split_gain_fault, for_shape=True),
     Rule("reduction", _reduction_fault),
     Rule("reduction", _last_block_fault),
     Rule("stream-K", _workers_fault),

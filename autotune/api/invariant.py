@@ -1,0 +1,180 @@
+"""Tune a range of M in one order of summation, so that a row's bits do not depend on its batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from autotune import compiler, settings
+from autotune.api.coverage import LOSS, cover
+from autotune.candidates.family_names import AUTO
+from autotune.candidates.order_choice import OrderOutlook, ordered_by_time, promising_orders
+from autotune.candidates.ordered import order_of
+from autotune.device import Device
+from autotune.errors import NotFoundError, UsageError
+from autotune.families.config import Config
+from autotune.lookup.batch_invariant import order_recorded
+from autotune.lookup.promising import RACED
+from autotune.problem import Problem
+from autotune.problem.span import Span
+from autotune.records import Record, Records, Store
+from autotune.records.ranges import Range
+from autotune.runners.base import Runner
+from autotune.settings import cache_dir
+from autotune.targets import targets
+from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.tuning import loop
+from autotune.tuning.events import Observer
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.options import Options, quick_options
+from autotune.tuning.quick import QuickTunable
+from autotune.tuning.row_checks import RowChecked
+
+RACED_ORDERS, RACED_CONFIGS = 3, 3
+"""Orders that are raced, and configurations of each, at each of the probes."""
+
+Observed = Callable[[Problem], Observer | None]
+
+
+def tune(
+    span: Span,
+    options: Options,
+    *,
+    device: DeviceLike = DEFAULT,
+    family: str = AUTO,
+    loss: float = LOSS,
+    observed: Observed = lambda _: None,
+) -> Range:
+    """`tune_range` with `batch_invariant` and its arguments decoded.
+
+    The order is that of an earlier range of the same N, K, precision and layout. Without one, the
+    orders that the cost model expects most of are raced at several M, and the best geometric mean
+    wins.
+    """
+    if span.dimension != "m":
+        raise UsageError(
+            f"batch invariance of a range of {span.dimension}; give M as LOW..HIGH, such as "
+            "1..8192x4096x4096"
+        )
+    if family != AUTO:
+        raise UsageError("batch invariance takes no family; leave it out")
+    settings.refuse_frozen(f"cannot tune {span.problem}")
+    resolved = targets.resolve(device)
+    targets.check_memory(span.problem, resolved)
+    records = Records(Store(cache_dir()))
+    order = order_recorded(span.problem, resolved, records)
+    if order is None:
+        order = choose_order(span, resolved, device, options)
+    references = _references(span, order, resolved, records)
+    place = RangePlace(device, records.store, order, references)
+
+    def search(problem: Problem) -> Record:
+        return place.run(GemmTunable(problem, order=order), options, observed(problem))
+
+    def race(problem: Problem) -> Record:
+        return place.race(problem, _quick(options), observed(problem))
+
+    store, objective = records.store, options.objective
+    return cover(span, resolved, store, search, loss, objective, family, race, order)
+
+
+def choose_order(span: Span, resolved: Device, device: DeviceLike, options: Options) -> str:
+    """The order with the best geometric mean of times over the probes of a span: as raced where the
+    device measures, else as predicted.
+
+    Raises:
+        NotFoundError: if no order serves all of them.
+    """
+    outlooks = promising_orders(span, resolved, RACED_CONFIGS)[:RACED_ORDERS]
+    if not outlooks:
+        raise NotFoundError(
+            f"no order of summation serves every M of {span.low}..{span.high} of {span.problem} "
+            f"on {resolved.name}; give a smaller range"
+        )
+    if len(outlooks) == 1 or not targets.measures(device):
+        return outlooks[0].order
+    return _raced(outlooks, span, device, options)
+
+
+def _raced(outlooks: list[OrderOutlook], span: Span, device: DeviceLike, options: Options) -> str:
+    """The order whose best configurations are the fastest, by the geometric mean."""
+    logs = {outlook.order: 0.0 for outlook in outlooks}
+    with TemporaryDirectory() as folder:  # these races are no records
+        place = RangePlace(device, Store(Path(folder)))
+        for size in outlooks[0].best:
+            problem = span.at(size)
+            configs = tuple(config for outlook in outlooks for config in outlook.best[size])
+            record = place.run(QuickTunable(problem, configs=configs), _quick(options), None)
+            times = dict.fromkeys(logs, math.inf)
+            for entry in record.entries:
+                order = str(order_of(entry.config, problem))
+                times[order] = min(times[order], entry.measurement.time_us)
+            logs = {order: total + math.log(times[order]) for order, total in logs.items()}
+    return min(logs, key=logs.__getitem__)
+
+
+def _quick(options: Options) -> Options:
+    """The options of a race."""
+    return quick_options(Options(jobs=options.jobs, objective=options.objective))
+
+
+def _references(span: Span, order: str, device: Device, records: Records) -> tuple[Config, ...]:
+    """Configurations for the smallest M, one of which all others are compared with, on few rows.
+
+    Raises:
+        NotFoundError: if the smallest M has none of the order.
+    """
+    problem = span.at(span.low)
+    record = records.ordered(device, problem, order)
+    if record is not None:
+        return (record.best.config,)
+    ranked = ordered_by_time(problem, device, order)
+    if not ranked:
+        raise NotFoundError(
+            f"no kernel of the range's order of summation, {order}, can run {problem} on "
+            f"{device.name}; start the range at a larger M"
+        )
+    return tuple(config for _, config in ranked[:RACED])
+
+
+@dataclass(frozen=True)
+class RangePlace:
+    """Where problems of a range are tuned.
+
+    Attributes:
+        device: the device.
+        store: where the records go.
+        order: the order of summation; None for any.
+        references: configurations of the order whose rows all others have to compute.
+    """
+
+    device: DeviceLike
+    store: Store
+    order: str | None = None
+    references: tuple[Config, ...] = ()
+
+    def race(self, problem: Problem, options: Options, observer: Observer | None) -> Record:
+        """Races the configurations of the order that the cost model expects most of."""
+        resolved = targets.resolve(self.device)
+        ranked = ordered_by_time(problem, resolved, self.order or "")
+        configs = tuple(config for _, config in ranked[:RACED])
+        return self.run(QuickTunable(problem, configs=configs, order=self.order), options, observer)
+
+    def run(self, tunable: GemmTunable, options: Options, observer: Observer | None) -> Record:
+        """Tunes a problem; where the device measures, rows are compared with the reference's."""
+        compile = partial(compiler.compile, cache=cache_dir())
+        with targets.opening(tunable.problem, self.device, seed=options.seed) as opened:
+            target = opened()
+            runner: Runner = target.runner
+            if self.order and runner.evidence == "measured":
+                checked = tunable.problem, self.order, self.references
+                runner = RowChecked(runner, *checked, compile)
+            settings.ensure(self.store.root)
+            limits = runner, self.store, options
+            return loop.tune(
+                tunable, *limits, compile=compile, origin=target.origin, observer=observer
+            )

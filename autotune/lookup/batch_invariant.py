@@ -1,0 +1,146 @@
+"""The look-up that keeps to one order of summation: a row's bits do not depend on its batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotune.candidates.order_choice import ordered_by_time
+from autotune.candidates.recorded import as_tuned, is_legal
+from autotune.device import Device, with_listed_clusters
+from autotune.errors import NotFoundError
+from autotune.lookup.answer import Answer, recorded_objective
+from autotune.lookup.expected_loss import expected_loss
+from autotune.problem import Problem
+from autotune.problem.span import sized
+from autotune.records import OrderedRecord, Records
+from autotune.records.ranges import Range
+from autotune.runners.base import Objective
+
+
+def batch_invariant(
+    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+) -> Answer | None:
+    """The answer of the batch-invariant ranges of the problem's N, K, precision and layout.
+
+    For an M outside them it is the configuration of the nearest tuned M, or the cost model's choice
+    in the same order. An epilogue or another output does not change the order, so that ranges of
+    the plain product serve them too. The vendor's library is never answered.
+    """
+    ranges = _serving(problem, device, records)
+    if not ranges:
+        return None
+    order = ranges[0].order or ""
+    ranked = sorted(
+        (tuned for tuned in ranges if tuned.order == order),
+        key=lambda tuned: (tuned.objective != objective, _distance(problem.m, tuned), tuned.loss),
+    )
+    answers = (_recorded(tuned, problem, device, records, objective) for tuned in ranked)
+    answer = next((answer for answer in answers if answer is not None), None)
+    return answer or _predicted(ranked[0], problem, device, objective)
+
+
+def unordered(problem: Problem, device: Device) -> NotFoundError:
+    """The error that no batch-invariant range serves a problem."""
+    most = max(problem.m, 8192)
+    shape = str(replace(problem, epilogue="none")).partition("x")[2]
+    return NotFoundError(
+        f"no batch-invariant range serves {problem} on {device.name}; "
+        f"`autotune tune 1..{most}x{shape} --batch-invariant` makes it"
+    )
+
+
+def order_recorded(problem: Problem, device: Device, records: Records) -> str | None:
+    """The order of summation of the ranges that serve a problem; None if there are none."""
+    ranges = _serving(problem, device, records)
+    return ranges[0].order if ranges else None
+
+
+def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:
+    """The batch-invariant ranges whose kernels serve a problem, whatever its M; those of its own
+    epilogue and output first."""
+    wanted = [sized(problem, "m", 1), _plain(problem)]
+    ranges = records.invariant_ranges(device)
+    own = [tuned for tuned in ranges if sized(tuned.problem, "m", 1) == wanted[0]]
+    return own or [tuned for tuned in ranges if _plain(tuned.problem) == wanted[1]]
+
+
+def _plain(problem: Problem) -> Problem:
+    return replace(problem, m=1, epilogue="none", output="same")
+
+
+def _distance(m: int, tuned: Range) -> float:
+    """How far an M is outside a range, in octaves."""
+    return math.log2(max(1.0, tuned.low / m, m / tuned.high))
+
+
+def _points(tuned: Range, problem: Problem) -> Iterator[Problem]:
+    """The tuned problems of a range, that of the problem's segment first, then the nearest."""
+    inside = min(max(problem.m, tuned.low), tuned.high)
+    first = tuned.point(sized(tuned.problem, "m", inside))
+    rest = sorted(tuned.points, key=lambda point: abs(math.log2(point.m / problem.m)))
+    yield from dict.fromkeys((*([first] if first else []), *rest))
+
+
+def _recorded(
+    tuned: Range, problem: Problem, device: Device, records: Records, objective: Objective
+) -> Answer | None:
+    """The answer of a recorded configuration of the range's order; None if none is legal."""
+    for point in _points(tuned, problem):
+        record = records.ordered(device, point, tuned.order or "")
+        if record is None:
+            continue
+        answer = _entry(tuned, record, problem, device, recorded_objective(record, objective))
+        if answer is not None:
+            return answer
+    return None
+
+
+def _entry(
+    tuned: Range, record: OrderedRecord, problem: Problem, device: Device, objective: Objective
+) -> Answer | None:
+    card = as_tuned(device, record.device)
+    entries = record.best_by(objective), *record.entries
+    estimates = {entry.config: entry.measurement.estimate(objective) for entry in entries}
+    times = {config: each.time_us if each else math.inf for config, each in estimates.items()}
+    ranked = [entries[0].config, *sorted(times, key=times.__getitem__)]
+    legal = (config for config in ranked if is_legal(config, problem, card, record.order))
+    config = next(legal, None)
+    if config is None:
+        return None
+    own = record.problem == problem
+    return Answer(
+        problem=problem,
+        device=device,
+        config=config,
+        how="range",
+        evidence=record.evidence if own else "predicted",
+        record=record,
+        time_us=times[config] if own else None,
+        note=f"{problem} on {device.name}: as {record.problem.shape}, in the order of {tuned}",
+        expected_loss=tuned.loss,
+        objective=objective,
+    )
+
+
+def _predicted(
+    tuned: Range, problem: Problem, device: Device, objective: Objective
+) -> Answer | None:
+    """The cost model's choice in the order; None if no configuration has it."""
+    ranked = ordered_by_time(problem, with_listed_clusters(device), tuned.order or "")
+    if not ranked or not math.isfinite(ranked[0][0]):
+        return None
+    time_us, config = ranked[0]
+    return Answer(
+        problem=problem,
+        device=device,
+        config=config,
+        how="range",
+        evidence="predicted",
+        record=None,
+        time_us=time_us,
+        note=f"{problem} on {device.name}: the model's choice in the order of {tuned}",
+        expected_loss=expected_loss("model", 0.0),
+        objective=objective,
+    )

@@ -1,0 +1,146 @@
+"""Tuning of batch-invariant ranges, without a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.sample_records import entry, record
+
+import autotune
+from autotune.api import coverage, invariant, ranges
+from autotune.candidates.order_choice import OrderOutlook, ordered_by_time
+from autotune.candidates.ordered import order_of
+from autotune.device import find
+from autotune.errors import UsageError
+from autotune.families.config import Config
+from autotune.problem import Problem
+from autotune.problem.span import Span
+from autotune.records import OrderedRecord, Record, Records, Store
+from autotune.records.ranges import Range, load, load_invariant
+from autotune.targets import targets
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.options import Options
+
+H100 = find("h100")
+SPAN = Span.parse("1..64x256x256:bf16:nt")
+ORDER, OTHER = "wgmma bf16 swap=1 shared 256", "mma bf16 swap=0 2/32(256)"
+
+
+@cache
+def configs(order: str, m: int) -> tuple[Config, ...]:
+    ranked = ordered_by_time(SPAN.at(m), H100, order)
+    return tuple(config for _, config in ranked[:2])
+
+
+def outlooks() -> list[OrderOutlook]:
+    best = {order: {m: configs(order, m) for m in (1, 64)} for order in (ORDER, OTHER)}
+    return [OrderOutlook(order, 1.0 + i, best[order]) for i, order in enumerate((ORDER, OTHER))]
+
+
+class FakePlace:
+    """Records the first configurations of a tunable, each with a time by its order."""
+
+    tuned: list[GemmTunable]
+    times: dict[str, float]
+
+    @classmethod
+    def run(cls, place: Any, tunable: GemmTunable, options: Options, observer: object) -> Record:
+        del options, observer
+        cls.tuned.append(tunable)
+        problem = tunable.problem
+        ranked = getattr(tunable, "configs", ()) or configs(tunable.order or ORDER, problem.m)
+        timed = {config: cls.times.get(str(order_of(config, problem))) for config in ranked}
+        entries = [
+            replace(entry(16, time_us), config=config)
+            for config, time_us in timed.items()
+            if time_us
+        ]
+        plain = record(*entries, problem=problem, device=H100, evidence="predicted")
+        made = tunable.record(
+            device=H100,
+            evidence="predicted",
+            entries=plain.entries,
+            baseline=None,
+            provenance=plain.provenance,
+        )
+        saved = place.store.save(made)
+        assert isinstance(saved, Record)
+        return saved
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    FakePlace.tuned, FakePlace.times = [], {ORDER: 2.0, OTHER: 3.0}
+    monkeypatch.setattr(invariant.RangePlace, "run", lambda *arguments: FakePlace.run(*arguments))
+    monkeypatch.setattr(invariant, "promising_orders", lambda *_: outlooks())
+    few = lambda problem, *_, order=ORDER: [*configs(order, problem.m)]  # noqa: E731
+    monkeypatch.setattr(coverage, "survey", few)
+
+
+def tune(**options: Any) -> Range:
+    return ranges.tune(SPAN, Options(trials=2), device="h100", batch_invariant=True, **options)
+
+
+def test_range_and_its_records_keep_the_order(tmp_path: Path) -> None:
+    tuned = tune(loss=5.0)
+    assert (tuned.order, tuned.dimension, tuned.low, tuned.high) == (ORDER, "m", 1, 64)
+    assert load_invariant(tmp_path, H100) == (tuned,)
+    assert load(tmp_path, H100) == ()
+    for point in tuned.points:
+        own = Store(tmp_path).ordered(H100, point, ORDER)
+        assert isinstance(own, OrderedRecord)
+        assert {str(order_of(item.config, point)) for item in own.entries} == {ORDER}
+        assert Records(Store(tmp_path)).load(H100, point) is None
+    assert {item.order for item in FakePlace.tuned} == {ORDER}
+
+
+def test_second_call_tunes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = tune(loss=5.0)
+    FakePlace.tuned = []
+    monkeypatch.setattr(invariant, "promising_orders", None)  # nobody asks for an order again
+    # Predictions never stand for what a search would find.
+    monkeypatch.setattr(coverage, "_is_tuned", lambda *_, **__: True)
+    assert tune(loss=5.0) == tuned
+    assert FakePlace.tuned == []
+
+
+def test_order_with_the_best_mean_of_races_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "measures", lambda _: True)
+    assert invariant.choose_order(SPAN, H100, "h100", Options()) == ORDER
+    assert [len(item.configs) for item in FakePlace.tuned] == [4, 4]  # type: ignore[attr-defined]
+    FakePlace.times = {ORDER: 2.0, OTHER: 1.5}
+    assert invariant.choose_order(SPAN, H100, "h100", Options()) == OTHER
+
+
+def test_order_without_a_time_at_a_size_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "measures", lambda _: True)
+    FakePlace.times = {OTHER: 9.0}
+    assert invariant.choose_order(SPAN, H100, "h100", Options()) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [("64x1..256x256:bf16:nt", {}), ("1..64x256x256:bf16:nt", {"family": "mma"})],
+)
+def test_impossible_range_is_refused(text: str, arguments: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="batch invariance"):
+        autotune.tune_range(text, device="h100", batch_invariant=True, **arguments)  # type: ignore[arg-type]
+
+
+def test_call_neither_tunes_nor_quantises() -> None:
+    array = SimpleNamespace()
+    for arguments, why in (({"tune": True}, "not tuned alone"), ({"scale_b": array}, "scale_a")):
+        with pytest.raises(UsageError, match=why):
+            autotune.matmul(array, array, batch_invariant=True, **arguments)
+
+
+def test_problem_is_tuned_once_at_each_end() -> None:
+    tune(loss=5.0)
+    assert [item.problem for item in FakePlace.tuned] == [SPAN.at(1), SPAN.at(64)]
+    assert Problem.parse("64x256x256:bf16:nt") == FakePlace.tuned[1].problem

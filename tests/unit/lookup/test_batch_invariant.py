@@ -1,0 +1,102 @@
+"""The look-up of batch-invariant ranges: every M gets a kernel of one order of summation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.sample_records import entry, record
+
+from autotune.candidates import space
+from autotune.candidates.ordered import order_of
+from autotune.candidates.recorded import is_legal
+from autotune.device import find
+from autotune.families.config import Config
+from autotune.lookup.answer import Answer
+from autotune.lookup.batch_invariant import batch_invariant, order_recorded, unordered
+from autotune.lookup.lookup import RECORDED, lookup
+from autotune.problem import Problem
+from autotune.records import OrderedRecord, Records, Store, ranges
+from autotune.records.ranges import Range, Segment
+
+H100 = find("h100")
+ORDER, OTHER = "wgmma bf16 swap=1 shared 1024", "wgmma bf16 swap=1 shared +(2*512)"
+TOP = Problem(256, 512, 1024, "bf16", "nt")
+SEGMENTS = (Segment(4, 32, 16), Segment(33, 256, 256))
+
+
+def sized(m: int) -> Problem:
+    return replace(TOP, m=m)
+
+
+@cache
+def of_order(m: int, order: str = ORDER) -> tuple[Config, ...]:
+    return space.feasible(sized(m), H100, "wgmma", order).configs
+
+
+def ordered(m: int, *configs: Config, order: str = ORDER) -> OrderedRecord:
+    """A record whose configurations take 1, 2 ... microseconds; cuBLAS takes half of one."""
+    entries = [replace(entry(16, 1.0 + i), config=config) for i, config in enumerate(configs)]
+    plain = record(*entries, problem=sized(m), device=H100, baseline_us=0.5)
+    shared = plain.device, plain.evidence, plain.entries, plain.baseline, plain.provenance
+    return OrderedRecord(*shared, plain.problem, "auto", order)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    store = Store(tmp_path)
+    store.save(ordered(16, *of_order(16)[:2]))
+    store.save(ordered(256, *of_order(256)[:2]))
+    ranges.save(tmp_path, Range(H100, TOP, "m", SEGMENTS, 0.03, order=ORDER))
+    return Records(store)
+
+
+def answer(problem: Problem, records: Records) -> Answer:
+    found = batch_invariant(problem, H100, records)
+    assert found is not None
+    assert str(order_of(found.config, problem)) == ORDER
+    assert is_legal(found.config, problem, H100, ORDER)
+    assert (found.how, found.vendor) == ("range", False)
+    return found
+
+
+@pytest.mark.parametrize("m", [*range(1, 40), 255, 256, 257, 2048])
+def test_every_m_runs_in_the_order_of_the_range(m: int, records: Records) -> None:
+    answer(sized(m), records)
+
+
+@pytest.mark.parametrize(("m", "point"), [(16, 16), (20, 16), (40, 256), (256, 256), (300, 256)])
+def test_m_runs_the_kernel_of_its_point(m: int, point: int, records: Records) -> None:
+    assert answer(sized(m), records).config in of_order(point)[:2]
+
+
+def test_entry_of_another_order_is_passed_over(records: Records) -> None:
+    """A record may hold one after the kernels have changed."""
+    records.store.withdraw(ordered(16, of_order(16)[0]))
+    records.store.save(ordered(16, of_order(16, OTHER)[0], of_order(16)[1]))
+    assert answer(sized(16), records).config == of_order(16)[1]
+
+
+def test_epilogue_runs_in_the_order_of_the_plain_product(records: Records) -> None:
+    problem = replace(TOP, m=16, epilogue="bias_silu")
+    assert answer(problem, records).config in of_order(16)[:2]
+
+
+@pytest.mark.parametrize("changes", [{"n": 1024}, {"k": 512}, {"layout": "nn"}, {"batch": 2}])
+def test_other_product_has_no_answer(changes: dict[str, int | str], records: Records) -> None:
+    problem = replace(TOP, **changes)  # type: ignore[arg-type]
+    assert batch_invariant(problem, H100, records) is None
+    assert order_recorded(problem, H100, records) is None
+    missing = str(unordered(problem, H100))
+    assert f"`autotune tune 1..8192x{str(problem).partition('x')[2]} --batch-invariant`" in missing
+
+
+def test_usual_lookup_ignores_batch_invariant_ranges(records: Records) -> None:
+    assert lookup(sized(16), H100, records.store, steps=RECORDED) is None
+    assert lookup(sized(20), H100, records.store, steps=RECORDED) is None
+
+
+def test_second_range_keeps_the_order_of_the_first(records: Records) -> None:
+    assert order_recorded(replace(TOP, m=9000), H100, records) == ORDER
