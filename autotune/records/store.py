@@ -21,18 +21,15 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
-
-from msgspec import Meta
+from typing import Literal, TypeVar
 
 from autotune import files
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.files import limits
-from autotune.files.decoding import convert, parse
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.records import codec
+from autotune.records import codec, quarantine
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
 from autotune.records.ordered import OrderedRecord, order_slug
@@ -201,7 +198,7 @@ class Store:
             return {}
         reasons: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
-            fields = _fields(line)
+            fields = quarantine.fields_of(line)
             if fields is None:
                 _warn(f"{path}: line {number} is broken and passed over")
             else:
@@ -269,28 +266,11 @@ class Store:
         return record
 
 
-@dataclass(frozen=True)
-class _QuarantineFields:
-    """A line of the quarantine."""
-
-    key: Annotated[str, Meta(min_length=1)]
-    reason: str
-
-
 def _best_of_each(records: Iterable[G]) -> list[G]:
     """The record with the best evidence of every problem, by problem."""
     ranked = sorted(records, key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
     best = {record.problem: record for record in ranked}
     return [best[problem] for problem in sorted(best)]
-
-
-def _fields(line: bytes) -> tuple[str, str] | None:
-    """Key and reason of a line of the quarantine; None if the line is broken."""
-    try:
-        fields = convert(parse(line), _QuarantineFields, "line")
-    except ValueError:
-        return None
-    return fields.key, fields.reason
 
 
 def _bytes(path: Path, limit: int) -> bytes | None:
