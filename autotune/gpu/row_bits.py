@@ -51,9 +51,9 @@ class RowBits:
         matrix, problem = self._operands.c, self._operands.problem
         row = matrix.leading_dimension * problem.output_bytes
         lines = np.empty((rows, row), np.uint8)
-        size = (rows - 1) * row + problem.n * problem.output_bytes
+        size = (rows - 1) * row + problem.width * problem.output_bytes
         self._session.download(lines.reshape(-1)[:size], matrix.address + first * row)
-        return lines[:, : problem.n * problem.output_bytes]
+        return lines[:, : problem.width * problem.output_bytes]
 
 
 def shifted(operands: Operands, first: int, alpha: float = 1.0) -> Values:
