@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import DeviceSpec, Json
-from autotune.cli.output import Interrupted, show, show_json
-from autotune.cli.tuning import RECORD_WIDTH, parse_seconds
+from autotune.cli.output import RECORD_WIDTH, Interrupted, show, show_json
+from autotune.cli.tuning import parse_seconds
 
 
 def tune_kernel(
