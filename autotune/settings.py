@@ -169,6 +169,18 @@ def session() -> str | None:
     return name
 
 
+def nvrtc() -> int | None:
+    """The major version of NVRTC that `AUTOTUNE_NVRTC` asks for, 12 or 13; None if it is not set.
+
+    Raises:
+        UsageError: for another text.
+    """
+    text = os.environ.get("AUTOTUNE_NVRTC") or None
+    if text is not None and text not in ("12", "13"):
+        raise UsageError(f"AUTOTUNE_NVRTC is {text}; give 12 or 13, or unset it")
+    return int(text) if text else None
+
+
 def native() -> bool:
     """Whether warm calls may run in machine code: unless `AUTOTUNE_NATIVE=0`."""
     return os.environ.get("AUTOTUNE_NATIVE") != "0"

@@ -134,7 +134,7 @@ def _toolchain() -> tuple[str, ModuleType]:
         if (version := tool.version()) is not None:
             return version, tool
     raise MissingError(
-        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'cuda-core[cu13]'`"
+        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'tile-autotune[cu13]'`"
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from autotune import settings
 from autotune.families.plan import Template
 
 OPTIONS = (
@@ -18,27 +21,59 @@ OPTIONS = (
     ("no_source_include", True),
     # The kernels do not use the runtime API; leaving it out saves a tenth of the time.
     ("minimal", True),
-    # With a driver, NVRTC keeps its own cache (CUDA 12.9 and later), and a cached program comes
-    # without the log that registers and spills are read from.
+    # With a driver, NVRTC keeps its own cache, and a cached program comes without the log that
+    # registers and spills are read from.
     ("no_cache", True),
 )
+
+CACHING = [12, 9]
+"""The first version with a cache of its own, and an option against it."""
 
 # cuda-core 1.2 replaces its `__spec__` while it is being imported, so that a second thread does not
 # wait for the first and sees a half-initialised module.
 _IMPORT = threading.Lock()
 
 
+# Where the wheels of each major version have their libraries. Bindings of either version work with
+# both, and `cuda.pathfinder` would take the newer one, or whatever PyTorch has loaded before.
+_WHEELS = {12: "cuda_nvrtc/lib", 13: "cu13/lib"}
+
+
 def version() -> str | None:
-    """The version, such as `NVRTC 13.0`; None if NVRTC or `cuda.core` is not installed."""
+    """The version, such as `NVRTC 13.0`; None if NVRTC or `cuda.core` is not installed, or not of
+    the major version that `AUTOTUNE_NVRTC` asks for."""
     try:
         if find_spec("cuda.core") is None:
             return None
+        _load(_major())
         from cuda.bindings import nvrtc
 
         _, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError):  # RuntimeError: bindings without the library
         return None
-    return f"NVRTC {major}.{minor}"
+    return f"NVRTC {major}.{minor}" if settings.nvrtc() in (None, major) else None
+
+
+def _major() -> int:
+    """The major version to load: that of `AUTOTUNE_NVRTC`, else of `cuda.bindings`."""
+    import cuda.bindings
+
+    return settings.nvrtc() or int(cuda.bindings.__version__.partition(".")[0])
+
+
+@cache
+def _load(major: int) -> None:
+    """Loads NVRTC of a major version from its wheel, if installed, before others find another."""
+    package = find_spec("nvidia")
+    places = package.submodule_search_locations if package else None
+    for place in places or ():
+        folder = Path(place) / _WHEELS[major]
+        library = folder / f"libnvrtc.so.{major}"
+        if library.is_file():
+            # NVRTC 13.0 does not find its part beside itself.
+            for path in (*sorted(folder.glob("libnvrtc-builtins.so.*")), library):
+                ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+            return
 
 
 def build(
@@ -55,7 +90,7 @@ def build(
     log = io.StringIO()
     try:
         options = ProgramOptions(
-            name=template.source, arch=arch, include_path=list(map(str, includes)), **dict(OPTIONS)
+            name=template.source, arch=arch, include_path=list(map(str, includes)), **_options()
         )
         program = Program(_text(template, sources), "c++", options)
         code = program.compile("cubin", name_expressions=(template.expression,), logs=log).code
@@ -84,12 +119,22 @@ def _built(
     own = [
         f"--gpu-architecture={arch}",
         "--ptxas-options=-v",
-        *("--no-source-include", "--no-cache"),
+        "--no-source-include",
     ]
+    if "no_cache" in _options():
+        own.append("--no-cache")
     if not any(option.lstrip("-").startswith("std") for option in template.options):
         own.append("--std=c++17")
     options = (*own, "--minimal", *_folders(includes), *template.options)
     return _compiled(template, sources, options, "CUBIN")
+
+
+def _options() -> dict[str, object]:
+    """The options that the loaded NVRTC knows."""
+    from cuda.bindings import nvrtc
+
+    _, *version = nvrtc.nvrtcVersion()
+    return {name: value for name, value in OPTIONS if name != "no_cache" or version >= CACHING}
 
 
 def _folders(includes: Sequence[Path]) -> list[str]:

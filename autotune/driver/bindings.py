@@ -23,7 +23,7 @@ def initialised() -> Any:
         from cuda.bindings import driver
     except ImportError as error:
         raise MissingError(
-            f"cuda.bindings cannot be imported ({error}); install cuda-core[cu13]"
+            f"cuda.bindings cannot be imported ({error}); install tile-autotune[cu13]"
         ) from error
     try:
         (status,) = driver.cuInit(0)

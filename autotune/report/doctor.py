@@ -26,8 +26,9 @@ from autotune.runtime.native.compiled import library_path
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_INSTALL_NVRTC = "pip install 'cuda-core[cu13]'"
+_INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
 _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
+_INSTALL_CUDA_12 = "or pip install 'tile-autotune[cu12]'"
 _EXAMPLE = "autotune tune 1024x1024x1024 --device replay:h100"
 _WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
@@ -37,7 +38,6 @@ _REINSTALL = "pip install --force-reinstall tile-autotune"
 HARDWARE = {"driver", "GPU", "tuning session"}
 """Checks that count only on a machine with a GPU."""
 
-_OLDEST_DRIVER = 13_000
 _PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N; }\n"
 
 
@@ -132,6 +132,9 @@ def _sources() -> _Result:
 def _nvrtc() -> _Result:
     if version := nvrtc.version():
         return True, version, ""
+    if wanted := settings.nvrtc():
+        extra = f"pip install 'tile-autotune[cu{wanted}]', or unset AUTOTUNE_NVRTC"
+        return False, f"not installed in version {wanted}, for which AUTOTUNE_NVRTC asks", extra
     if nvcc.version():
         return None, "not installed; nvcc takes its place and is slower", _INSTALL_NVRTC
     return False, "not installed, and there is no nvcc either", _INSTALL_NVRTC
@@ -170,8 +173,10 @@ def _driver() -> _Result:
     except RuntimeError as error:
         return False, str(error), _INSTALL_DRIVER
     name = f"CUDA {version // 1000}.{version % 1000 // 10}"
-    if version < _OLDEST_DRIVER:
-        return False, f"{name}, which is too old for CUDA 13 kernels", _INSTALL_DRIVER
+    major = (nvrtc.version() or "NVRTC 13").split()[1].partition(".")[0]
+    if version < 1000 * int(major):
+        remedy = f"{_INSTALL_DRIVER}, {_INSTALL_CUDA_12}"
+        return False, f"{name}, which is too old for CUDA {major} kernels", remedy
     return True, name, ""
 
 

@@ -299,7 +299,7 @@ def test_missing_compiler_says_what_to_install(
     monkeypatch.setattr(nvrtc, "version", lambda: None)
     monkeypatch.setattr(nvcc, "version", lambda: None)
     message = (
-        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'cuda-core[cu13]'`"
+        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'tile-autotune[cu13]'`"
     )
     assert refused(capsys, *arguments, "--device", "h100") == (1, message)
 

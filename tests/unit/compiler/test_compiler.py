@@ -611,7 +611,7 @@ def test_nvrtc_bindings_without_library_count_as_missing(monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("without_nvrtc")
 def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, sources: Path) -> None:
     monkeypatch.setattr(settings, "nvcc", lambda: None)
-    with pytest.raises(MissingError, match=r"pip install 'cuda-core\[cu13\]'"):
+    with pytest.raises(MissingError, match=r"pip install 'tile-autotune\[cu13\]'"):
         compiler.compile(scaled(), "sm_90", cache=None, sources=sources)
 
 

@@ -27,7 +27,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def check(name: str) -> doctor.Check:
-    return next(result for result in doctor.checks() if result.name == name)
+    return next(doctor._checked(title, run) for title, run in doctor._CHECKS if title == name)
 
 
 def put(directory: Path, name: str, text: str) -> None:
@@ -50,13 +50,13 @@ def test_no_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvcc, "version", lambda: None)
     result = check("NVRTC")
     assert result.ok is False
-    assert result.remedy == "pip install 'cuda-core[cu13]'"
+    assert result.remedy == "pip install 'tile-autotune[cu13]'"
 
 
 def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
     monkeypatch.setattr(nvcc, "version", lambda: None)
-    assert "cuda-core[cu13]" in check("compilation").detail
+    assert "tile-autotune[cu13]" in check("compilation").detail
 
 
 def test_nvcc_instead_of_nvrtc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +93,15 @@ def test_old_driver_gives_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.detail.startswith("CUDA 12.8")
 
 
+def test_driver_of_cuda_12_suffices_for_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12_080))
+    assert "tile-autotune[cu12]" in check("driver").remedy
+    monkeypatch.setattr(nvrtc, "version", lambda: "NVRTC 12.9")
+    assert check("driver").ok is True
+
+
 def test_no_gpu_points_to_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver
 
@@ -104,7 +113,7 @@ def test_no_gpu_points_to_the_recording(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    assert check("driver").remedy == "pip install 'cuda-core[cu13]'"
+    assert check("driver").remedy == "pip install 'tile-autotune[cu13]'"
 
 
 def test_session_without_pycuda_goes_through_the_bindings(
@@ -197,10 +206,12 @@ def test_check_that_raises_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_table_shows_the_remedy_with_its_brackets() -> None:
     console = Console(width=100)
-    table = doctor.render([doctor.Check("NVRTC", False, "gone", "pip install 'cuda-core[cu13]'")])
+    table = doctor.render(
+        [doctor.Check("NVRTC", False, "gone", "pip install 'tile-autotune[cu13]'")]
+    )
     with console.capture() as shown:
         console.print(table)
-    assert "pip install 'cuda-core[cu13]'" in shown.get()
+    assert "pip install 'tile-autotune[cu13]'" in shown.get()
 
 
 def painted(*checks: doctor.Check) -> str:

@@ -200,7 +200,7 @@ def test_missing_bindings_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(
-        MissingError, match=r"cuda.bindings cannot be imported .* install cuda-core"
+        MissingError, match=r"cuda.bindings cannot be imported .* install tile-autotune"
     ):
         Driver.load()
 
