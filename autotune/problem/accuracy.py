@@ -27,7 +27,7 @@ def relative_bound(problem: Problem, baseline_error: float | None) -> float:
     Infinite if the baseline's is unknown, or if C has fewer than `COMPARABLE` elements: then the
     tolerance of single elements alone decides.
     """
-    if baseline_error is None or problem.batch * problem.m * problem.n < COMPARABLE:
+    if baseline_error is None or problem.batch * problem.m * problem.width < COMPARABLE:
         return math.inf
     return max(problem.precision.accuracy * baseline_error, _always_accepted(problem))
 

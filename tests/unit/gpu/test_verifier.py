@@ -550,6 +550,18 @@ def test_int32_sums_are_verified_without_factors() -> None:
     assert "3 elements in or around C differ in 6 launches: " in outcome.reason
 
 
+def test_gates_are_verified_without_factors_in_half_of_the_columns() -> None:
+    bench = Bench(Problem(30, 32, 40, "bf16", epilogue="swiglu"))
+    bench.results = np.array([*EXACT, *FINE, *[0.0] * UNSCALED])
+    assert isinstance(bench.verify(), Verdict)
+    assert bench.seen == [(1.0, 0.0), (1.0, 0.0)]
+    assert (bench.operands.c.columns, bench.operands.b.columns) == (16, 32)
+    bench.results = np.zeros(2 + len(WRITTEN))
+    assert bench.verifier.repeat(bench.bound, 6) is None
+    compared = bench.launched("compare_exact")
+    assert {launch.arguments[20] for launch in compared} == {exact.GATED_ROUNDED}
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [

@@ -21,6 +21,8 @@ from autotune.verification.oracle import (
     SLOPE,
     UNIT_ROUNDOFF,
     activated,
+    error_unit,
+    gates,
     largest_error,
     library_tolerance,
     product,
@@ -309,6 +311,20 @@ def test_residuals_are_within_tolerance(k: int, epilogue: str) -> None:
     assert np.abs(result - wanted).max() <= tolerance(problem)
     without = product(problem, a, b, bias=bias)
     assert np.abs(result - without).max() > tolerance(problem)
+
+
+@pytest.mark.parametrize("k", [1, 17, 512])
+def test_gates_in_fp32_are_within_tolerance(k: int) -> None:
+    problem = Problem(128, 128, k, "bf16", epilogue="swiglu", output="f32")
+    a, b = (x.astype(np.float32) for x in of_compute(problem, *operands(problem)))
+    gate, up = gates(added_one_by_one(a, b).astype(np.float64))
+    result = in_fp32(gate.astype(np.float32), np.zeros(1, "f4"), "silu") * up.astype(np.float32)
+    sums, allowed = product(replace(problem, epilogue="none"), a, b), tolerance(problem)
+    wanted, unit = product(problem, a, b), error_unit(sums, allowed)
+    assert wanted.shape == (128, 64)
+    assert largest_error(problem, result, wanted, unit) <= allowed
+    swapped = activated(up, "silu") * gate
+    assert largest_error(problem, swapped, wanted, unit) > allowed
 
 
 @pytest.mark.parametrize("epilogue", ELEMENTWISE[1:])

@@ -74,3 +74,23 @@ def test_extreme_operands_leave_out_what_overflows() -> None:
     assert len(quantised.extremes(Problem(8, 8, 8, "f8", scale="row", output="f16"))) == 2
     assert len(quantised.extremes(Problem(8, 8, 8, "f8", output="f16"))) == 1
     assert len(quantised.extremes(Problem(8, 8, 8, "i8"))) == 1
+
+
+@pytest.mark.parametrize("compute", ["f16", "f8", "i8"])
+@pytest.mark.parametrize("scale", ["none", "row"])
+@pytest.mark.parametrize("k", [64, 16384])
+def test_what_gates_make_stays_in_the_range_of_fp16(compute: str, scale: str, k: int) -> None:
+    if compute == "f16" and scale == "row":
+        return
+    problem = Problem(64, 64, k, compute, "nt", epilogue="swiglu", output="f16", scale=scale)
+    normal = np.random.default_rng(k).standard_normal(10_000, np.float32)
+    variance = float(k)
+    for side in (0, 1):
+        size = quantised.UNEVEN * quantised.scale_size(problem, side) if scale == "row" else 1.0
+        numbers = (normal * np.float32(quantised.factor(problem, side))).astype(np.float32)
+        if compute != "f16":
+            numbers = nearest(numbers, problem.operand_types[side])
+        variance *= float(np.mean((size * numbers.astype(np.float64)) ** 2))
+    # The product of two normal numbers exceeds t once in exp(t) times.
+    assert variance * 32 < quantised.LARGEST_F16
+    assert quantised.factor(Problem(64, 64, k, "f8", "nt", epilogue="swiglu"), 0) == 1.0
