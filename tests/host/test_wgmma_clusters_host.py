@@ -49,6 +49,10 @@ def _samples() -> Iterator[Sample]:
         shared = {**SMALL, "cluster": cluster, "split_k": 4, "reduction": "fused"}
         yield Sample("72x40x600:bf16:nt", shared)
     yield Sample("136x72x264:bf16:nt", {**SMALL, "cluster": "2x2", "source": "streamed"})
+    # SwiGLU of a part of a tile's columns, and of a transposed one.
+    gated: Values = {"cluster": "1x1x2", "split_k": 2, "store": "staged"}
+    yield Sample("72x160x600:bf16:nt:swiglu", {**gated, "bm": 64, "bn": 160, "consumers": 1})
+    yield Sample("24x144x600:f16:nn:swiglu", {**gated, "swap": 1, "bm": 24, "bn": 128})
     # Both warpgroups of a block, ping-pong, staged stores and the other operand paths.
     yield Sample("200x136x264:f16:nn", {"cluster": "1x2", "store": "staged"}, BETA)
     alternating: Values = {"cluster": "2x1", "schedule": "pingpong", "workers": 2, "bm": 64}
