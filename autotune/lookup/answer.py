@@ -124,9 +124,15 @@ def recorded_answer(
         time_us=estimate.time_us if estimate else None,
         note=f"{problem} on {record.device.name}: {record.evidence} {record.provenance.date}",
         expected_loss=loss,
-        vendor=record.vendor_wins_by(objective),
+        vendor=vendor_wins(record, problem, objective),
         objective=objective,
     )
+
+
+def vendor_wins(record: Record, problem: Problem, objective: Objective) -> bool:
+    """Whether the vendor's library was measured to be faster on a problem, and can run it: SwiGLU it
+    was timed on with gates apart."""
+    return not problem.gated and record.vendor_wins_by(objective)
 
 
 def recorded_objective(record: Record, objective: Objective) -> Objective:

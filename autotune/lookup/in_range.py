@@ -6,7 +6,7 @@ import math
 
 from autotune.device import Device
 from autotune.lookup.accuracy import accuracy_filter
-from autotune.lookup.answer import Answer, best_legal, recorded_objective
+from autotune.lookup.answer import Answer, best_legal, recorded_objective, vendor_wins
 from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
 from autotune.records import Records
@@ -60,6 +60,6 @@ def _answer(
         time_us=time_us,
         note=f"{problem} on {device.name}: as {point.shape}, which is tuned for {tuned}",
         expected_loss=tuned.loss,
-        vendor=record.vendor_wins_by(objective),
+        vendor=vendor_wins(record, problem, objective),
         objective=objective,
     )

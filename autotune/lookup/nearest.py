@@ -13,7 +13,7 @@ from autotune.candidates.survey import survey
 from autotune.device import Device, same_model, with_listed_clusters
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
-from autotune.lookup.answer import Answer, recorded_objective, tune_command
+from autotune.lookup.answer import Answer, recorded_objective, tune_command, vendor_wins
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
 from autotune.lookup.predicted import model_choice
@@ -181,7 +181,9 @@ def _answer(
         # no two related devices are recorded.
         expected_loss=expected_loss("near" if here else "model", choice.deviation),
         # An epilogue or another output does not change how fast the vendor's library is.
-        vendor=here and record.vendor_wins_by(objective) and _same_gemm(record.problem, problem),
+        vendor=here
+        and vendor_wins(record, problem, objective)
+        and _same_gemm(record.problem, problem),
         objective=objective,
     )
 

@@ -41,7 +41,8 @@ def vendor_is_expected(
     deviation: float,
     objective: Objective = "hot",
 ) -> bool:
-    """Whether the vendor's library is expected to be faster than a configuration.
+    """Whether the vendor's library is expected to be faster than a configuration. It does not run
+    SwiGLU.
 
     Args:
         problem: the problem, which has no record.
@@ -51,6 +52,8 @@ def vendor_is_expected(
         deviation: standard deviation of their log.
         objective: the time that decides.
     """
+    if problem.gated:
+        return False
     theirs = vendor_time_us(problem, device, records, objective)
     return theirs is not None and theirs < time_us * math.exp(CAUTION * deviation)
 

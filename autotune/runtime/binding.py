@@ -30,8 +30,7 @@ def choice(
     objective: Objective,
 ) -> tuple[Config, bool]:
     """The configuration to run, and whether the vendor's library is to run the problem: it was
-    measured to be faster, or the mode is frozen and there is no record or no compiled kernel. It is
-    not for SwiGLU, which it was timed on with gates apart.
+    measured to be faster, or the mode is frozen and there is no record or no compiled kernel.
 
     Nobody tunes for operands without elements, so their problem is looked up without a warning.
 
@@ -46,7 +45,7 @@ def choice(
         if runtime.mode.missing == "raise":
             raise
         return NOTHING, True
-    return answer.config, answer.vendor and sums and not problem.gated
+    return answer.config, answer.vendor and sums
 
 
 def bind_call(

@@ -11,9 +11,9 @@ from support.sample_records import H100, entry, record
 
 from autotune.candidates import space
 from autotune.device import find
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, vendor_wins
 from autotune.lookup.lookup import lookup
-from autotune.lookup.vendor_time import vendor_time_us
+from autotune.lookup.vendor_time import vendor_is_expected, vendor_time_us
 from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store
@@ -69,3 +69,14 @@ def test_prediction_scales_with_the_work(store: Store) -> None:
         store.save(timed(problem, 8000.0, 1.2 * least_us))
     predicted = vendor_time_us(replace(NEAR, k=3072), H100, Records(store).records(H100))
     assert predicted == pytest.approx(1.2e6 * least_hot_seconds(replace(NEAR, k=3072), H100), 0.02)
+
+
+def test_library_runs_no_gates() -> None:
+    plain = Problem(4096, 4096, 2048, "bf16", "nt")
+    gated, recorded = replace(plain, epilogue="swiglu"), timed(plain, 8000.0, 100.0)
+    expected = H100, [recorded], 8000.0, 0.1
+    assert vendor_is_expected(plain, *expected)
+    assert not vendor_is_expected(gated, *expected)
+    own = replace(recorded, problem=gated)
+    assert vendor_wins(recorded, plain, "hot")
+    assert not vendor_wins(own, gated, "hot")
