@@ -130,8 +130,8 @@ def recorded_answer(
 
 
 def vendor_wins(record: Record, problem: Problem, objective: Objective) -> bool:
-    """Whether the vendor's library was measured to be faster on a problem, and can run it: SwiGLU it
-    was timed on with gates apart."""
+    """Whether the vendor's library was measured to be faster on a problem, and can run it: not
+    SwiGLU, which it was timed on with gates apart."""
     return not problem.gated and record.vendor_wins_by(objective)
 
 
