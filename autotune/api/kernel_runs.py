@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from autotune.user_kernels import (
 )
 from autotune.user_kernels.arrays import in_own_library, on_hosts
 from autotune.user_kernels.expected import Reference
+from autotune.user_kernels.outcomes import Metric, Score, check_metrics
 from autotune.user_kernels.workload import unverified, with_results
 
 if TYPE_CHECKING:
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 
 Places = tuple[Path, tuple[Path, ...]]
 """The folder of a source, and the folders of headers."""
+
+
+def tunable_of(
+    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, score: Score | None
+) -> KernelTunable:
+    """The kernel and its call, with the user's numbers."""
+    own = check_metrics(metrics)
+    return KernelTunable(kernel, work.call, work.arguments, metrics=own, score=score)
 
 
 def work_of(

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
-from autotune.api.kernel_runs import check_arguments, compiling, digest_of, stand_in, work_of
+from autotune.api.kernel_runs import (
+    check_arguments,
+    compiling,
+    digest_of,
+    stand_in,
+    tunable_of,
+    work_of,
+)
 from autotune.api.shown import shown
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Value
@@ -30,6 +37,7 @@ from autotune.user_kernels.definition import Predicate
 from autotune.user_kernels.expected import Reference
 from autotune.user_kernels.geometry import Extents, SharedBytes
 from autotune.user_kernels.grids import Divisor
+from autotune.user_kernels.outcomes import Metric, Score
 
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer
@@ -63,7 +71,8 @@ def tune_kernel(
     sampler: str = "gp",
     jobs: int | None = None,
     time_limit: float = TIME_LIMIT_S,
-    objective: str = "hot",
+    objective: str | Metric = "hot",
+    metrics: Mapping[str, Metric] | None = None,
     storage: str | None = None,
     observer: Observer | None = None,
     progress: bool = True,
@@ -115,7 +124,9 @@ def tune_kernel(
         jobs: compiler threads; by default one for each core but one.
         time_limit: seconds for one configuration; one that takes longer is not tried again.
         objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
-            time with L2 flushed before each run.
+            time with L2 flushed before each run; a function of a `KernelResult` its value, a number
+            above 0.
+        metrics: further functions of a `KernelResult` by name; their values go into the record.
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a file of the cache.
         observer: receives progress events.
@@ -142,11 +153,14 @@ def tune_kernel(
         options=options,
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
-    search = options_of(trials, budget, seed, sampler, jobs, objective, storage)
+    score = Score(objective) if callable(objective) else None
+    decides = "hot" if callable(objective) else objective
+    limits = trials, budget, seed, sampler, jobs, decides, storage
+    search = replace(options_of(*limits), score=score)
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = work_of(kernel.name, arguments, reference, rtol, atol)
-    tunable = KernelTunable(kernel, work.call, work.arguments)
+    tunable = tunable_of(kernel, work, metrics, score)
     index, resolved = targets.measuring(device, str(tunable))
 
     from autotune import gpu

@@ -13,12 +13,14 @@ from msgspec import Meta
 
 from autotune.errors import ConfigError
 
-Value = (
+FamilyValue = (
     Annotated[int, Meta(gt=-(10**15), lt=10**15)]
     | Annotated[str, Meta(min_length=1, max_length=200)]
-    | Annotated[float, Meta(gt=-1e15, lt=1e15)]
 )
-"""A value of a parameter; its family says which are legal. Only user kernels have floats."""
+"""A value of a parameter of a kernel family, which says which are legal."""
+
+Value = FamilyValue | Annotated[float, Meta(gt=-1e15, lt=1e15)]
+"""A value of a parameter: user kernels have floats too."""
 
 _TEXT = re.compile(r"(\w+)(?::(.*))?")
 _WHOLE = re.compile(r"-?\d{1,15}")

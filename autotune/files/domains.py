@@ -28,6 +28,9 @@ Spread = Annotated[float, Meta(ge=0, lt=1e12)]
 
 Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
 
+Score = Annotated[float, Meta(gt=0, lt=1e300)]
+"""The value of a user's objective."""
+
 Error = Annotated[float, Meta(ge=0, le=1e15)]
 """An error or its bound: operands lie between -1 and 1, and sums have at most 2^31 terms."""
 

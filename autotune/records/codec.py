@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autotune.device import Device
-from autotune.families.config import Config, Value
+from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import convert, parse, require_schema, shown
-from autotune.files.domains import Name, Share, Text
+from autotune.files.domains import Name, Score, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.problem.fields import USUAL
@@ -39,12 +39,11 @@ class _EntryFields:
     """An entry as it is written: the configuration as text and by parameter."""
 
     config: Text
-    params: dict[str, Value]
+    params: Mapping[str, Value]
     measurement: Measurement
     resources: Resources
     occupancy: Share
     limiter: Text
-    launch: Geometry | None = None
 
     def entry(self) -> Entry:
         config = Config.parse(self.config)
@@ -54,33 +53,75 @@ class _EntryFields:
 
 
 @dataclass(frozen=True)
+class _FamilyEntryFields(_EntryFields):
+    """An entry of a GEMM record."""
+
+    params: dict[str, FamilyValue]
+
+
+@dataclass(frozen=True)
+class _KernelEntryFields(_EntryFields):
+    """An entry of a user kernel's record."""
+
+    params: dict[str, Value]
+    launch: Geometry | None = None
+    metrics: dict[Name, float] = field(default_factory=dict)
+    score: Score | None = None
+
+
+@dataclass(frozen=True)
 class _CallFields:
     name: Name
     arguments: tuple[Name, ...]
     source: KernelSource | None = None
     verified: Text = ""
 
-    def entry(self, entry: Entry, geometry: Geometry | None, call: Call) -> KernelEntry:
-        if self.source is None or geometry is None:
-            return KernelEntry.of(entry)
-        launch = KernelLaunch(self.source, call, geometry)
+    def entry(self, entry: Entry, written: _KernelEntryFields, call: Call) -> KernelEntry:
+        made = replace(
+            KernelEntry.of(entry), metrics=tuple(written.metrics.items()), score=written.score
+        )
+        if self.source is None or written.launch is None:
+            return made
+        launch = KernelLaunch(self.source, call, written.launch)
         launch.plan(entry.config)  # a form or an argument that does not fit is refused
-        return KernelEntry.of(entry, launch)
+        return replace(made, launch=launch)
 
 
 @dataclass(frozen=True)
 class _RecordFields:
-    """A record as it is written, of either a `problem` or a `kernel`."""
+    """The record of a `problem` as it is written."""
 
     device: dict[str, Any]
     evidence: Text
-    entries: tuple[_EntryFields, ...]
+    entries: tuple[_FamilyEntryFields, ...]
     provenance: Provenance
     baseline: Measurement | None = None
     problem: Problem | None = None
     family: Name | None = None
     order: Text | None = None
+
+
+@dataclass(frozen=True)
+class _KernelRecordFields:
+    """The record of a user `kernel` as it is written."""
+
+    device: dict[str, Any]
+    evidence: Text
+    entries: tuple[_KernelEntryFields, ...]
+    provenance: Provenance
+    baseline: Measurement | None = None
     kernel: _CallFields | None = None
+
+    def record(self) -> KernelRecord:
+        assert self.kernel is not None  # as `build` has looked
+        call = Call(self.kernel.name, self.kernel.arguments)
+        pairs = zip(_entries(self.entries), self.entries, strict=True)
+        return KernelRecord(
+            Device.from_json(self.device),
+            evidence_named(self.evidence),
+            tuple(self.kernel.entry(*pair, call) for pair in pairs),
+            *(self.baseline, self.provenance, call, self.kernel.verified),
+        )
 
 
 def encode(record: TuningRecord) -> dict[str, object]:
@@ -143,19 +184,11 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
     Raises:
         ValueError: if a field is missing, of another type or impossible.
     """
+    if fields.get("kernel") is not None:
+        return convert(fields, _KernelRecordFields, "record").record()
     written = convert(fields, _RecordFields, "record")
-    entries = tuple(_entry(entry, place) for place, entry in enumerate(written.entries))
-    place = Device.from_json(written.device), evidence_named(written.evidence)
-    if written.kernel is not None:
-        kernel = written.kernel
-        call = Call(kernel.name, kernel.arguments)
-        launchable = tuple(
-            kernel.entry(entry, launch.launch, call)
-            for entry, launch in zip(entries, written.entries, strict=True)
-        )
-        run = written.baseline, written.provenance
-        return KernelRecord(*place, launchable, *run, call, kernel.verified)
-    shared = *place, entries
+    device, evidence = Device.from_json(written.device), evidence_named(written.evidence)
+    shared = device, evidence, _entries(written.entries)
     if written.problem is None:
         raise ValueError("problem is missing")
     made = written.baseline, written.provenance, written.problem
@@ -222,12 +255,19 @@ def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
 
 
 def _launch_fields(entry: Entry, best: Entry) -> dict[str, object]:
-    """The geometry of a user kernel's entry, which has the same source as the best."""
+    """The geometry of a user kernel's entry, which has the same source as the best, its metrics and
+    its score."""
     if not isinstance(entry, KernelEntry) or not isinstance(best, KernelEntry):
         return {}
+    own: dict[str, object] = {"metrics": dict(entry.metrics)} if entry.metrics else {}
+    own |= {} if entry.score is None else {"score": entry.score}
     if entry.launch is None or best.launch is None or entry.launch.source != best.launch.source:
-        return {}
-    return {"launch": asdict(entry.launch.geometry)}
+        return own
+    return {"launch": asdict(entry.launch.geometry), **own}
+
+
+def _entries(written: Sequence[_EntryFields]) -> tuple[Entry, ...]:
+    return tuple(_entry(entry, place) for place, entry in enumerate(written))
 
 
 def _entry(written: _EntryFields, place: int) -> Entry:

@@ -59,9 +59,20 @@ class KernelEntry(Entry):
     """A recorded configuration of a user kernel.
 
     `launch` is None in records of versions that did not keep the source, and of sources too large.
+    `metrics` are values of the user's functions by name, `score` that of the objective if it is a
+    function too; the least is best.
     """
 
     launch: KernelLaunch | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
+    score: float | None = None
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The sort key: by score, then those without by time."""
+        if self.score is None:
+            return super().rank
+        return False, self.score
 
     @classmethod
     def of(cls, entry: Entry, launch: KernelLaunch | None = None) -> KernelEntry:
@@ -152,8 +163,10 @@ class KernelRecord(TuningRecord):
 
     @property
     def best(self) -> KernelEntry:
-        """The fastest entry, or the leanest of those tied with it (see `estimates.winner`)."""
-        return winner(self.entries)
+        """The entry with the least score, if the objective was a function; else the fastest, or the
+        leanest of those tied with it (see `estimates.winner`)."""
+        first = min(self.entries, key=lambda entry: entry.rank)
+        return winner(self.entries) if first.score is None else first
 
     @cached_property
     def launch(self) -> TunedKernel:

@@ -157,7 +157,7 @@ def _with_cold_time(entry: Entry, rival: Entry | None) -> Entry:
 
 def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """The ten fastest, with the fastest cold one among them."""
-    ranked = sorted(entries, key=lambda entry: (entry.measurement.time_us, str(entry.config)))
+    ranked = sorted(entries, key=lambda entry: (*entry.rank, str(entry.config)))
     kept, cold = ranked[:KEPT], fastest_cold(ranked)
     if cold is not None and cold not in kept:
         kept[-1] = cold

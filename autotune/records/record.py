@@ -37,6 +37,11 @@ class Entry:
     occupancy: Share
     limiter: Text
 
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The sort key of entries, the best first: those without a score of the user's by time."""
+        return True, self.measurement.time_us
+
 
 @dataclass(frozen=True)
 class Provenance:

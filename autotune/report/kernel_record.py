@@ -29,6 +29,8 @@ def render(record: KernelRecord) -> RenderableType:
     facts.add_column(overflow="fold")
     for label, value in (
         ("time", f"{us(measured.time_us)}{spread}{cold}"),
+        *([] if best.score is None else [("objective", f"{best.score:.6g}")]),
+        *((name, f"{value:.6g}") for name, value in best.metrics),
         ("config", pairs(best.config)),
         *occupancy_facts(best),
         *accuracy_facts(best),

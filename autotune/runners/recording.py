@@ -17,7 +17,7 @@ from typing import Any
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
-from autotune.families.config import Config, Value
+from autotune.families.config import Config, FamilyValue
 from autotune.families.plan import Resources
 from autotune.files import limits, read, write_whole
 from autotune.files.decoding import convert, gunzip, parse, require_schema, shown
@@ -213,7 +213,7 @@ def _cell(row: SweepRow, part: type[Any], name: str) -> Any:
 def _rows(family: str, columns: Mapping[str, Any]) -> Iterator[SweepRow]:
     """The rows of a family from its columns; ValueError if they do not fit together."""
     path = f"families.{family}"
-    params = convert(columns.get("params"), dict[str, list[Value]], f"{path}.params")
+    params = convert(columns.get("params"), dict[str, list[FamilyValue]], f"{path}.params")
     written = {name: columns.get(name) for part in _COLUMNS.values() for name in part}
     absent = [None] * len(convert(written["stage"], list[Any], f"{path}.stage"))
     written |= {name: absent for name in _LATER if name not in columns}

@@ -33,10 +33,14 @@ class Leaderboard:
 
     Args:
         objective: the time to minimise.
+        score: a function that is minimised in place of the time.
     """
 
-    def __init__(self, objective: Objective = "hot") -> None:
+    def __init__(
+        self, objective: Objective = "hot", score: Callable[[Trial], float] | None = None
+    ) -> None:
         self._objective: Objective = objective
+        self._score = score
         self.trials: list[Trial] = []
         self.failures = 0
         self.best: Trial | None = None
@@ -88,9 +92,12 @@ class Leaderboard:
 
     @property
     def winners(self) -> list[Config]:
-        """The configurations that the record of the leaders names as its best, hot and cold."""
-        entries = [entry for trial in self.leaders if (entry := trial.entry)]
-        best = (winner(entries), fastest_cold(entries)) if entries else ()
+        """The configurations that the record of the leaders names as its best, hot and cold, and
+        by the score."""
+        leaders = self.leaders
+        entries = [entry for trial in leaders if (entry := trial.entry)]
+        first = leaders[0].entry if leaders and self._score else None
+        best = (first, winner(entries), fastest_cold(entries)) if entries else ()
         return [*dict.fromkeys(entry.config for entry in best if entry is not None)]
 
     @property
@@ -157,7 +164,8 @@ class Leaderboard:
         return sorted(pool, key=lambda trial: trial.time(second))[:BY_OTHER_OBJECTIVE]
 
     def _time(self, trial: Trial) -> float:
-        return trial.time(self._objective)
+        """What is minimised: the time, or the score."""
+        return trial.time(self._objective) if self._score is None else self._score(trial)
 
 
 def _no_times() -> dict[Objective, float]:

@@ -130,7 +130,7 @@ class _Run(Generic[R]):
         self.journal = open_journal(
             tunable, self._runner, store, origin, self._axes, options.storage
         )
-        self.leaderboard = Leaderboard(options.objective)
+        self.leaderboard = Leaderboard(options.objective, options.score)
         for trial in still_hold(self.journal.told, tunable, configs):
             self.leaderboard.add(trial)
         self._candidates, self._extended_at = candidates, -1
@@ -260,7 +260,8 @@ class _Run(Generic[R]):
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
         """The trial of a candidate, sent to the journal."""
-        best = self.leaderboard.best_times
+        # A slow candidate may score well.
+        best = self.leaderboard.best_times if self._options.score is None else None
         self.journal.settle()  # a kill costs no more than the trial at hand
         outcome = runner.measure(candidate, best, self._options.objective)
         trial = self._trial(candidate, outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -33,6 +34,8 @@ class Options:
         storage: where the trials are kept: URL of an Optuna storage, or path of a journal file;
             None takes a file of the store.
         quick: races the most promising configurations instead of searching.
+        score: a function of a `Trial` that is minimised in place of its time; infinite for a
+            failure.
     """
 
     trials: int | None = None
@@ -43,6 +46,7 @@ class Options:
     objective: Objective = "hot"
     storage: str | None = None
     quick: bool = False
+    score: Callable[[Any], float] | None = None
 
 
 def options_of(

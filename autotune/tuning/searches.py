@@ -33,7 +33,7 @@ def search_of(
         guesses=tunable.guesses(candidates, device, store, options.objective),
         told=told,
         describe=tunable.describe(device),
-        value=lambda trial: objective.value(trial, options.objective),
+        value=options.score or (lambda trial: objective.value(trial, options.objective)),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 
@@ -24,6 +24,7 @@ from autotune.runners.base import Evidence, Failure, Measurement, Objective, Run
 from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import evaluate, geometry_of, rejection
+from autotune.user_kernels.outcomes import Metric, Score, evaluated
 
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
@@ -48,6 +49,8 @@ class KernelTunable:
     arguments: tuple[Argument, ...] = ()
     verified: str = ""
     """The configuration whose results stand in for a reference; empty with a reference."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    score: Score | None = None
 
     def __str__(self) -> str:
         return str(self.call)
@@ -171,9 +174,19 @@ class KernelTunable:
         provenance: Provenance,
     ) -> KernelRecord:
         """The record of the call."""
-        launchable = tuple(KernelEntry.of(entry, self._launch(entry.config)) for entry in entries)
+        launchable = tuple(map(self._entry, entries))
         made = device, evidence, launchable, baseline, provenance
         return KernelRecord(*made, self.call, self.verified)
+
+    def _entry(self, entry: Entry) -> KernelEntry:
+        """An entry with what launching it takes, and the user's numbers."""
+        metrics = tuple(
+            (name, evaluated(f"metric {name!r}", function, entry))
+            for name, function in self.metrics.items()
+        )
+        score = None if self.score is None else self.score.of(entry)
+        made = KernelEntry.of(entry, self._launch(entry.config))
+        return replace(made, metrics=metrics, score=score)
 
     def _launch(self, config: Config) -> KernelLaunch | None:
         """What a record keeps to launch a configuration; None if the source is too large."""

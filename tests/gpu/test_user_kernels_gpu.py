@@ -6,6 +6,8 @@ candidate still runs.
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +24,7 @@ from autotune import compiler, gpu
 from autotune.device import Device
 from autotune.errors import MissingError
 from autotune.gpu.benches.user_kernel import KernelBench
+from autotune.gpu.pycuda_session import PyCudaSession
 from autotune.gpu.runner import GpuRunner
 from autotune.gpu.session import Session
 from autotune.problem import Problem
@@ -343,3 +346,124 @@ def test_occupancy_matches_the_driver(session: Session) -> None:
 def _transpose_call() -> tuple[list[Any], Any]:
     matrix = np.ones((64, 64), np.float32)
     return [matrix, matrix.copy(), np.int32(64), np.int32(64)], transpose.reference
+
+
+# Running and exporting what was tuned
+
+MACROS = """
+#include <cuda_fp16.h>
+extern "C" __global__ void axpy(float* y, const float* x, float a, int n) {
+    const int at = blockIdx.x * block_size_x + threadIdx.x;
+    if (at < n) y[at] += a * FACTOR * x[at] + __half2float(__float2half(0.0f));
+}
+"""
+AXPY: dict[str, Any] = {
+    "source": MACROS,
+    "name": "axpy",
+    "parameters": {"block_size_x": (64, 256), "FACTOR": (1.0,)},
+    "defines": True,
+    "options": ["--use_fast_math"],
+    "problem_size": 1000,
+    "sampler": "exhaustive",
+    "progress": False,
+}
+
+
+def axpy_arguments() -> list[Any]:
+    y, x = (np.random.default_rng(seed).standard_normal(1000, np.float32) for seed in (0, 1))
+    return [y, x, np.float32(2.0), np.int32(1000)]
+
+
+def axpy_reference(y: Any, x: Any, a: Any, n: Any) -> list[Any]:
+    del n
+    return [y + float(a) * x, None, None, None]
+
+
+def tuned_axpy() -> KernelRecord:
+    return autotune.tune_kernel(**AXPY, arguments=axpy_arguments(), reference=axpy_reference)
+
+
+def test_tuned_kernel_runs_on_torch_tensors(device: Device) -> None:
+    del device
+    torch = pytest.importorskip("torch")
+    tuned_axpy()
+    y, x, a, n = axpy_arguments()
+    left, right = (torch.from_numpy(array).cuda() for array in (y, x))
+    record = autotune.best_kernel("axpy", [left, right, a, n])
+    record.launch(left, right, a, n)
+    np.testing.assert_allclose(left.cpu().numpy(), y + 2 * x, rtol=1e-5, atol=1e-6)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    record.entries[-1].kernel()(left, right, -2.0, 1000, stream=stream)
+    stream.synchronize()
+    np.testing.assert_allclose(left.cpu().numpy(), y, rtol=1e-4, atol=1e-5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        record.launch(left, right, 1.0, n)
+    graph.replay()
+    torch.cuda.synchronize()
+    np.testing.assert_allclose(left.cpu().numpy(), y + x, rtol=1e-4, atol=1e-5)
+    with pytest.raises(autotune.errors.ArrayError, match=r"has the shape \(10,\)"):
+        record.launch(left[:10], right, 1.0, n)
+
+
+def test_tuned_kernel_runs_on_pycuda_arrays(device: Device) -> None:
+    del device
+    pytest.importorskip("pycuda")
+    record = tuned_axpy()
+    with PyCudaSession(0):  # makes the primary context current for PyCUDA
+        from pycuda import gpuarray
+
+        y, x, a, n = axpy_arguments()
+        left, right = gpuarray.to_gpu(y), gpuarray.to_gpu(x)
+        record.launch(left, right, a, n)
+        np.testing.assert_allclose(left.get(), y + 2 * x, rtol=1e-5, atol=1e-6)
+        del left, right
+
+
+def test_torch_tensors_may_be_arguments(device: Device) -> None:
+    del device
+    torch = pytest.importorskip("torch")
+    y, x, a, n = axpy_arguments()
+    tensors = [torch.from_numpy(y).cuda(), torch.from_numpy(x).cuda(), a, n]
+    record = autotune.tune_kernel(**AXPY, arguments=tensors, reference=axpy_reference)
+    check_record(record, 2)
+    assert record == autotune.best_kernel("axpy", axpy_arguments())
+
+
+def test_first_configuration_stands_in_for_a_reference(device: Device) -> None:
+    del device
+    record = autotune.tune_kernel(**AXPY, arguments=axpy_arguments())
+    check_record(record, 2)
+    assert record.verified == "axpy:block_size_x=64,FACTOR=1.0"
+
+
+def test_objective_may_be_a_function(device: Device) -> None:
+    del device
+    record = autotune.tune_kernel(
+        **AXPY,
+        arguments=axpy_arguments(),
+        reference=axpy_reference,
+        objective=lambda result: 1 / result["block_size_x"],
+        metrics={"GB/s": lambda result: 12e-3 * 1000 / result.time_us},
+    )
+    assert record.best.config.values["block_size_x"] == 256
+    assert dict(record.best.metrics)["GB/s"] > 0
+
+
+def test_exported_kernel_runs(device: Device, tmp_path: Path) -> None:
+    del device
+    torch = pytest.importorskip("torch")
+    tuned_axpy()
+    written = autotune.export.write_kernels(["axpy"], tmp_path / "lib")
+    library, source = str(tmp_path / "libaxpy.so"), str(tmp_path / "lib" / "axpy.c")
+    command = ["gcc", "-std=c11", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"]
+    subprocess.run(command, check=True)
+    axpy = ctypes.CDLL(library).axpy
+    axpy.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_float, ctypes.c_int32, ctypes.c_void_p]
+    y, x, _, n = axpy_arguments()
+    left, right = (torch.from_numpy(array).cuda() for array in (y, x))
+    stream = torch.cuda.current_stream().cuda_stream
+    assert axpy(left.data_ptr(), right.data_ptr(), 2.0, int(n), stream) == 0
+    np.testing.assert_allclose(left.cpu().numpy(), y + 2 * x, rtol=1e-5, atol=1e-6)
+    assert written.library.functions

@@ -1,0 +1,112 @@
+"""Metrics and objectives of the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_runner import ORIGIN, compiled
+from support.sample_records import H100
+from support.sample_user_kernels import KernelRunner, kernel, work
+
+from autotune.errors import UsageError
+from autotune.records import KernelRecord, Store
+from autotune.tuning import searches
+from autotune.tuning.loop import Options, tune
+from autotune.tuning.search import Search
+from autotune.user_kernels import KernelTunable
+from autotune.user_kernels.outcomes import KernelResult, Metric, Score, check_metrics
+
+
+def go(store: Store, objective: Metric | None = None, **metrics: Metric) -> KernelRecord:
+    call = work()
+    score = None if objective is None else Score(objective)
+    tunable = KernelTunable(kernel(), call.call, call.arguments, metrics=metrics, score=score)
+    options = Options(score=score)
+    return tune(tunable, KernelRunner(), store, options, compile=compiled, origin=ORIGIN)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_metrics_are_recorded_with_each_entry(store: Store) -> None:
+    record = go(store, speed=lambda result: 1e3 / result.time_us, threads=lambda r: r["THREADS"])
+    for entry in record.entries:
+        assert dict(entry.metrics) == {
+            "speed": 1e3 / entry.measurement.time_us,
+            "threads": entry.config.values["THREADS"],
+        }
+    assert store.kernel(H100, record.call) == record
+    assert "speed" in str(record)
+    assert "objective" not in str(record)
+
+
+def test_result_has_times_resources_and_parameters(store: Store) -> None:
+    results: list[KernelResult] = []
+
+    def noted(result: KernelResult) -> float:
+        results.append(result)
+        return 1.0
+
+    record = go(store, noted=noted)
+    result = results[0]
+    entry = record.entries[0]
+    assert (result.time_us, result.cold_us) == (
+        entry.measurement.time_us,
+        entry.measurement.cold_us,
+    )
+    assert (result.threads, result.registers, result.shared) == (
+        *(entry.resources.threads, entry.resources.registers, entry.resources.shared),
+    )
+    assert (result.occupancy, result["EACH"]) == (entry.occupancy, entry.config.values["EACH"])
+
+
+def test_objective_of_the_user_is_minimised(store: Store) -> None:
+    record = go(store, lambda result: result["THREADS"] + result["EACH"])
+    assert str(record.best.config) == "saxpy:THREADS=32,EACH=1"
+    assert record.best.score == 33
+    assert [entry.score for entry in record.entries] == sorted(
+        entry.score for entry in record.entries if entry.score is not None
+    )
+    assert store.kernel(H100, record.call) == record
+    assert "objective" in str(record)
+
+
+def test_objective_may_change_between_runs(store: Store) -> None:
+    go(store, lambda result: result["THREADS"])
+    assert go(store, lambda result: 1 / result["THREADS"]).best.config.values["THREADS"] == 256
+
+
+def test_search_learns_the_objective(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    own = Search
+
+    def noted(*arguments: Any, **keywords: Any) -> Any:
+        told.append(keywords["value"])
+        return own(*arguments, **keywords)
+
+    monkeypatch.setattr(searches, "Search", noted)
+    go(store, lambda result: result["THREADS"])
+    assert isinstance(told[0], Score)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda _: 0.0, r"the objective of saxpy.* is 0.0; return a number above 0"),
+        (lambda _: float("nan"), r"objective of saxpy.* is nan; return a finite number"),
+        (lambda r: r["TILE"], r"objective fails for saxpy.*: KeyError: 'TILE'; it is called with"),
+    ],
+)
+def test_objective_that_is_no_number_is_refused(store: Store, function: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        go(store, function)
+
+
+@pytest.mark.parametrize("metrics", [{"": lambda _: 1}, {"GB/s": 7}])
+def test_metric_that_is_no_function_is_refused(metrics: Any) -> None:
+    with pytest.raises(UsageError, match="give a name and a function of a result"):
+        check_metrics(metrics)
