@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune import settings
+from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.lookup import RECORDED, STEPS
 from autotune.maintenance import fingerprints
 from autotune.maintenance.fingerprints import Fingerprint
@@ -12,7 +13,9 @@ from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 
 
-def fingerprint(*shapes: ProblemLike, device: DeviceLike = DEFAULT) -> Fingerprint:
+def fingerprint(
+    *shapes: ProblemLike, device: DeviceLike = DEFAULT, batch_invariant: bool = False
+) -> Fingerprint:
     """A hash of what would run on a device: `str()` of two are equal exactly if both would launch
     the same kernels.
 
@@ -22,8 +25,10 @@ def fingerprint(*shapes: ProblemLike, device: DeviceLike = DEFAULT) -> Fingerpri
     compiler, the evidence, and whether cuBLAS was measured to be faster.
 
     Args:
-        shapes: the problems; without any, all records and tuned ranges of the device.
+        shapes: the problems; without any, all records and tuned ranges of the device, also the
+            batch-invariant ones.
         device: as for `tune`.
+        batch_invariant: whether the shapes run by their batch-invariant ranges.
 
     Raises:
         ProblemError: for an impossible shape.
@@ -32,5 +37,7 @@ def fingerprint(*shapes: ProblemLike, device: DeviceLike = DEFAULT) -> Fingerpri
     """
     problems = [problem_of(shape) for shape in shapes]
     steps = RECORDED if settings.mode().frozen else STEPS
+    if batch_invariant:
+        steps = (invariant.batch_invariant,)
     store = Store(settings.cache_dir())
     return fingerprints.fingerprint(problems, targets.resolve(device), store, steps)

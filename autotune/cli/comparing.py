@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import (
+    BatchInvariant,
     DeviceSpec,
     Json,
     ObjectiveName,
@@ -34,6 +35,7 @@ def fingerprint(
     options: ProblemOptions,
     shapes: ShapeList = None,
     device: DeviceSpec = None,
+    batch_invariant: BatchInvariant = False,
     json: Json = False,
 ) -> None:
     """Print a hash of what would run, equal on two machines if both launch the same kernels."""
@@ -42,7 +44,8 @@ def fingerprint(
     from autotune.report import comparing
     from autotune.targets.sources import DEFAULT
 
-    ours = fingerprint(*problems_of(shapes or (), **options), device=device or DEFAULT)
+    problems = problems_of(shapes or (), **options)
+    ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
     if json:
         show_json(comparing.fingerprint_json(ours))
     elif shapes:

@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.options import Json, ObjectiveName, ProblemOptions, with_problem_options
+from autotune.cli.options import (
+    BatchInvariant,
+    Json,
+    ObjectiveName,
+    ProblemOptions,
+    with_problem_options,
+)
 from autotune.cli.output import show_json
 
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
@@ -52,6 +58,7 @@ def export(
             help="Device, as for tune; repeatable.  [default: gpu]",
         ),
     ] = None,
+    batch_invariant: BatchInvariant = False,
     json: Json = False,
 ) -> None:
     """Write the kernels of problems as a C library, or one by one, with their launch plans.
@@ -72,6 +79,7 @@ def export(
         devices=device or (sources.DEFAULT,),
         format=format,
         objective=objective,
+        batch_invariant=batch_invariant,
         **options,
     )
     products = [

@@ -41,6 +41,10 @@ DeviceNumbers = Annotated[
         help="Several GPUs of one model in place of --device; they share the work.",
     ),
 ]
+BatchInvariant = Annotated[
+    bool, typer.Option("--batch-invariant", help="By the batch-invariant ranges alone.")
+]
+
 ObjectiveName = Annotated[
     str,
     typer.Option("--objective", help="Time that chooses the kernel: hot, or cold (L2 flushed)."),

@@ -18,7 +18,8 @@ from autotune.export.kernel_files import KERNEL_FORMATS, kernel_files
 from autotune.export.library import ExportedLibrary, gather
 from autotune.export.names import check_name
 from autotune.export.project import project
-from autotune.lookup.lookup import lookup
+from autotune.lookup import batch_invariant as invariant
+from autotune.lookup.lookup import STEPS, lookup
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Store
 from autotune.runners.base import objective_named
@@ -52,6 +53,7 @@ def write(
     devices: Sequence[DeviceLike] = (DEFAULT,),
     format: str = "c",
     objective: str = "hot",
+    batch_invariant: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> WrittenExport:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
@@ -66,6 +68,8 @@ def write(
             `ptx` or `cu`, a file for each kernel and `NAME.json`; `json`, that file alone.
         objective: `hot` or `cold`, the time that chooses the kernels: those of `matmul(...)` or of
             `matmul(..., cold=True)`.
+        batch_invariant: whether the kernels are those of batch-invariant ranges; the library then
+            has no general ones, which add up in another order.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -84,13 +88,15 @@ def write(
     for device in resolved:
         targets.check_compilable(device)
     cache = settings.cache_dir()
+    steps = (invariant.batch_invariant,) if batch_invariant else STEPS
+    decides = objective_named(objective)
     library = gather(
         name,
         problems,
         resolved,
-        partial(lookup, store=Store(cache), objective=objective_named(objective)),
+        partial(lookup, store=Store(cache), objective=decides, steps=steps),
         partial(compiler.compile, cache=cache),
-        fallback=format == "c",
+        fallback=format == "c" and not batch_invariant,
     )
     return WrittenExport(library, write_library(library, Path(directory), format))
 

@@ -17,6 +17,7 @@ from autotune.problem import Problem
 from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, codec, ranges
 from autotune.records.bundle import Bundle
 from autotune.records.merging import stale
+from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST, folder_of
 from autotune.runners.base import basis
@@ -41,7 +42,8 @@ class ImportResult:
 
 
 def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
-    """The record with the best evidence of every problem in the cache, and all ranges.
+    """The record with the best evidence of every problem in the cache, and all ranges, those that
+    are batch-invariant with their records.
 
     Records of user kernels are left out: a bundle does not say whose kernels they are. So is what
     was tuned for one family alone.
@@ -72,7 +74,13 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
         and content.family is None
         and all(map(wanted, content.points))
     ]
-    return Bundle(tuple(best[key] for key in sorted(best)), tuple(tuned))
+    ordered = [
+        content
+        for content in contents
+        if isinstance(content, OrderedRecord) and wanted(content.problem)
+    ]
+    ordered.sort(key=lambda record: (record.problem, record.order))
+    return Bundle((*(best[key] for key in sorted(best)), *ordered), tuple(tuned))
 
 
 def write(path: Path, content: Bundle) -> int:

@@ -19,6 +19,7 @@ from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.lookup.answer import Answer
+from autotune.lookup.batch_invariant import batch_invariant
 from autotune.lookup.lookup import Step, lookup
 from autotune.problem import Problem
 from autotune.records import Records, Store
@@ -64,6 +65,7 @@ def fingerprint(
         for tuned in records.ranges(device):
             points = [(part.low, part.high, part.point) for part in tuned.segments]
             ranges[f"{tuned}, {tuned.objective}"] = _digest([points, tuned.evidence])
+        ranges |= _invariant_ranges(records, device)
     find = partial(lookup, device=device, store=store, steps=steps)
     answers = {
         problem: [find(problem, objective=objective) for objective in OBJECTIVES]
@@ -78,6 +80,25 @@ def fingerprint(
     }
     whole = [[str(problem), digest] for problem, digest in shapes.items()]
     return Fingerprint(_digest([whole, sorted(ranges.items())]), shapes, ranges)
+
+
+def _invariant_ranges(records: Records, device: Device) -> dict[str, str]:
+    """The hash of each batch-invariant range, with its order and the kernels of its points."""
+    answers = {
+        tuned: [batch_invariant(point, device, records, tuned.objective) for point in tuned.points]
+        for tuned in records.invariant_ranges(device)
+    }
+    names = _programs(answer for points in answers.values() for answer in points)
+    return {
+        f"{tuned}, {tuned.objective}, batch-invariant": _digest(
+            [
+                [(part.low, part.high, part.point) for part in tuned.segments],
+                [tuned.evidence, tuned.order],
+                [_content(answer, names) for answer in filter(None, points)],
+            ]
+        )
+        for tuned, points in answers.items()
+    }
 
 
 def _content(answer: Answer, names: Mapping[tuple[Template, str], str]) -> list[object]:

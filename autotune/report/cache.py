@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from autotune.maintenance.exchange import ImportResult
 from autotune.maintenance.inventory import Item, Kind
 from autotune.maintenance.retiming import Retimed
-from autotune.records import FamilyRecord, KernelRecord, TuningRecord
+from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
 from autotune.records.ranges import Range
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ def _recorded(items: Iterable[Item]) -> dict[tuple[str, str], list[Item]]:
             groups[content.device.name, f"ranges, {content.evidence}"].append(item)
         elif isinstance(content, KernelRecord):
             groups[content.device.name, "user kernels"].append(item)
+        elif isinstance(content, OrderedRecord):
+            groups[content.device.name, f"{content.evidence}, batch-invariant"].append(item)
         elif isinstance(content, FamilyRecord):
             groups[content.device.name, f"{content.evidence}, of one family"].append(item)
         elif content is not None:

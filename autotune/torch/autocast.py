@@ -35,11 +35,11 @@ def _mm_autocast(
         dtype = _TYPES[Problem(1, 1, 1, compute).operand_types[0]]
     key = getattr(torch._C.DispatchKey, f"Autocast{device.upper()}")
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-        a, b, bias, residual = (_cast(operand, device, dtype) for operand in (a, b, bias, residual))
+        a, b, bias, residual = (cast(operand, device, dtype) for operand in (a, b, bias, residual))
         return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent, residual)
 
 
-def _cast(tensor: Any, device: str, dtype: Any) -> Any:
+def cast(tensor: Any, device: str, dtype: Any) -> Any:
     """The tensor in `dtype`, if autocast would convert it: floating point on that device, but not
     float64."""
     eligible = tensor is not None and tensor.device.type == device and tensor.is_floating_point()

@@ -79,7 +79,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
             ArrayError: if the input does not fit the weight.
         """
         weight, bias = self.weight, self.bias
-        if not _supports(input):
+        if not supports(input):
             result = nn.functional.linear(input, weight, bias)
             return ACTIVATIONS[self.activation](result) if self.activation else result
         if input.dim() == 2:
@@ -106,7 +106,7 @@ class DependentPatchedLinear(PatchedLinear):
     dependent = True
 
 
-def _supports(input: Any) -> bool:
+def supports(input: Any) -> bool:
     """Whether the operator takes an input."""
     return input.dtype in DTYPES if input.is_cuda else input.device.type in ("cpu", "meta")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
 import torch
@@ -20,6 +19,8 @@ from autotune.records import Store
 from autotune.report import layers, quantized_layers, tuned_shapes
 from autotune.report.quantized_layers import QuantizedReport
 from autotune.runtime.frameworks.libraries import tf32_allowed
+from autotune.torch.invariant import patch_invariant
+from autotune.torch.layer_groups import LayerGroup
 from autotune.torch.linear import DependentPatchedLinear, PatchedLinear
 from autotune.torch.operands import DTYPES
 from autotune.torch.quantized import (
@@ -52,6 +53,7 @@ def patch(
     scale: str = "row",
     accumulate: str = "exact",
     sample: Any = None,
+    batch_invariant: bool = False,
 ) -> Report | QuantizedReport:
     """Makes linear layers run the tuned kernels where these are faster, and prints a table of them.
 
@@ -89,6 +91,10 @@ def patch(
         accumulate: how fp8 products are summed: `exact` or `fast`.
         sample: with a compute, an input of the model, or a tuple of its arguments; `tune` then
             tunes the shapes of the layers in it.
+        batch_invariant: whether layers run kernels of batch-invariant ranges (see
+            `autotune.tune_range`), so that the bits of a row do not depend on its batch. All layers
+            with such a range are patched, also where cuBLAS is faster; `tune` tunes the range from
+            one row to the largest of the `rows`. Without gradients only.
 
     Raises:
         UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, `tune` without
@@ -101,17 +107,20 @@ def patch(
         options = quick_options(options_of(None, None, 0, "gp", None))
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
+    if compute is not None and batch_invariant:
+        raise UsageError("batch invariance takes no compute of 8 bits; leave either out")
     if compute is not None:
         quantization = Quantization(compute, scale, accumulate, dependent)
-        tuned = options if tune else None
-        return _quantise(model, quantization, sample, min_gain, tuned, file)
+        return _quantise(model, quantization, sample, min_gain, options if tune else None, file)
     if tune and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")
     console = _console(file)
     unpatch(model)
-    report = _patch_by_records(
-        model, numbers, options if tune else None, min_gain, dependent, console
-    )
+    tuned = options if tune else None
+    if batch_invariant:
+        report = patch_invariant(_groups(model), numbers, tuned, dependent)
+    else:
+        report = _patch_by_records(model, numbers, tuned, min_gain, dependent, console)
     console.print(layers.render(report))
     return report
 
@@ -203,24 +212,7 @@ def _console(file: TextIO | None) -> Console:
     return console
 
 
-@dataclass(frozen=True)
-class _LayerGroup:
-    """Linear layers of one shape and type on one device.
-
-    Attributes:
-        layer: their names, shape and precision.
-        ordinal: the GPU.
-        modules: the layers.
-        obstacle: why no kernel can serve them; None if one can.
-    """
-
-    layer: Layer
-    ordinal: int
-    modules: tuple[nn.Linear, ...]
-    obstacle: str | None
-
-
-def _groups(model: nn.Module) -> list[_LayerGroup]:
+def _groups(model: nn.Module) -> list[LayerGroup]:
     """The linear layers of a model by shape, type and device, in the order of the first of each."""
     groups: dict[Any, list[tuple[str, nn.Linear]]] = {}
     for name, module in model.named_modules():
@@ -230,7 +222,7 @@ def _groups(model: nn.Module) -> list[_LayerGroup]:
             key = *kind, _ordinal(weight), _obstacle(weight)
             groups.setdefault(key, []).append((name, module))
     return [
-        _LayerGroup(
+        LayerGroup(
             Layer(tuple(name for name, _ in members), *kind),
             ordinal or 0,
             tuple(module for _, module in members),
@@ -264,7 +256,7 @@ def _compute(dtype: Any) -> str:
 
 
 def _tune_missing(
-    group: _LayerGroup,
+    group: LayerGroup,
     rows: Iterable[int],
     recorded: LayerRecords,
     options: Options,

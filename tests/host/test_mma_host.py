@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
 from support.host_cases import Case, case_of
 from support.host_cuda import Program, build, check, run
 
+from autotune.candidates.ordered import order_of
 from autotune.families.config import Config
 from autotune.problem import ELEMENTWISE, EPILOGUES, LAYOUTS, Problem
 
@@ -32,6 +34,14 @@ CONFIGS = (
     "compute=tf32x3,swap=0,bm=64,bn=32,wm=64,wn=16,slices=2,bk=32,copy=async,pack=none,stages=2,"
     "split_k=1,promote=0,min_blocks=1,store=staged,group=1",
 )
+# Of one order of summation, two splits of K = 256, in other tiles and buffers; and of another.
+ORDERED = (
+    CONFIGS[4],
+    "compute=tf32,swap=0,bm=32,bn=32,wm=32,wn=8,slices=1,bk=32,copy=async,pack=none,stages=3,"
+    "split_k=2,promote=0,min_blocks=1,store=direct,group=4",
+)
+UNORDERED = CONFIGS[4].replace("split_k=2", "split_k=4")
+ROWS = (1, 2, 7, 8, 9, 31, 33, 63, 64, 65, 100, 128)
 # Transposed (swap-AB), for C of at most 8 rows.
 NARROW = (
     "compute=bf16,swap=1,bm=32,bn=8,wm=16,wn=8,slices=2,bk=64,copy=async,pack=none,stages=4,"
@@ -139,12 +149,21 @@ def column_cases(text: str) -> list[Case]:
     return cases
 
 
+def rows_case(text: str, m: int) -> Case:
+    """The first rows of the same product."""
+    config, problem = config_of(text), Problem(128, 64, 256, "tf32")
+    whole, case = case_of(config, problem), case_of(config, replace(problem, m=m))
+    return replace(case, a=whole.a[:m], b=whole.b)
+
+
 @pytest.fixture(scope="module")
 def program(host_objects: Path) -> Program:
     launches = (
         launch
-        for text in (*CONFIGS, *NARROW, *COLUMNS)
-        for case in cases_of(text)
+        for case in (
+            *(case for text in (*CONFIGS, *NARROW, *COLUMNS) for case in cases_of(text)),
+            *(rows_case(text, 128) for text in ORDERED),
+        )
         for launch in case.plan.launches
     )
     return build((launch.template for launch in launches), host_objects)
@@ -161,3 +180,22 @@ def test_splits_add_up_to_the_same_bits_in_any_order(program: Program, text: str
     case = case_of(config, Problem(*ODD, str(config.values["compute"])))
     first, *repeats = run(program, [case] * 5)
     assert [result.tobytes() for result in repeats] == [first.tobytes()] * 4
+
+
+def test_rows_have_the_same_bits_for_each_pair_of_m(program: Program) -> None:
+    cases = [rows_case(ORDERED[place % 2], m) for place, m in enumerate(ROWS)]
+    assert len({order_of(case.plan.config, case.problem) for case in cases}) == 1
+    results = dict(zip(ROWS, run(program, cases), strict=True))
+    pairs = [*combinations_with_replacement(ROWS, 2)]
+    assert len(pairs) >= 64
+    for few, many in pairs:
+        assert results[few].tobytes() == results[many][:few].tobytes(), (few, many)
+
+
+def test_other_order_of_summation_has_other_bits(program: Program) -> None:
+    cases = [rows_case(text, 128) for text in (ORDERED[0], UNORDERED)]
+    assert order_of(cases[0].plan.config, cases[0].problem) != order_of(
+        cases[1].plan.config, cases[1].problem
+    )
+    one_order, other_order = run(program, cases)
+    assert one_order.tobytes() != other_order.tobytes()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.sample_records import entry, record
 
+from autotune import compiler
 from autotune.candidates import space
 from autotune.candidates.ordered import order_of
 from autotune.candidates.recorded import is_legal
@@ -17,6 +18,7 @@ from autotune.families.config import Config
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, unordered
 from autotune.lookup.lookup import RECORDED, lookup
+from autotune.maintenance import exchange, fingerprints
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -100,3 +102,40 @@ def test_usual_lookup_ignores_batch_invariant_ranges(records: Records) -> None:
 
 def test_second_range_keeps_the_order_of_the_first(records: Records) -> None:
     assert order_recorded(replace(TOP, m=9000), H100, records) == ORDER
+
+
+def fingerprint_of(records: Records, *problems: Problem) -> str:
+    steps = (batch_invariant,)
+    return str(fingerprints.fingerprint(problems, H100, records.store, steps))
+
+
+@pytest.fixture
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names programs without a compiler."""
+    monkeypatch.setattr(
+        compiler, "named_keys", lambda templates, _: {each: each.expression for each in templates}
+    )
+
+
+@pytest.mark.usefixtures("_keys")
+def test_fingerprint_covers_the_order_and_its_kernels(records: Records, tmp_path: Path) -> None:
+    before, alone = fingerprint_of(records), fingerprint_of(records, sized(16))
+    assert before == fingerprint_of(records)
+    records.store.withdraw(ordered(16, of_order(16)[0]))
+    records.store.save(ordered(16, of_order(16)[1]))
+    changed = fingerprint_of(records)
+    assert changed != before
+    assert fingerprint_of(records, sized(16)) != alone
+    ranges.save(tmp_path, Range(H100, TOP, "m", SEGMENTS, 0.03, order=OTHER))
+    assert fingerprint_of(records) != changed
+
+
+def test_bundle_has_the_records_of_the_range(records: Records, tmp_path: Path) -> None:
+    bundle = exchange.chosen(records.store, None, ())
+    assert [item.problem for item in bundle.records] == [sized(16), sized(256)]
+    store = Store(tmp_path / "other")
+    for item in bundle.records:
+        store.adopt(item, None)
+    for tuned in bundle.ranges:
+        ranges.save(store.root, tuned)
+    answer(sized(16), Records(store))

@@ -1,0 +1,131 @@
+"""Linear layers whose rows have the same bits in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from autotune import runtime, settings
+from autotune.api import ranges
+from autotune.errors import ArrayError
+from autotune.lookup.answer import Answer
+from autotune.lookup.batch_invariant import batch_invariant
+from autotune.lookup.layers import Report, Row
+from autotune.problem import Problem
+from autotune.problem.span import Span
+from autotune.records import Records, Store
+from autotune.runtime.frameworks.libraries import tf32_allowed
+from autotune.torch.autocast import cast
+from autotune.torch.layer_groups import LayerGroup
+from autotune.torch.linear import DependentPatchedLinear, PatchedLinear, supports
+from autotune.torch.operands import contiguous, readable, result_shape
+from autotune.torch.operator import by_torch, recording
+from autotune.torch.rows import Rows, rows_of
+from autotune.tuning.options import Options
+
+SCHEMA = "mm_batch_invariant(Tensor a, Tensor b, Tensor? bias=None, bool dependent=False) -> Tensor"
+NO_RANGE = "no batch-invariant range"
+
+
+class InvariantLinear(PatchedLinear):
+    """The class of a linear layer patched with `batch_invariant`.
+
+    Where a gradient is recorded it is a `PatchedLinear`, whose kernels are chosen for speed alone.
+    """
+
+    def forward(self, input: Any) -> Any:
+        """(..., in_features) to (..., out_features).
+
+        Raises:
+            ArrayError: if the input does not fit the weight.
+            NotFoundError: if no batch-invariant range serves the product.
+        """
+        if not input.is_cuda or not supports(input) or recording(input, self.weight, self.bias):
+            return super().forward(input)
+        rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
+        operands = rows, self.weight.t(), self.bias
+        if torch.is_autocast_enabled("cuda"):
+            dtype = torch.get_autocast_dtype("cuda")
+            operands = tuple(cast(operand, "cuda", dtype) for operand in operands)
+        result = torch.ops.autotune.mm_batch_invariant.default(*operands, self.dependent)
+        return result.view(*input.shape[:-1], self.out_features)
+
+
+class DependentInvariantLinear(InvariantLinear, DependentPatchedLinear):
+    """The same with programmatic dependent launch."""
+
+
+def register(library: Any) -> None:
+    """Defines the operator, with its implementations for GPUs, the CPU and fake tensors."""
+    library.define(SCHEMA)
+    library.impl("mm_batch_invariant", on_gpu, "CUDA")
+    library.impl("mm_batch_invariant", _on_cpu, "CPU")
+    torch.library.register_fake("autotune::mm_batch_invariant", _fake, lib=library)
+
+
+def on_gpu(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
+    """The matmul by a kernel of the batch-invariant range of its N and K."""
+    compute = "tf32" if a.dtype is torch.float32 and tf32_allowed(torch) else None
+    multiply = runtime.batch_invariant()
+    try:
+        return multiply(a, b, bias=bias, compute=compute, dependent=dependent)
+    except ArrayError:
+        # Only now, as nearly all operands need no copy.
+        result_shape(a, b, bias)
+    (copied,) = contiguous(bias)
+    a, b = readable(a, "A"), readable(b, "B")
+    return multiply(a, b, bias=copied, compute=compute, dependent=dependent)
+
+
+def _on_cpu(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
+    del dependent
+    return by_torch(a, b, bias)
+
+
+def _fake(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
+    """An empty result for fake tensors, which have sizes but no memory."""
+    del dependent
+    return a.new_empty(result_shape(a, b, bias))
+
+
+def patch_invariant(
+    groups: Sequence[LayerGroup], rows: Rows, options: Options | None, dependent: bool
+) -> Report:
+    """`patch` with `batch_invariant`; the options are those of tuning, None for none.
+
+    A layer is replaced if a batch-invariant range serves it, however fast cuBLAS is.
+    """
+    usable = [group for group in groups if group.obstacle is None]
+    devices = {group.ordinal: runtime.probe(group.ordinal) for group in usable}
+    records = Records(Store(settings.cache_dir()))
+    table: list[Row] = []
+    for group in groups:
+        numbers = rows_of(rows, group.layer)
+        if group.obstacle is not None or numbers == {}:
+            table.append(Row(group.layer, why=group.obstacle or "not among the shapes"))
+            continue
+        device, counts = devices[group.ordinal], tuple(numbers or (1,))
+        if options and batch_invariant(_plain(group, 1), device, records) is None:
+            span = Span(_plain(group, max(counts)), "m", 1)
+            ranges.tune(span, options, device=f"gpu:{group.ordinal}", batch_invariant=True)
+        judged = [
+            _row(group, m, batch_invariant(_plain(group, m), device, records)) for m in counts
+        ]
+        if all(row.replaced for row in judged):
+            for module in group.modules:
+                module.__class__ = DependentInvariantLinear if dependent else InvariantLinear
+        table += judged
+    return Report(tuple(device.name for device in devices.values()), tuple(table))
+
+
+def _plain(group: LayerGroup, m: int) -> Problem:
+    """The product of the layers without a bias, which does not change the order of summation."""
+    return group.layer.problems(m)[-1]
+
+
+def _row(group: LayerGroup, m: int, answer: Answer | None) -> Row:
+    if answer is None:
+        return Row(group.layer, m, why=NO_RANGE)
+    return Row(group.layer, m, answer.problem, answer.time_us, replaced=True)
