@@ -30,6 +30,7 @@ _ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
 _KINDS: dict[tuple[str, str], Kind] = {
     ("records", ".json"): "record",
     ("families", ".json"): "record",
+    ("ordered", ".json"): "record",
     ("kernels", ".json"): "kernel",
     ("ranges", ".json"): "range",
     ("programs", ".program"): "program",

@@ -64,7 +64,7 @@ def answer(problem: Problem, records: Records) -> Answer:
     return found
 
 
-@pytest.mark.parametrize("m", [*range(1, 40), 255, 256, 257, 2048])
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 8, 9, 16, 17, 32, 33, 64, 65, 255, 256, 257, 2048])
 def test_every_m_runs_in_the_order_of_the_range(m: int, records: Records) -> None:
     answer(sized(m), records)
 
