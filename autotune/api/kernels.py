@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
+from autotune.api.kernel_replays import replay, replayed, save_recording
 from autotune.api.kernel_runs import (
     check_arguments,
     compiling,
@@ -41,6 +42,8 @@ from autotune.user_kernels.outcomes import Metric, Score
 
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer
+    from autotune.tuning.options import Options
+    from autotune.user_kernels import Workload
 
 TIME_LIMIT_S = 20.0
 """Seconds that a configuration may take, verification and all samples together."""
@@ -74,6 +77,7 @@ def tune_kernel(
     objective: str | Metric = "hot",
     metrics: Mapping[str, Metric] | None = None,
     storage: str | None = None,
+    recording: str | Path | None = None,
     observer: Observer | None = None,
     progress: bool = True,
 ) -> KernelRecord:
@@ -114,7 +118,8 @@ def tune_kernel(
         rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
             in float64, and 0 for whole numbers.
         atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
-        device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`.
+        device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`; or a file
+            of `recording`.
         trials: stop at this number of configurations, those of earlier calls and of other processes
             included.
         budget: stop after this number of seconds; 60 if neither limit is given, except that
@@ -129,6 +134,8 @@ def tune_kernel(
         metrics: further functions of a `KernelResult` by name; their values go into the record.
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a file of the cache.
+        recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
+            tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.
         observer: receives progress events.
         progress: whether to show a progress bar, on standard error or in the notebook, if there is
             no observer.
@@ -161,17 +168,40 @@ def tune_kernel(
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = work_of(kernel.name, arguments, reference, rtol, atol)
     tunable = tunable_of(kernel, work, metrics, score)
+    store = Store(settings.ensure(settings.cache_dir()))
+    if (recorded := replayed(device, work.call)) is not None:
+        return replay(tunable, recorded, store, search, observer, progress)
+    tolerances = (rtol, atol) if reference is None else None
+    where = on_hosts(arguments), device, time_limit, tolerances
+    record = _measured(tunable, work, store, search, *where, observer, progress)
+    if recording is not None:
+        save_recording(record, store, Path(recording))
+    return record
+
+
+def _measured(
+    tunable: KernelTunable,
+    work: Workload,
+    store: Store,
+    search: Options,
+    arguments: Sequence[object],
+    device: DeviceLike,
+    time_limit: float,
+    tolerances: tuple[float | None, float | None] | None,
+    observer: Observer | None,
+    progress: bool,
+) -> KernelRecord:
+    """The record of a search on a GPU; with tolerances the first results are the reference."""
     index, resolved = targets.measuring(device, str(tunable))
 
     from autotune import gpu
     from autotune.tuning.loop import tune
 
-    with compiling(kernel) as (compile, sources):
-        check_arguments(tunable, on_hosts(arguments), resolved.arch, sources)
-        if reference is None:
-            work = stand_in(tunable, work, index, compile, time_limit, rtol, atol)
+    with compiling(tunable.kernel) as (compile, sources):
+        check_arguments(tunable, arguments, resolved.arch, sources)
+        if tolerances is not None:
+            work = stand_in(tunable, work, index, compile, time_limit, *tolerances)
         tunable = replace(tunable, verified=work.verified)
-        store = Store(settings.ensure(settings.cache_dir()))
         runner = gpu.open_kernel_runner(work, index, time_limit=time_limit)
         try:
             origin = Origin(runner.driver, compiler.compiler_version(), digest_of(tunable, sources))

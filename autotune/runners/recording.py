@@ -88,7 +88,7 @@ class Recording:
             "origin": asdict(self.origin),
             "date": self.date,
             "baseline": self.baseline and asdict(self.baseline),
-            "families": _columns(self.rows),
+            "families": columns_of(self.rows),
         }
 
     @classmethod
@@ -126,7 +126,7 @@ class Recording:
             rows=tuple(
                 row
                 for family, columns in written.families.items()
-                for row in _rows(family, columns)
+                for row in rows_of(family, columns)
             ),
         )
 
@@ -182,7 +182,7 @@ def _size(problem: Problem) -> tuple[int, Problem]:
     return problem.flops, problem
 
 
-def _columns(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
+def columns_of(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
     """The rows of each family, by column; a column that does not apply to a row holds None."""
     families: dict[str, list[SweepRow]] = {}
     for row in rows:
@@ -210,10 +210,13 @@ def _cell(row: SweepRow, part: type[Any], name: str) -> Any:
     return round(value, 3) if name.endswith("_us") and value is not None else value
 
 
-def _rows(family: str, columns: Mapping[str, Any]) -> Iterator[SweepRow]:
-    """The rows of a family from its columns; ValueError if they do not fit together."""
+def rows_of(
+    family: str, columns: Mapping[str, Any], value: Any = FamilyValue
+) -> Iterator[SweepRow]:
+    """The rows of a family from its columns, with parameters of the type `value`; ValueError if
+    they do not fit together."""
     path = f"families.{family}"
-    params = convert(columns.get("params"), dict[str, list[FamilyValue]], f"{path}.params")
+    params = convert(columns.get("params"), dict[str, list[value]], f"{path}.params")
     written = {name: columns.get(name) for part in _COLUMNS.values() for name in part}
     absent = [None] * len(convert(written["stage"], list[Any], f"{path}.stage"))
     written |= {name: absent for name in _LATER if name not in columns}

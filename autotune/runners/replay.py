@@ -12,6 +12,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Recording
 
 # Rounds of a rematch on a GPU, unless the leaders take more than 80 ms together.
@@ -28,7 +29,7 @@ class ReplayRunner:
     the calls.
     """
 
-    def __init__(self, recording: Recording, seed: int = 0) -> None:
+    def __init__(self, recording: Recording | KernelRecording, seed: int = 0) -> None:
         self._recording = recording
         self._rows = {row.config: row for row in recording.rows}
         self._random = Random(seed)

@@ -102,7 +102,11 @@ class KernelTunable:
         del survey
         counts, examples = Counter[str](), dict[str, str]()
         configs: list[Config] = []
+        configs_known = runner.known()
+        recorded = None if configs_known is None else frozenset(configs_known)
         for config, rejected in self.rejected(runner.device):
+            if rejected is None and recorded is not None and config not in recorded:
+                rejected = Rejection("not recorded", "the recording does not have it")
             if rejected is None and unsafe(config):
                 rejected = Rejection("quarantined", "it crashed or hung before")
             if rejected is None:

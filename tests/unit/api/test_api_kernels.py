@@ -370,3 +370,39 @@ def test_occupancy_counts_static_and_dynamic_shared_memory() -> None:
 def test_occupancy_of_an_uncompilable_device_is_refused() -> None:
     with pytest.raises(DeviceError, match=r"kernels are compiled for 7\.5 and newer"):
         autotune.kernel_occupancy(**DEFINITION, device="gtx 1080")
+
+
+# Recordings
+
+
+def test_recorded_search_is_replayed_without_a_gpu(
+    runner: OpenedRunner, tmp_path: Path, cache: Path
+) -> None:
+    runner.broken = {"t64": Failure("launch", "refused")}
+    path = tmp_path / "saxpy.json.gz"
+    record = tune(recording=path)
+    opened = len(runner.works)
+    replayed = tune(device=f"replay:{path}", sampler="exhaustive")
+    assert len(runner.works) == opened
+    assert (replayed.evidence, replayed.best.config) == ("replayed", record.best.config)
+    assert replayed.provenance.trials == LEGAL
+    assert {entry.config.integer("THREADS") for entry in replayed.entries} == {32, 128, 256}
+    assert replayed.device == H100
+    assert autotune.best_kernel("saxpy", arguments(), device="gpu:1") == record
+    few = tune(device=f"replay:{path}", trials=3, parameters={"THREADS": (32, 512), "EACH": (1,)})
+    assert [str(entry.config) for entry in few.entries] == ["saxpy:THREADS=32,EACH=1"]
+    assert cache.exists()
+
+
+def test_recording_of_another_call_is_refused(runner: OpenedRunner, tmp_path: Path) -> None:
+    path = tmp_path / "saxpy.json.gz"
+    tune(recording=path, trials=1)
+    other = [*arguments()[:3], np.int32(7)]
+    with pytest.raises(UsageError, match=r"is a recording of saxpy\(.*int32=1000\), not of saxpy"):
+        tune(device=f"replay:{path}", arguments=other)
+    with pytest.raises(NotFoundError, match="no such recording"):
+        tune(device=f"replay:{tmp_path / 'none.json.gz'}")
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(AutotuneError, match="not a recording of a user kernel"):
+        tune(device=f"replay:{path}")
+    assert runner.works
