@@ -45,13 +45,18 @@ def version() -> str | None:
     try:
         if find_spec("cuda.core") is None:
             return None
-        _load(_major())
-        from cuda.bindings import nvrtc
-
-        _, major, minor = nvrtc.nvrtcVersion()
+        _, major, minor = _bindings().nvrtcVersion()
     except (ImportError, RuntimeError):  # RuntimeError: bindings without the library
         return None
     return f"NVRTC {major}.{minor}" if settings.nvrtc() in (None, major) else None
+
+
+def _bindings() -> Any:
+    """`cuda.bindings.nvrtc` with the NVRTC to use."""
+    _load(_major())
+    from cuda.bindings import nvrtc
+
+    return nvrtc
 
 
 def _major() -> int:
@@ -131,9 +136,7 @@ def _built(
 
 def _options() -> dict[str, object]:
     """The options that the loaded NVRTC knows."""
-    from cuda.bindings import nvrtc
-
-    _, *version = nvrtc.nvrtcVersion()
+    _, *version = _bindings().nvrtcVersion()
     return {name: value for name, value in OPTIONS if name != "no_cache" or version >= CACHING}
 
 
@@ -145,8 +148,7 @@ def _compiled(
     template: Template, sources: Path, options: Sequence[str], kind: str
 ) -> tuple[bytes | None, str]:
     """Output of NVRTC called directly, `CUBIN` or `PTX` (None after an error), and its log."""
-    from cuda.bindings import nvrtc
-
+    nvrtc = _bindings()
     text = _text(template, sources).encode()
     _, program = nvrtc.nvrtcCreateProgram(text, template.source.encode(), 0, [], [])
     try:
