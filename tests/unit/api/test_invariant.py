@@ -24,7 +24,8 @@ from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
 from autotune.targets import targets
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.options import Options
+from autotune.tuning.options import Options, quick_options
+from autotune.tuning.quick import QuickTunable
 
 H100 = find("h100")
 SPAN = Span.parse("1..64x256x256:bf16:nt")
@@ -108,6 +109,12 @@ def test_second_call_tunes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(coverage, "_is_tuned", lambda *_, **__: True)
     assert tune(loss=5.0) == tuned
     assert FakePlace.tuned == []
+
+
+def test_quick_options_race_the_ends() -> None:
+    ranges.tune(SPAN, quick_options(Options()), device="h100", batch_invariant=True, loss=5.0)
+    assert {type(item) for item in FakePlace.tuned} == {QuickTunable}
+    assert {item.order for item in FakePlace.tuned} == {ORDER}
 
 
 def test_order_with_the_best_mean_of_races_wins(monkeypatch: pytest.MonkeyPatch) -> None:
