@@ -46,6 +46,12 @@ class TestBindingsSession(OnFake):
     def opened(self) -> Callable[[int], Session]:
         return BindingsSession
 
+    def test_memory_may_outlive_the_session(self, gpu: FakeGpu) -> None:
+        with BindingsSession(0) as session:
+            memory = session.allocate(64)
+        del memory
+        assert (gpu.allocations, gpu.cuCtxGetCurrent()) == ({}, (0, 0))
+
     def test_nothing_is_left_behind(self, gpu: FakeGpu) -> None:
         with BindingsSession(0) as session:
             start, memory = session.mark(), session.allocate(64)

@@ -102,15 +102,6 @@ class SessionContract:
         del memory
         assert (before - while_allocated >= SIZE, session.free_bytes() >= before) == (True, True)
 
-    def test_memory_may_outlive_the_session(
-        self, opened: Callable[[int], AbstractContextManager[Session]], session: Session
-    ) -> None:
-        before = session.free_bytes()
-        with opened(0) as other:
-            memory = other.allocate(SIZE)
-        del memory
-        assert session.free_bytes() >= before
-
     def test_too_large_an_allocation_breaks_nothing(self, session: Session) -> None:
         assert issubclass(session.MemoryError, session.Error)
         with pytest.raises(session.MemoryError):
