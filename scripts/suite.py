@@ -270,7 +270,8 @@ class Keeper(Silent):
         rows = tuple(
             recording.SweepRow(
                 trial.config,
-                trial.resources or registry.find(trial.config.family).estimate(trial.config),
+                trial.resources
+                or registry.find(trial.config.family).estimate(trial.config, record.problem),
                 again.get(trial.config, trial.outcome),
             )
             for trial in self._trials

@@ -106,7 +106,7 @@ class Family(Generic[P]):
     precisions: tuple[str, ...]
     order: int
     rules: tuple[Rule, ...]
-    resources: Callable[[P], Resources]
+    resources: Callable[[P, Problem], Resources]
     block_work: Callable[[P, Problem], Work]
     launch_plan: Callable[[Config, P, Problem, Alignment], LaunchPlan]
     summation: Callable[..., Summation]
@@ -139,9 +139,9 @@ class Family(Generic[P]):
         params.__dict__.update(values)
         return params
 
-    def estimate(self, config: Config) -> Resources:
+    def estimate(self, config: Config, problem: Problem) -> Resources:
         """Estimates what a configuration takes of an SM before it is compiled."""
-        return self.resources(self.decode(config))
+        return self.resources(self.decode(config), problem)
 
     def work(self, config: Config, problem: Problem) -> Work:
         """Describes the work of a configuration's blocks for the cost model."""

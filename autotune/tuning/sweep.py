@@ -67,7 +67,7 @@ def record(
             ahead(ordered, plan, runner, compile, window=WINDOW, ordered=True, jobs=jobs)
         ) as prepared:
             for config, candidate in prepared:
-                row = _row(config, candidate, runner)
+                row = _row(config, problem, candidate, runner)
                 rows.append(row)
                 progress(len(rows), row)
     except BaseException:
@@ -76,9 +76,12 @@ def record(
     return save(path)
 
 
-def _row(config: Config, candidate: Candidate | Failure, runner: Runner) -> SweepRow:
+def _row(
+    config: Config, problem: Problem, candidate: Candidate | Failure, runner: Runner
+) -> SweepRow:
     if isinstance(candidate, Failure):
-        return SweepRow(config, registry.find(config.family).estimate(config), candidate)
+        estimate = registry.find(config.family).estimate(config, problem)
+        return SweepRow(config, estimate, candidate)
     return SweepRow(config, candidate.resources, runner.measure(candidate, None))
 
 

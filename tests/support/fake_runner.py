@@ -87,7 +87,9 @@ class FakeRunner:
         return self._recorded
 
     def resources(self, config: Config) -> Resources | None:
-        return None if self._recorded is None else registry.find(config.family).estimate(config)
+        if self._recorded is None:
+            return None
+        return registry.find(config.family).estimate(config, RECORDED)
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"

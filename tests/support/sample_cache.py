@@ -20,7 +20,7 @@ TUNED = Range(H100, SMALL, "m", (Segment(1, 64, 64),), 0.04)
 
 def candidate(config: Config) -> Candidate:
     """The candidate of a configuration, with the estimate of its resources."""
-    resources = registry.find(config.family).estimate(config)
+    resources = registry.find(config.family).estimate(config, SMALL)
     return Candidate(config, registry.plan(config, SMALL), (), resources)
 
 

@@ -52,5 +52,5 @@ def ship(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _row(config: Config, time_us: float) -> SweepRow:
-    resources = registry.find(config.family).estimate(config)
+    resources = registry.find(config.family).estimate(config, PROBLEM)
     return SweepRow(config, resources, Measurement(time_us, 0.01, 20, error=1e-5, tolerance=1e-3))

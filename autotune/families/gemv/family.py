@@ -12,9 +12,10 @@ from autotune.families.gemv.work import work
 from autotune.families.plan import Resources
 from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.summation import unordered
+from autotune.problem import Problem
 
 
-def resources(p: GemvParams) -> Resources:
+def resources(p: GemvParams, _problem: Problem) -> Resources:
     """Threads, a guess of the registers, and the shared memory of the layout that takes most."""
     shared = max(p.shared_bytes(b_along_k) for b_along_k in (False, True))
     return Resources(p.threads, p.registers, shared)

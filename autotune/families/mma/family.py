@@ -10,9 +10,10 @@ from autotune.families.mma.summation import summation, summation_order
 from autotune.families.mma.work import work
 from autotune.families.plan import Resources
 from autotune.families.shared.precisions import EIGHT_BITS, TENSOR_CORES
+from autotune.problem import Problem
 
 
-def resources(p: MmaParams) -> Resources:
+def resources(p: MmaParams, _problem: Problem) -> Resources:
     """Threads, shared memory and a guess of the registers, for operands of whole vectors."""
     return Resources(p.threads, p.registers, p.shared_bytes)
 

@@ -10,9 +10,10 @@ from autotune.families.simt.parameters import SimtParams
 from autotune.families.simt.rules import RULES
 from autotune.families.simt.summation import summation, summation_order
 from autotune.families.simt.work import work
+from autotune.problem import Problem
 
 
-def _resources(p: SimtParams) -> Resources:
+def _resources(p: SimtParams, _problem: Problem) -> Resources:
     """Threads, shared memory and a guess of the registers."""
     return Resources(p.threads, p.register_estimate, p.shared_bytes())
 

@@ -6,30 +6,21 @@ from autotune.families.base import Family
 from autotune.families.plan import Resources
 from autotune.families.shared.precisions import EIGHT_BITS, TENSOR_CORES
 from autotune.families.wgmma.launches import plan
-from autotune.families.wgmma.operands import LINE_BYTES
 from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.resources import (
-    FIXED_SHARED,
-    launch_registers,
-    thread_count,
-)
+from autotune.families.wgmma.resources import launch_registers, thread_count
 from autotune.families.wgmma.rules import RULES
 from autotune.families.wgmma.summation import summation, summation_order
 from autotune.families.wgmma.work import work
+from autotune.problem import Problem
 
 
-def _resources(p: WgmmaParams) -> Resources:
-    """Threads, registers at the launch, and the least shared memory of a block.
-
-    The element size is no parameter: a configuration that only 32-bit operands have is counted as
-    32-bit, any other as 16-bit. It is mostly the registers that limit the resident blocks.
-    """
-    wide = p.low != "none" or p.source == "registers" or p.bk == LINE_BYTES // 4
-    stage = p.bytes_of_rows(4 if wide else 2, p.tile_n)
-    shared = FIXED_SHARED + p.stages * stage + p.store_bytes(output_bytes=2)
+def _resources(p: WgmmaParams, problem: Problem) -> Resources:
+    """Threads, registers at the launch, and shared memory of a block."""
     needed = max(p.register_estimate, p.gathering_registers)
     return Resources(
-        thread_count(p.consumers), launch_registers(p.consumers, p.min_blocks, needed), shared
+        thread_count(p.consumers),
+        launch_registers(p.consumers, p.min_blocks, needed),
+        p.shared_bytes(p.stages, problem),
     )
 
 

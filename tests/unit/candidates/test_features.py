@@ -78,7 +78,7 @@ def test_fill_of_waves_is_a_feature() -> None:
 
 def test_compiled_resources_replace_the_estimate() -> None:
     config = SIMT[0]
-    estimate = find("simt").estimate(config)
+    estimate = find("simt").estimate(config, SQUARE)
     heavy = replace(estimate, registers=255)
     (before,), (after,) = described([config]).features, described([config], [heavy]).features
     assert (before[REGISTERS], after[REGISTERS]) == (estimate.registers, 255)
@@ -92,7 +92,7 @@ def test_description_ignores_other_configurations() -> None:
 
 def test_user_kernels_are_described_without_a_model() -> None:
     plans = [plan(config, SQUARE) for config in SIMT]
-    resources = [find("simt").estimate(config) for config in SIMT]
+    resources = [find("simt").estimate(config, SQUARE) for config in SIMT]
     description = features.of_plans(plans, H100, resources)
     ours = described(SIMT).features
     assert description.predicted is None

@@ -216,7 +216,7 @@ def test_shared_memory_fits_the_stages_or_the_sums() -> None:
 def test_estimate_covers_every_layout(config: Config) -> None:
     problems = (Problem(8, 512, 512, layout=layout) for layout in LAYOUTS)
     largest = max(plan(config, problem).launches[0].shared for problem in problems)
-    assert GEMV.estimate(config).shared == largest
+    assert GEMV.estimate(config, Problem(8, 512, 512)).shared == largest
 
 
 @pytest.mark.parametrize("device", ["t4", "a100", "h100", "b200", "rtx 5090"])
@@ -224,7 +224,7 @@ def test_estimate_covers_every_layout(config: Config) -> None:
 def test_gemv_compiles_without_spills(text: str, device: str) -> None:
     problem, target = Problem.parse(text), find(device)
     configs = space.feasible(problem, target, "gemv").configs
-    most = max(configs, key=lambda config: GEMV.estimate(config).registers)
+    most = max(configs, key=lambda config: GEMV.estimate(config, problem).registers)
     (launch,) = plan(most, problem).launches
     program = compile(launch.template, target.arch, cache=None)
     assert isinstance(program, Program)

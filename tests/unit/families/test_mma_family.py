@@ -102,7 +102,7 @@ def test_types_and_multiply_adds_are_template_arguments(
 def test_shared_memory_fits_buffers_or_epilogue(compute: str, changes: Values, shared: int) -> None:
     config = changed(compute=compute, **changes)
     problem = Problem(256, 256, 4096, compute)
-    assert plan(config, problem).main.shared == MMA.estimate(config).shared == shared
+    assert plan(config, problem).main.shared == MMA.estimate(config, problem).shared == shared
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_every_shape_has_at_most_6000_candidates(shape: str, device: str, comput
 def test_estimate_matches_the_launch(problem: str) -> None:
     parsed = Problem.parse(problem)
     for config in space.spread(space.feasible(parsed, H100, "mma").configs, 200):
-        launched, estimate = registry.plan(config, parsed), MMA.estimate(config)
+        launched, estimate = registry.plan(config, parsed), MMA.estimate(config, parsed)
         assert launched.main.threads == estimate.threads
         assert launched.main.shared == estimate.shared <= H100.shared_per_block_optin
 

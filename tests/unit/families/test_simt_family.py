@@ -260,7 +260,7 @@ def test_launch_only_parameters_share_one_program() -> None:
 def test_estimate_is_an_upper_bound_of_the_launch(problem: Problem) -> None:
     configs = space.spread(space.feasible(problem, H100).configs, 300)
     for config in configs:
-        launched, estimate = registry.plan(config, problem), SIMT.estimate(config)
+        launched, estimate = registry.plan(config, problem), SIMT.estimate(config, problem)
         assert launched.main.threads == estimate.threads
         assert launched.main.shared <= estimate.shared <= H100.shared_per_block_optin
         assert all(prod(launch.block) <= H100.threads_per_block for launch in launched.launches)

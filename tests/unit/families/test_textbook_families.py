@@ -145,7 +145,7 @@ def test_grid_has_a_layer_for_each_matrix(text: str) -> None:
 def test_estimate_matches_the_launch(family: Family[Any]) -> None:
     for config in space.feasible(SQUARE, H100, family.name).configs:
         (launch,) = _plan(str(config), SQUARE).launches
-        estimate = family.estimate(config)
+        estimate = family.estimate(config, SQUARE)
         assert (estimate.threads, estimate.shared) == (launch.threads, launch.shared)
 
 

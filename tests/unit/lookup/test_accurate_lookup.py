@@ -35,7 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def timed(config: Config, time_us: float) -> Entry:
-    resources = registry.find(config.family).estimate(config)
+    resources = registry.find(config.family).estimate(config, TUNED)
     return replace(entry(16, time_us), config=config, resources=resources)
 
 

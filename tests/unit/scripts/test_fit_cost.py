@@ -26,7 +26,7 @@ SHAPES = (Problem(256, 256, 256), Problem(512, 512, 2048), Problem(64, 1024, 102
 
 
 def resources_of(config: Config) -> Resources:
-    return registry.find(config.family).estimate(config)
+    return registry.find(config.family).estimate(config, SHAPES[0])
 
 
 def recorded(problem: Problem, failed: int = 0) -> Recording:

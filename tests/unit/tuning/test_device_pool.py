@@ -24,7 +24,7 @@ WIDTHS = range(8, 20)
 
 
 def ready(config: Config) -> Ready:
-    resources = registry.find(config.family).estimate(config)
+    resources = registry.find(config.family).estimate(config, SQUARE)
     return config, Candidate(config, registry.plan(config, SQUARE), (), resources)
 
 
