@@ -1,16 +1,16 @@
 """Times a Llama-shaped model in bf16 and with its linear layers in 8 bits.
 
-    python scripts/model.py --rows 16 --rows 2048 --compute f8 --json docs/results/h200/model-f8.json
+    python scripts/model.py --rows 16 --rows 2048 --json docs/results/h200/model-f8.json
 
 The model has four layers of the sizes of Llama 3 8B, without the products of attention, and the
 output layer. It runs once as PyTorch has it and once after
 `autotune.torch.patch(model, compute=..., scale=..., sample=x, tune=True)`, both as CUDA graphs, on
-request compiled by `torch.compile`. The sizes of the model exceed L2 by far, so weights are cold.
+request compiled by `torch.compile`. The model exceeds L2 by far, so weights are cold.
 
-`linear` is the time of the linear layers by PyTorch's profiler: the time in which a kernel runs that
-is none of an elementwise operation. In the patched model that includes the kernels that quantise,
-which overlap with the products. `whole` is the time of the graph; `error` is the relative error of the
-logits, against those of the model in bf16.
+`linear` is the time of the linear layers by PyTorch's profiler: the time in which a kernel runs
+that is none of an elementwise operation. In the patched model that includes the kernels that
+quantise, which overlap with the products. `whole` is the time of the graph; `error` is the relative
+error of the logits, against those of the model in bf16.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
-import autotune.torch
+import autotune
 from autotune.compiler import compiler_version
 from autotune.runtime import UntunedWarning
 from autotune.targets import local
@@ -106,7 +106,7 @@ def row_of(
         report = autotune.torch.patch(model, sample=x, file=unread, **options)
     seconds = time.monotonic() - start
     after = timed(torch, model, x, compiled)
-    error = (model(x).double() - expected.double()).norm() / expected.double().norm()
+    error = (model(x) - expected).double().norm() / expected.double().norm()
     autotune.torch.unpatch(model)
     return {
         "rows": rows,
@@ -136,7 +136,7 @@ def timed(torch: Any, model: Any, x: Any, compiled: bool) -> dict[str, float]:
 
 def whole(torch: Any, replay: Callable[[], None]) -> float:
     """The median time of a replay, in microseconds."""
-    samples = []
+    samples: list[float] = []
     for _ in range(RUNS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()

@@ -11,7 +11,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 from autotune.runners.recording import Origin
-from support.sample_records import H100
+from support.sample_records import H100, SQUARE
 
 ORIGIN = Origin(driver="13.0", compiler="NVRTC 13.5", source="5e1f")
 
@@ -89,7 +89,7 @@ class FakeRunner:
     def resources(self, config: Config) -> Resources | None:
         if self._recorded is None:
             return None
-        return registry.find(config.family).estimate(config, RECORDED)
+        return registry.find(config.family).estimate(config, SQUARE)
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
