@@ -98,7 +98,7 @@ def race(
 ) -> Record:
     """`tune` with `quick`, with its arguments decoded."""
     cache = settings.cache_dir()
-    with targets.opening(problem, device, seed=options.seed) as opened:
+    with targets.opening(problem, device, seed=options.seed, quick=True) as opened:
         from autotune.lookup.promising import promising
         from autotune.records import Records
         from autotune.tuning.loop import tune

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BENCH = "autotune.gpu.benches.gemm:open_bench"
 BASELINE_BENCH = "autotune.gpu.benches.baseline:open_bench"
+QUICK_BASELINE_BENCH = "autotune.gpu.benches.baseline:open_quick_bench"
 KERNEL_BENCH = "autotune.gpu.benches.user_kernel:open_bench"
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
@@ -33,12 +34,16 @@ EXAMINE_TIMES = 4  # a winner is verified on two sets of operands and launched m
 LIBRARY_RUNS = 16  # runs that one factory of further baselines may open
 
 
-def open_runner(problem: Problem, index: int = 0, *, with_baseline: bool = True) -> GpuRunner:
+def open_runner(
+    problem: Problem, index: int = 0, *, with_baseline: bool = True, quick: bool = False
+) -> GpuRunner:
     """A runner for a problem on GPU `index`, which starts in the background.
 
-    Without the vendor baseline a rematch does not judge accuracies.
+    Without the vendor baseline a rematch does not judge accuracies. A `quick` one calls cuBLAS
+    without PyTorch where it can.
     """
-    return GpuRunner(problem, index, baseline_bench=BASELINE_BENCH if with_baseline else None)
+    baseline_bench = QUICK_BASELINE_BENCH if quick else BASELINE_BENCH
+    return GpuRunner(problem, index, baseline_bench=baseline_bench if with_baseline else None)
 
 
 def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> GpuRunner:

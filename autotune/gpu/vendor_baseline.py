@@ -17,6 +17,9 @@ from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
 from autotune.problem.activation import fused, in_place
 
+OpenBaseline = Callable[[Session, Operands], Run | None]
+"""Opens the run of the baseline; None if it cannot compute the problem."""
+
 
 @dataclass(frozen=True)
 class FlatView:

@@ -87,6 +87,7 @@ def opening(
     *,
     numbers: str | Sequence[int] | None = None,
     seed: int = 0,
+    quick: bool = False,
 ) -> Iterator[Callable[[], Target]]:
     """Starts the runners of a problem, and closes them at the end. The function that it yields
     waits until they are ready.
@@ -97,6 +98,8 @@ def opening(
         numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
             `all`.
         seed: random seed of a recording's noise.
+        quick: whether the runners are to be ready soon: cuBLAS is called without PyTorch where that
+            serves.
 
     Raises:
         UsageError: for numbers of no GPU, or numbers and a device.
@@ -111,11 +114,11 @@ def opening(
     gpu = local_gpu(device)
     with ExitStack() as stack:
         if numbers is not None:
-            yield _measured(problem, local.numbered(numbers), stack)
+            yield _measured(problem, local.numbered(numbers), stack, quick)
         elif gpu is not None:
-            yield _measured(problem, (gpu.index,), stack)
+            yield _measured(problem, (gpu.index,), stack, quick)
         else:
-            yield lambda: _target(problem, device, seed, stack)
+            yield lambda: _target(problem, device, seed, stack, quick)
 
 
 @contextmanager
@@ -242,7 +245,9 @@ def check_compilable(device: Device) -> None:
         )
 
 
-def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Callable[[], Target]:
+def _measured(
+    problem: Problem, indices: Iterable[int], stack: ExitStack, quick: bool
+) -> Callable[[], Target]:
     """Starts a runner on each GPU; the function that it returns waits for them."""
     from autotune import gpu
 
@@ -250,7 +255,7 @@ def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Cal
     with local.explained():
         for index in indices:
             # The vendor baseline is timed on the first GPU only.
-            runner = gpu.open_runner(problem, index, with_baseline=not runners)
+            runner = gpu.open_runner(problem, index, with_baseline=not runners, quick=quick)
             stack.callback(runner.close)
             runners[index] = runner
 
@@ -264,7 +269,9 @@ def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Cal
     return target
 
 
-def _target(problem: Problem, device: DeviceLike, seed: int, stack: ExitStack) -> Target:
+def _target(
+    problem: Problem, device: DeviceLike, seed: int, stack: ExitStack, quick: bool
+) -> Target:
     """The target of a recording, of a named GPU that is in this machine, or of predictions."""
     resolved = resolve(device)
     check_memory(problem, resolved)
@@ -275,7 +282,7 @@ def _target(problem: Problem, device: DeviceLike, seed: int, stack: ExitStack) -
     check_compilable(resolved)
     index = local.present(resolved)
     if index is not None:
-        return _measured(problem, (index,), stack)()
+        return _measured(problem, (index,), stack, quick)()
     from autotune.runners.predicted import PredictedRunner
 
     return Target(PredictedRunner(problem, resolved), _origin(problem, resolved, ""))

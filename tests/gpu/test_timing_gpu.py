@@ -17,6 +17,7 @@ from problem_cases import Case
 from autotune.candidates import cost, space
 from autotune.families.config import Config
 from autotune.gpu.benches.gemm import BASELINE, GemmBench
+from autotune.gpu.cublas import open_cublas
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
@@ -238,6 +239,33 @@ def test_further_baseline_is_timed_like_the_first(
         assert again.time_us == pytest.approx(baseline.time_us, rel=0.03)
         assert again.relative_error == pytest.approx(baseline.relative_error)
         assert baseline.time_us < ours.time_us
+
+    repeated(attempt)
+
+
+def open_alone(session: Session, operands: Operands) -> list[tuple[str, Run]]:
+    """cuBLAS without PyTorch."""
+    run = open_cublas(session, operands)
+    return [("alone", run)] if run else []
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("compute", ["f32", "tf32", "bf16", "f16"])
+def test_cublas_alone_is_as_fast_as_through_pytorch(
+    session: Session, programs: Path, compute: str, layout: str
+) -> None:
+    problem = Problem(1000, 776, 1232, compute, layout)
+    bench = GemmBench(session, problem, cache=programs)
+
+    def attempt() -> None:
+        outcomes = bench.compare([], ["test_timing_gpu:open_alone"])
+        through, alone = outcomes.get(BASELINE), outcomes.get("alone")
+        if through is None or alone is None:
+            pytest.skip("no PyTorch with a GPU, or no cuBLAS")
+        assert isinstance(through, Measurement)
+        assert isinstance(alone, Measurement)
+        assert alone.time_us == pytest.approx(through.time_us, rel=0.03)
+        assert alone.relative_error == pytest.approx(through.relative_error, rel=0.1)
 
     repeated(attempt)
 

@@ -9,10 +9,11 @@ from contextlib import suppress
 from autotune import settings
 from autotune.gpu.benches.base import Rematch
 from autotune.gpu.benches.gemm import GemmBench
+from autotune.gpu.cublas import open_cublas
 from autotune.gpu.opening import open_session
-from autotune.gpu.operands import operand_bytes
-from autotune.gpu.session import Session
-from autotune.gpu.vendor_baseline import import_library
+from autotune.gpu.operands import Operands, operand_bytes
+from autotune.gpu.session import Run, Session
+from autotune.gpu.vendor_baseline import OpenBaseline, import_library, open_baseline
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement
@@ -38,11 +39,28 @@ def open_bench(problem: Problem, index: int) -> PendingBench:
     return PendingBench(session.device, session.driver, finish)
 
 
+def open_quick_bench(problem: Problem, index: int) -> PendingBench:
+    """As `open_bench`, without the import: cuBLAS is called directly where that serves."""
+    session = open_session(index).__enter__()
+    return PendingBench(
+        session.device,
+        session.driver,
+        lambda: BaselineBench(session, problem, open_quick_baseline),
+    )
+
+
+def open_quick_baseline(session: Session, operands: Operands) -> Run | None:
+    """The run of cuBLAS itself, else that of `open_baseline`."""
+    return open_cublas(session, operands) or open_baseline(session, operands)
+
+
 class BaselineBench:
     """Serves each request on operands of its own, then frees them for the measuring process."""
 
-    def __init__(self, session: Session, problem: Problem) -> None:
-        self._session, self._problem = session, problem
+    def __init__(
+        self, session: Session, problem: Problem, opener: OpenBaseline | None = None
+    ) -> None:
+        self._session, self._problem, self._opener = session, problem, opener
 
     def switch_to(self, problem: Problem) -> None:
         """Takes up another problem."""
@@ -70,4 +88,5 @@ class BaselineBench:
 
     def _bench(self) -> GemmBench:
         gc.collect()  # reference cycles of an earlier bench hold device memory
-        return GemmBench(self._session, self._problem, cache=settings.cache_dir())
+        cache = settings.cache_dir()
+        return GemmBench(self._session, self._problem, cache=cache, opener=self._opener)

@@ -20,7 +20,7 @@ from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.requirements import LIBRARY, THOROUGH
 from autotune.gpu.row_bits import RowBits
 from autotune.gpu.session import Run, Session
-from autotune.gpu.vendor_baseline import open_baseline
+from autotune.gpu.vendor_baseline import OpenBaseline, open_baseline
 from autotune.gpu.verify import Verifier
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
@@ -73,6 +73,7 @@ class GemmBench(BaseBench):
         leading_dimensions: tuple[int, int, int] | None = None,
         strides: tuple[int, int, int] | None = None,
         cache: Path | None,
+        opener: OpenBaseline | None = None,
     ) -> None:
         """Allocates the operands and loads the verification kernels, compiled through `cache`.
 
@@ -81,7 +82,7 @@ class GemmBench(BaseBench):
             MissingError: without a compiler.
         """
         super().__init__(session)
-        self._cache = cache
+        self._cache, self._opener = cache, opener
         self.operands = Operands(session, problem, leading_dimensions, strides)
         self._verifier = Verifier(session, self.operands, cache)
 
@@ -174,7 +175,8 @@ class GemmBench(BaseBench):
 
     @cached_property
     def _baseline(self) -> Run | None:
-        return open_baseline(self._session, self.operands)
+        opener = self._opener or open_baseline
+        return opener(self._session, self.operands)
 
     def _begin(self, candidates: Sequence[Candidate]) -> None:
         """Draws new operands and reserves workspace for all candidates that take turns."""

@@ -12,14 +12,18 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
+from support.fake_cublas import FakeCublas
 from support.fake_session import FakeSession
 from support.host_cases import numbers, stored
 from support.served_precisions import SERVED
 
+from autotune.errors import MissingError, RunnerError
+from autotune.gpu.benches import baseline
+from autotune.gpu.cublas import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, open_cublas
 from autotune.gpu.guarded import GUARD, GuardedMatrix
 from autotune.gpu.operands import Operands
 from autotune.gpu.padded_run import PaddedRun
-from autotune.gpu.vendor_baseline import open_baseline
+from autotune.gpu.vendor_baseline import OpenBaseline, open_baseline
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 from autotune.verification.oracle import (
     activated,
@@ -137,7 +141,7 @@ def matrices(matrix: GuardedMatrix) -> Array:
     return strided(elements, shape, (matrix.stride, matrix.leading_dimension, 1))
 
 
-def run(problem: Problem, *layout: Any) -> float:
+def run(problem: Problem, *layout: Any, opener: OpenBaseline = open_baseline) -> float:
     """The largest error of the baseline's result."""
     session: Any = FakeSession()
     operands = Operands(session, problem, *layout)
@@ -146,7 +150,7 @@ def run(problem: Problem, *layout: Any) -> float:
     for matrix in (operands.a, operands.b, operands.bias, *added):
         filled = matrices(matrix)
         put(filled, random.standard_normal(filled.shape))
-    baseline = open_baseline(session, operands)
+    baseline = opener(session, operands)
     assert baseline is not None
     baseline.whole() if isinstance(baseline, PaddedRun) else baseline()
     a, b, bias = (numbers(matrices(operand)) for operand in (operands.a, operands.b, operands.bias))
@@ -299,3 +303,53 @@ def test_baseline_is_none_without_libraries(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "cupy", None)
     session: Any = FakeSession()
     assert open_baseline(session, Operands(session, Problem(2, 3, 4))) is None
+
+
+@pytest.fixture
+def cublas(monkeypatch: pytest.MonkeyPatch) -> FakeCublas:
+    fake = FakeCublas()
+    monkeypatch.setattr(Cublas, "load", lambda: Cublas(fake))
+    return fake
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("compute", ["f32", "tf32", "tf32x3", "f16", "bf16"])
+def test_cublas_alone_computes_the_problem(
+    cublas: FakeCublas, compute: str, layout: str, batch: int
+) -> None:
+    problem = Problem(5, 6, 7, compute, layout, batch=batch)
+    assert run(problem, opener=open_cublas) <= tolerance(problem)
+    expected = COMPUTE_32F_FAST_TF32 if compute == "tf32" else COMPUTE_32F
+    assert (cublas.computes, cublas.stream) == ([expected], FakeSession().stream)
+
+
+def test_cublas_alone_keeps_to_rows_and_matrices_apart(cublas: FakeCublas) -> None:
+    problem = Problem(5, 6, 7, "bf16", "nt", batch=2, output="f32")
+    layout = (9, 11, 8), (0, 80, 60)
+    assert run(problem, *layout, opener=open_cublas) <= tolerance(problem)
+    assert len(cublas.computes) == 1
+
+
+@pytest.mark.parametrize("text", ["8x8x8:f16:nn:bias", "16x16x16:f8:nt", "8x8x8:f32:nn:relu"])
+def test_cublas_alone_leaves_other_problems(cublas: FakeCublas, text: str) -> None:
+    session: Any = FakeSession()
+    assert open_cublas(session, Operands(session, Problem.parse(text))) is None
+    assert cublas.stream == 0
+
+
+def test_cublas_that_is_missing_or_refuses_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Cublas:
+        raise MissingError("no cuBLAS")
+
+    def load() -> Cublas:
+        return Cublas(FakeCublas(status=3))
+
+    with pytest.raises(RunnerError, match="cublasCreate_v2 failed with status 3"):
+        load()
+    session: Any = FakeSession()
+    operands = Operands(session, Problem(8, 8, 8))
+    for loading in (missing, load):
+        monkeypatch.setattr(Cublas, "load", loading)
+        monkeypatch.setattr(baseline, "open_baseline", lambda *_: print)
+        assert baseline.open_quick_baseline(session, operands) is print

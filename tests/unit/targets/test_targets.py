@@ -48,7 +48,9 @@ Install = Callable[..., None]
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Install:
     def install(*models: Device) -> None:
-        def open_runner(_: Problem, index: int, *, with_baseline: bool = True) -> Gpu:
+        def open_runner(_: Problem, index: int, *, with_baseline: bool, quick: bool) -> Gpu:
+            if quick:
+                log.append(f"{index} quick")
             if index >= len(models):
                 raise DeviceError(f"no GPU {index}; the driver shows {len(models)}")
             return Gpu(index, with_baseline, models[index], log)
@@ -75,6 +77,14 @@ def test_origin_has_the_driver_of_the_runner(installed: Install) -> None:
     installed(H100)
     with targets.opened(PROBLEM, "gpu:0") as target:
         assert target.origin.driver == "13.0"
+
+
+def test_quick_reaches_the_runner(installed: Install, log: list[str]) -> None:
+    installed(H100)
+    for device in ("gpu", "h100"):
+        with targets.opening(PROBLEM, device, quick=True) as target:
+            target()
+    assert log.count("0 quick") == 2
 
 
 @pytest.mark.parametrize("numbers", ["all", "0,1,2", (0, 1, 2), " 0, 1 ,2"])
