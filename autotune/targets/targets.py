@@ -98,8 +98,7 @@ def opening(
         numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
             `all`.
         seed: random seed of a recording's noise.
-        quick: whether the runners are to be ready soon: cuBLAS is called without PyTorch where that
-            serves.
+        quick: calls cuBLAS without PyTorch where that serves.
 
     Raises:
         UsageError: for numbers of no GPU, or numbers and a device.
@@ -239,9 +238,10 @@ def check_compilable(device: Device) -> None:
         DeviceError: if they do not; with its compute capability.
     """
     if device.compute_capability < OLDEST:
+        (major, minor), oldest = device.compute_capability, "{}.{}".format(*OLDEST)
         raise DeviceError(
-            f"{device.name} has compute capability {_dotted(device.compute_capability)}; "
-            f"kernels are compiled for {_dotted(OLDEST)} and newer"
+            f"{device.name} has compute capability {major}.{minor}; kernels are compiled for "
+            f"{oldest} and newer"
         )
 
 
@@ -299,7 +299,3 @@ def _kernel_hash() -> str:
     from autotune.families import registry
 
     return source_hash(*registry.kernel_sources())
-
-
-def _dotted(compute_capability: tuple[int, int]) -> str:
-    return "{}.{}".format(*compute_capability)
