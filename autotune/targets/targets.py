@@ -238,10 +238,9 @@ def check_compilable(device: Device) -> None:
         DeviceError: if they do not; with its compute capability.
     """
     if device.compute_capability < OLDEST:
-        (major, minor), oldest = device.compute_capability, "{}.{}".format(*OLDEST)
+        own, oldest = ("{}.{}".format(*each) for each in (device.compute_capability, OLDEST))
         raise DeviceError(
-            f"{device.name} has compute capability {major}.{minor}; kernels are compiled for "
-            f"{oldest} and newer"
+            f"{device.name} has compute capability {own}; kernels are compiled for {oldest} and newer"
         )
 
 
