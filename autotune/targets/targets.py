@@ -239,9 +239,8 @@ def check_compilable(device: Device) -> None:
     """
     if device.compute_capability < OLDEST:
         own, oldest = ("{}.{}".format(*each) for each in (device.compute_capability, OLDEST))
-        raise DeviceError(
-            f"{device.name} has compute capability {own}; kernels are compiled for {oldest} and newer"
-        )
+        refused = f"kernels are compiled for {oldest} and newer"
+        raise DeviceError(f"{device.name} has compute capability {own}; {refused}")
 
 
 def _measured(
