@@ -94,13 +94,14 @@ def choose(
 def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "hot") -> Answer:
     """`choose` with its arguments decoded."""
     from autotune.lookup.answer import tune_command, unrecorded
-    from autotune.lookup.lookup import RECORDED, STEPS, lookup
+    from autotune.lookup.kept_choice import KEPT_STEPS
+    from autotune.lookup.lookup import RECORDED, lookup
 
     decides = objective_named(objective)
     resolved = targets.resolve(device)
     targets.check_memory(problem, resolved)
     frozen = settings.mode().frozen
-    steps = RECORDED if frozen else STEPS
+    steps = RECORDED if frozen else KEPT_STEPS
     answer = lookup(problem, resolved, Store(settings.cache_dir()), decides, steps)
     if answer is None and frozen:
         raise FrozenError(unrecorded(problem, resolved))

@@ -14,16 +14,53 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 
 
+class Legality:
+    """Whether the families of this version can run configurations of a problem on a device. Domains
+    and rules are bound once.
+
+    Args:
+        problem: the problem.
+        device: the device.
+        recorded: whether configurations have been measured, so that slow ones pass too.
+        order: the order of summation that they have to have; None for any.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: Device,
+        *,
+        recorded: bool = True,
+        order: str | None = None,
+    ) -> None:
+        self._problem, self._device, self._recorded = problem, device, recorded
+        self._order = order
+        self._families: dict[str, space.Judge | None] = {}
+
+    def __call__(self, config: Config) -> bool:
+        """Whether a configuration is legal."""
+        family = config.family
+        if family not in self._families:
+            try:
+                judge = space.Judge(
+                    *(family, self._problem, self._device),
+                    recorded=self._recorded,
+                    ordered=self._order is not None,
+                )
+            except ConfigError:
+                self._families[family] = None
+            else:
+                self._families[family] = judge
+        judged = self._families[family]
+        if judged is None or judged.rejection(config) is not None:
+            return False
+        return self._order is None or str(order_of(config, self._problem)) == self._order
+
+
 def is_legal(config: Config, problem: Problem, device: Device, order: str | None = None) -> bool:
     """Whether the families of this version can run the configuration, fast or not; with an `order`
     of summation, whether it has that order."""
-    try:
-        if order is None:
-            return space.rejection(config, problem, device, recorded=True) is None
-        broken = space.rejection(config, problem, device, recorded=True, ordered=True)
-        return broken is None and str(order_of(config, problem)) == order
-    except ConfigError:
-        return False
+    return Legality(problem, device, order=order)(config)
 
 
 def as_tuned(device: Device, tuned_on: Device) -> Device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -34,12 +35,21 @@ def source_hash(
     while pending:
         name, path = pending.pop()
         if path not in digests:
-            text = files.read(path, limits.SOURCE)
-            digests[path] = name, sha256(text).hexdigest()
+            status = path.stat()
+            digest, headers = _read(path, status.st_mtime_ns, status.st_size)
+            digests[path] = name, digest
             beside = () if path.parent == root else (path.parent,)
-            for header in _INCLUDE.findall(text):
-                pending += _resolved(header.decode(), (*beside, *folders))
+            for header in headers:
+                pending += _resolved(header, (*beside, *folders))
     return sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, changed_ns: int, size: int) -> tuple[str, tuple[str, ...]]:
+    """The SHA-256 of a file in that state, and the headers that it includes."""
+    del changed_ns, size
+    text = files.read(path, limits.SOURCE)
+    return sha256(text).hexdigest(), tuple(name.decode() for name in _INCLUDE.findall(text))
 
 
 def _resolved(header: str, folders: Sequence[Path]) -> list[tuple[str, Path]]:

@@ -77,22 +77,31 @@ def parse(text: bytes) -> Any:
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """The content of a gzip file, of at most `limit` bytes; see `files.limits`.
+    """The content of a gzip file of one or more members, of at most `limit` bytes; see
+    `files.limits`.
 
     Raises:
         ValueError: if it is not gzip, is cut short or damaged, or expands to more.
     """
     import zlib
 
-    stream = zlib.decompressobj(wbits=31)
-    try:
-        content = stream.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise ValueError(f"it is not gzip: {error}") from error
-    if len(content) > limit:
-        raise ValueError(f"it is gzip of more than {limit} bytes")
-    if stream.eof and not stream.unused_data:
-        return content
+    pieces, size = list[bytes](), 0
+    while data or not pieces:
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            pieces.append(stream.decompress(data, limit + 1 - size))
+        except zlib.error as error:
+            if pieces:
+                break
+            raise ValueError(f"it is not gzip: {error}") from error
+        size += len(pieces[-1])
+        if size > limit:
+            raise ValueError(f"it is gzip of more than {limit} bytes")
+        if not stream.eof:
+            break
+        data = stream.unused_data
+    else:
+        return b"".join(pieces)
     raise ValueError("it is gzip that was cut short or appended to")
 
 

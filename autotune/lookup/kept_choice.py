@@ -2,9 +2,9 @@
 
     choices/nvidia-h200/5e0c….json
 
-A choice takes a second or more to find. The name of its file is a hash of the problem, the device,
-the objective, the versions of the package and of its kernels, and the state of all records, so that
-a choice made from others is not found again.
+A choice takes some tens of milliseconds to find, more in a fresh process. The name of its file is a
+hash of the problem, the device, the objective, the versions of the package and of its kernels, and
+the state of all records, so that a choice made from others is not found again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
+
+from threadpoolctl import ThreadpoolController
 
 from autotune import files, settings
 from autotune.candidates.recorded import is_legal
@@ -44,6 +47,7 @@ class _KeptFields:
 
     problem: Text
     config: Text
+    how: Text
     neighbour: Text | None
     time_us: Microseconds | None
     note: Text
@@ -60,8 +64,9 @@ def kept_choice(
     with suppress(OSError, ValueError, AutotuneError):
         if (answer := _read(path, problem, device, records)) is not None:
             return answer
-    steps = (step(problem, device, records, objective) for step in (nearest, predicted))
-    answer = next((answer for answer in steps if answer is not None), None)
+    with _blas().limit(limits=1, user_api="blas"):  # matrices of some hundred rows
+        steps = (step(problem, device, records, objective) for step in (nearest, predicted))
+        answer = next((answer for answer in steps if answer is not None), None)
     if answer is not None and answer.how in ("nearest", "predicted"):
         with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
             settings.ensure(path.parent)
@@ -71,6 +76,12 @@ def kept_choice(
 
 KEPT_STEPS: tuple[Step, ...] = (*RECORDED, kept_choice)
 """The steps of a look-up that keeps what it has chosen."""
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; to find them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _read(path: Path, problem: Problem, device: Device, records: Records) -> Answer | None:
@@ -98,7 +109,7 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
         problem=problem,
         device=device,
         config=config,
-        how="predicted" if record is None else "nearest",
+        how="predicted" if kept.how == "predicted" else "nearest",
         evidence="predicted",
         record=record,
         time_us=kept.time_us,
@@ -113,6 +124,7 @@ def _written(answer: Answer) -> bytes:
     kept = _KeptFields(
         problem=str(answer.problem),
         config=str(answer.config),
+        how=answer.how,
         neighbour=str(answer.record.problem) if answer.record else None,
         time_us=answer.time_us,
         note=answer.note,

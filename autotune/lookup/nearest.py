@@ -5,34 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, takewhile, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
-from autotune.candidates.recorded import as_tuned, for_compute, is_legal
-from autotune.candidates.survey import survey
+from autotune.candidates.recorded import Legality, as_tuned, for_compute
 from autotune.device import Device, same_model, with_listed_clusters
 from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.lookup.accuracy import accuracy_filter
-from autotune.lookup.answer import Answer, recorded_objective, tune_command, vendor_wins
+from autotune.lookup.answer import Answer, tune_command, vendor_wins
+from autotune.lookup.digest import RecordDigest, samples
+from autotune.lookup.digests import own, related
 from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
+from autotune.lookup.neighbours import REACH, TEACHERS, by_remoteness, remoteness
+from autotune.lookup.portfolio import candidates
 from autotune.lookup.predicted import model_choice
 from autotune.lookup.vendor_time import vendor_is_expected
 from autotune.occupancy import roofline
 from autotune.problem import Problem
-from autotune.records import Entry, Record, Records
+from autotune.records import Records
 from autotune.runners.base import Objective
 
 NEIGHBOURS = 24
 """Records whose entries can be answered, the nearest."""
+
+CANDIDATES = 64
+"""Their entries that are considered: the best of each, then the second best of each."""
 
 CAUTION = 2.0
 """Standard deviations by which a configuration is taken to be slower than predicted: poorly known
 configurations are more often slower than predicted than faster."""
 
 CERTAIN = 0.06
-"""Deviation below which a neighbour's configuration is not compared with the cost model's own
-choice, which takes a second to find."""
+"""Deviation below which a neighbour's configuration is not compared with those of the portfolio."""
 
 FASTER = "; cuBLAS is expected to be faster, and multiplies arrays of PyTorch and CuPy"
 CORRECTION = ", corrected by what is recorded of other problems"
@@ -54,7 +60,7 @@ class NeighbourChoice:
     time_us: float
     deviation: float
     config: Config
-    record: Record | None
+    record: RecordDigest | None
 
 
 def nearest(
@@ -67,74 +73,70 @@ def nearest(
     only if the nearest record has some.
     """
     listed = with_listed_clusters(device)
-    pool = records.records(device)
+    pool = by_remoteness(problem, device, own(device, records))
     if not _near(pool, problem, device):
-        pool = [*pool, *records.related(device)]
+        pool = by_remoteness(problem, device, [*pool, *related(device, records)])
     if not _near(pool, problem, device):
         return None
-    for record in by_remoteness(problem, device, pool)[:1]:
-        objective = recorded_objective(record, objective)
-    errors = learn_errors(problem, listed, pool, objective)
+    if not pool[0].cold:
+        objective = "hot"
+    errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
     accuracy = accuracy_filter(problem, device, pool)
     choices = from_records(problem, listed, pool, errors, accuracy)
     if not choices or choices[0].deviation > CERTAIN:
-        choices = [*choices[:1], *from_survey(problem, listed, errors, accuracy)[:1]]
+        choices = [*choices[:1], *from_portfolio(problem, listed, errors, accuracy)[:1]]
     if not choices:
         return None
     choice = _possible(min(choices, key=_promise), problem, device, objective)
-    if choice.record is not None:
-        answer = _answer(choice, choice.record, problem, device, objective)
-    else:
-        loss = expected_loss("near", choice.deviation)
-        answer = model_choice(
-            *(problem, device, choice.config, choice.time_us, loss), CORRECTION, objective
-        )
+    answer = _answer(choice, problem, device, records, objective)
     expected = choice.time_us, choice.deviation, objective
-    if answer.vendor or not vendor_is_expected(problem, device, pool, *expected):
+    if answer.vendor or not vendor_is_expected(problem, device, pool[:TEACHERS], *expected):
         return answer
     return replace(answer, vendor=True, note=answer.note + FASTER)
 
 
-def _near(records: Sequence[Record], problem: Problem, device: Device) -> bool:
-    """Whether any record is a neighbour."""
-    nearest_ones = by_remoteness(problem, device, records)[:1]
-    return any(remoteness(record, problem, device) <= REACH for record in nearest_ones)
+def _near(pool: Sequence[RecordDigest], problem: Problem, device: Device) -> bool:
+    """Whether the first record, the nearest, is a neighbour."""
+    return any(remoteness(record, problem, device) <= REACH for record in pool[:1])
 
 
 def from_records(
     problem: Problem,
     device: Device,
-    records: Sequence[Record],
+    pool: Sequence[RecordDigest],
     errors: ModelError,
     accuracy: AccuracyFilter,
 ) -> list[NeighbourChoice]:
     """The accurate entries of the nearest records, the most promising on the problem first."""
-    pool: dict[Config, tuple[Entry, Record]] = {}
-    for record in by_remoteness(problem, device, records)[:NEIGHBOURS]:
-        if remoteness(record, problem, device) > REACH:
+    near = list(takewhile(lambda row: remoteness(row, problem, device) <= REACH, pool[:NEIGHBOURS]))
+    judges = {row.device: Legality(problem, as_tuned(device, row.device)) for row in near}
+    entries: dict[Config, tuple[Resources, RecordDigest]] = {}
+    seen: set[tuple[Config, Device]] = set()
+    columns = ([(row, *entry) for entry in row.entries()] for row in near)
+    for row, recorded, resources in filter(None, chain.from_iterable(zip_longest(*columns))):
+        config = for_compute(recorded, problem)
+        if len(entries) == CANDIDATES:
             break
-        card = as_tuned(device, record.device)
-        for entry in record.entries:
-            config = for_compute(entry.config, problem)
-            if config in pool or not is_legal(config, problem, card):
-                continue
-            if accuracy.fault(config) is None:
-                pool[config] = entry, record
-    resources = [entry.resources for entry, _ in pool.values()]
-    predictions = errors.predict([*pool], problem, resources)
-    return _ranked(predictions, [*pool], [record for _, record in pool.values()])
+        if config in entries or (config, row.device) in seen:
+            continue
+        seen.add((config, row.device))
+        if judges[row.device](config) and accuracy.fault(config) is None:
+            entries[config] = resources, row
+    compiled = [needed for needed, _ in entries.values()]
+    predictions = errors.predict([*entries], problem, compiled)
+    return _ranked(predictions, [*entries], [record for _, record in entries.values()])
 
 
-def from_survey(
+def from_portfolio(
     problem: Problem, device: Device, errors: ModelError, accuracy: AccuracyFilter
 ) -> list[NeighbourChoice]:
-    """Accurate configurations spread over all families, the most promising first."""
-    configs = accuracy.accurate(survey(problem, device))
+    """The accurate ones of the configurations that serve any shape, the most promising first."""
+    configs = accuracy.accurate(candidates(problem, device))
     return _ranked(errors.predict(configs, problem), configs, [None] * len(configs))
 
 
 def _ranked(
-    predictions: Predictions, configs: Sequence[Config], records: Sequence[Record | None]
+    predictions: Predictions, configs: Sequence[Config], records: Sequence[RecordDigest | None]
 ) -> list[NeighbourChoice]:
     """Those that can run, the most promising first."""
     columns = predictions.cautious(CAUTION), predictions.times, predictions.deviations
@@ -157,12 +159,20 @@ def _promise(choice: NeighbourChoice) -> tuple[float, str]:
 
 def _answer(
     choice: NeighbourChoice,
-    record: Record,
     problem: Problem,
     device: Device,
+    records: Records,
     objective: Objective,
 ) -> Answer:
-    here = same_model(record.device, device)
+    record, here = None, False
+    if choice.record is not None:
+        here = same_model(choice.record.device, device)
+        holder = device if here else choice.record.device
+        record = records.load(holder, choice.record.problem)
+    if record is None:
+        loss = expected_loss("near", choice.deviation)
+        chosen = problem, device, choice.config, choice.time_us, loss
+        return model_choice(*chosen, CORRECTION, objective)
     where = "" if here else f" on {record.device.name}"
     return Answer(
         problem=problem,

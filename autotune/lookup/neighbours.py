@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
-from autotune.candidates.model_error import ModelError, Sample
+from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import current
+from autotune.candidates.samples import Sample
 from autotune.device import Device, same_model
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Precision, Problem, distance
 from autotune.records import Entry, Record
-from autotune.runners.base import Objective
+from autotune.runners.base import Evidence, Measurement, Objective
+
+
+class Neighbour(Protocol):
+    """A record, or its digest."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def baseline(self) -> Measurement | None: ...
+
+
+N = TypeVar("N", bound=Neighbour)
 
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
@@ -25,7 +46,7 @@ TEACHERS = 128
 """Records that the cost model is corrected by, the nearest."""
 
 
-def remoteness(record: Record, problem: Problem, device: Device) -> float:
+def remoteness(record: Neighbour, problem: Problem, device: Device) -> float:
     """How far a record is from a problem on a device, in octaves."""
     letters = zip(record.problem.layout, problem.layout, strict=True)
     return (
@@ -57,7 +78,7 @@ def _eight_bit(recorded: Problem, asked: Problem) -> float:
     )
 
 
-def by_remoteness(problem: Problem, device: Device, records: Iterable[Record]) -> list[Record]:
+def by_remoteness(problem: Problem, device: Device, records: Iterable[N]) -> list[N]:
     """The measured and replayed records, the nearest first."""
     usable = [record for record in records if record.evidence != "predicted"]
     return sorted(usable, key=lambda record: (remoteness(record, problem, device), record.problem))

@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 from autotune.candidates import cost
-from autotune.candidates.survey import survey
 from autotune.device import Device, with_listed_clusters
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_answer, tune_command
 from autotune.lookup.expected_loss import expected_loss
+from autotune.lookup.portfolio import candidates
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.base import Objective
@@ -78,7 +78,7 @@ def recorded_prediction(problem: Problem, device: Device, records: Records) -> A
 
 def _ranked_now(problem: Problem, device: Device) -> Answer | None:
     accuracy = accuracy_filter(problem, device, ())
-    ranked = cost.rank(accuracy.accurate(survey(problem, device)), problem, device)
+    ranked = cost.rank(accuracy.accurate(candidates(problem, device)), problem, device)
     if not ranked or not math.isfinite(ranked[0][0]):
         return None
     time_us, config = ranked[0]

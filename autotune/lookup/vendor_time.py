@@ -18,9 +18,9 @@ import numpy as np
 from autotune.candidates.gaussian_process import Covariance, GaussianProcess
 from autotune.candidates.model_error import problem_columns
 from autotune.device import Device, same_model
+from autotune.lookup.neighbours import Neighbour
 from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.problem import Problem
-from autotune.records import Record
 from autotune.runners.base import Objective
 
 OVERHEAD_US = 3.0
@@ -36,7 +36,7 @@ CAUTION = 1.0
 def vendor_is_expected(
     problem: Problem,
     device: Device,
-    records: Sequence[Record],
+    records: Sequence[Neighbour],
     time_us: float,
     deviation: float,
     objective: Objective = "hot",
@@ -59,7 +59,7 @@ def vendor_is_expected(
 
 
 def vendor_time_us(
-    problem: Problem, device: Device, records: Sequence[Record], objective: Objective = "hot"
+    problem: Problem, device: Device, records: Sequence[Neighbour], objective: Objective = "hot"
 ) -> float | None:
     """Predicted microseconds of the vendor's library; None if the records do not tell."""
     times = {

@@ -9,13 +9,17 @@ The first line is the header: the devices of the records and ranges, how many li
 and the SHA-256 of these lines. Each line is the content of an ordinary record or range file, so one
 decoder reads both. The header tells whether a bundle serves a device before the rest is decoded,
 and a record is decoded when it is asked for. Bundles of schema 1 are still read (see `compact`).
+
+The header and every `PART` lines are gzip members of their own. The header lists them, with the
+problems of their records, so that a single record costs the decompression of one part. Bundles of
+earlier versions are one member without such a list.
 """
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -33,8 +37,10 @@ from autotune.records.ranges import Range
 from autotune.records.record import Record
 
 SCHEMA = 2
+PART = 64
+"""Lines of a part: 500 KB, which take a millisecond to decompress."""
 _GZIP = b"\x1f\x8b"
-_HEADER_BYTES = 1 << 18  # more than a header of 400 devices
+_HEADER_BYTES = 1 << 20  # more than a header of 400 devices and 10,000 problems
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,9 @@ def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
     """
     records, tuned = tuple(records), tuple(tuned)
     lines = [*map(codec.line, records), *map(ranges.line, tuned)]
-    body = b"".join(line + b"\n" for line in lines)
+    texts = [b"".join(line + b"\n" for line in part) for part in _parts(lines)]
+    parts = [gzip.compress(text, mtime=0) for text in texts]
+    body = b"".join(texts)
     devices = dict.fromkeys(
         [*(record.device for record in records), *(span.device for span in tuned)]
     )
@@ -63,8 +71,17 @@ def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
         "records": len(records),
         "ranges": len(tuned),
         "sha256": sha256(body).hexdigest(),
+        "problems": [str(record.problem) for record in records],
+        "parts": [
+            {"bytes": len(part), "lines": text.count(b"\n"), "sha256": sha256(text).hexdigest()}
+            for part, text in zip(parts, texts, strict=True)
+        ],
     }
-    return gzip.compress(checksum.sealed(header) + b"\n" + body, mtime=0)
+    return b"".join([gzip.compress(checksum.sealed(header) + b"\n", mtime=0), *parts])
+
+
+def _parts(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    return (lines[start : start + PART] for start in range(0, len(lines), PART))
 
 
 def loads(data: bytes) -> Bundle:
@@ -104,8 +121,9 @@ class BundleReader:
         if not data.startswith(_GZIP):
             data = dumps(*compact.loads(data))
         self._data = data
-        self._header = _read_header(data)
+        self._header, self._start = _read_header(data)
         self._decoded: dict[int, Record] = {}
+        self._read_parts: dict[int, list[bytes]] = {}
         self.devices = tuple(Device.from_json(fields) for fields in self._header.devices)
 
     def records(self, serves: Callable[[Device], bool] | None = None) -> Iterator[Record]:
@@ -117,13 +135,32 @@ class BundleReader:
 
     def record(self, serves: Callable[[Device], bool], problem: Problem) -> Record | None:
         """The last record of the problem for a device for which `serves` is true."""
+        if self._in_parts:
+            text, listed = str(problem), self._header.problems or ()
+            places = [place for place, other in enumerate(listed) if other == text]
+            found = (self._record(place) for place in reversed(places))
+            return next(
+                (
+                    record
+                    for record in found
+                    if record.problem == problem and serves(self._listed(record.device))
+                ),
+                None,
+            )
         for place in reversed(self._places.get(problem, ())):
             if serves(self._device(self._peeks[place][1])):
                 return self._record(place)
         return None
 
+    @property
+    def content(self) -> str:
+        """The hash of all records and ranges, as the header states it."""
+        return self._header.sha256
+
     def ranges(self) -> Iterator[Range]:
         """The ranges."""
+        if not self._header.ranges:
+            return
         for line in self._lines[self._header.records :]:
             tuned = ranges.loads(line)
             self._listed(tuned.device)
@@ -131,11 +168,28 @@ class BundleReader:
 
     def _record(self, place: int) -> Record:
         if place not in self._decoded:
-            record = codec.loads(self._lines[place])
+            record = codec.loads(self._line(place))
             if not isinstance(record, Record):
                 raise ValueError(f"line {place + 2} is a record of {record.title}, not a problem")
             self._decoded[place] = record
         return self._decoded[place]
+
+    def _line(self, place: int) -> bytes:
+        """A record's line, from its part alone if the header lists it."""
+        if not self._in_parts:
+            return self._lines[place]
+        number, begins, first = 0, self._start, 0
+        while first + self._header.parts[number].lines <= place:
+            first += self._header.parts[number].lines
+            begins += self._header.parts[number].bytes
+            number += 1
+        if number not in self._read_parts:
+            part = self._header.parts[number]
+            text = gunzip(self._data[begins : begins + part.bytes], limits.BUNDLE_TEXT)
+            if (actual := sha256(text).hexdigest()) != part.sha256:
+                raise _changed(part.sha256, actual)
+            self._read_parts[number] = text.splitlines()
+        return self._read_parts[number][place - first]
 
     def _device(self, raw: bytes) -> Device:
         if raw not in self._devices_of:
@@ -149,6 +203,16 @@ class BundleReader:
         return device
 
     @cached_property
+    def _in_parts(self) -> bool:
+        """Whether the header lists all records, and parts that fill the file."""
+        parts, problems = self._header.parts, self._header.problems
+        if problems is None or len(problems) != self._header.records:
+            return False
+        size, lines = sum(part.bytes for part in parts), sum(part.lines for part in parts)
+        rows = self._header.records + self._header.ranges
+        return (self._start + size, lines) == (len(self._data), rows)
+
+    @cached_property
     def _devices_of(self) -> dict[bytes, Device]:
         return {}
 
@@ -157,8 +221,7 @@ class BundleReader:
         """The lines after the header."""
         _, _, body = gunzip(self._data, limits.BUNDLE_TEXT).partition(b"\n")
         if (actual := sha256(body).hexdigest()) != self._header.sha256:
-            stated = self._header.sha256[:12]
-            raise ValueError(f"checksum is {stated}, its content has {actual[:12]}; it was changed")
+            raise _changed(self._header.sha256, actual)
         lines = body.splitlines()
         if len(lines) != self._header.records + self._header.ranges:
             raise ValueError(
@@ -197,21 +260,38 @@ class _Peek(msgspec.Struct):
 _PEEK = msgspec.json.Decoder(_Peek)
 
 
+def _changed(stated: str, actual: str) -> ValueError:
+    return ValueError(f"checksum is {stated[:12]}, its content has {actual[:12]}; it was changed")
+
+
+@dataclass(frozen=True)
+class _PartFields:
+    """A gzip member: its bytes in the file, its lines, and the hash of its text."""
+
+    bytes: Count
+    lines: Count
+    sha256: Text
+
+
 @dataclass(frozen=True)
 class _Header:
     devices: tuple[dict[str, Any], ...]
     records: Count
     ranges: Count
     sha256: Text
+    problems: tuple[Text, ...] | None = None
+    parts: tuple[_PartFields, ...] = ()
 
 
-def _read_header(data: bytes) -> _Header:
-    """The header, for which only the start of the file is decompressed."""
+def _read_header(data: bytes) -> tuple[_Header, int]:
+    """The header, for which only the start of the file is decompressed, and where its gzip member
+    ends."""
+    stream = zlib.decompressobj(wbits=31)
     try:
-        start = zlib.decompressobj(wbits=31).decompress(data, _HEADER_BYTES)
+        start = stream.decompress(data, _HEADER_BYTES)
     except zlib.error as error:
         raise ValueError(f"it is not gzip: {error}") from error
     line = start.partition(b"\n")[0]
     fields = require_schema(parse(line), "bundle", SCHEMA)
     checksum.check(fields, line)
-    return convert(fields, _Header, "header")
+    return convert(fields, _Header, "header"), len(data) - len(stream.unused_data)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from autotune import files
 from autotune.device import Device, same_architecture, same_model
@@ -17,6 +18,7 @@ from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
 from autotune.records.record import Record
 from autotune.records.store import Store
+from autotune.runners.base import Evidence
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,8 @@ class Records:
 
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""
-        return _first_of_each_problem(
-            self.store.records(device),
-            *(self.store.records(namesake) for namesake in self._namesakes(device)),
-            shipped.records(device),
-        )
+        layers = (self.store.records(name) for name in (device, *self.namesakes(device)))
+        return _by_problem(first_of_each_problem(*layers, shipped.records(device)))
 
     def related(self, device: Device) -> list[Record]:
         """A record of every problem recorded on other models of the architecture, by problem."""
@@ -52,10 +51,8 @@ class Records:
         def is_related(candidate: Device) -> bool:
             return same_architecture(candidate, device) and not same_model(candidate, device)
 
-        return _first_of_each_problem(
-            *(self.store.records(kin) for kin in self._devices() if is_related(kin)),
-            shipped.records_where(is_related),
-        )
+        layers = (self.store.records(kin) for kin in self.devices() if is_related(kin))
+        return _by_problem(first_of_each_problem(*layers, shipped.records_where(is_related)))
 
     def ranges(self, device: Device) -> tuple[Range, ...]:
         """The tuned ranges of the device's model, the store's first."""
@@ -71,17 +68,17 @@ class Records:
 
     def _elsewhere(self, device: Device, problem: Problem) -> Iterator[Record | None]:
         """The problem's records under the device's other names, then the shipped one."""
-        for namesake in self._namesakes(device):
+        for namesake in self.namesakes(device):
             yield self.store.load(namesake, problem)
         yield shipped.record(device, problem)
 
-    def _namesakes(self, device: Device) -> Iterator[Device]:
+    def namesakes(self, device: Device) -> Iterator[Device]:
         """Devices of the same model that the store has records of under another name."""
-        for candidate in self._devices():
+        for candidate in self.devices():
             if candidate.slug != device.slug and same_model(candidate, device):
                 yield candidate
 
-    def _devices(self) -> Iterator[Device]:
+    def devices(self) -> Iterator[Device]:
         """The devices that the store has records of."""
         for folder in sorted((self.store.root / Record.FOLDER).glob("*")):
             read = (_device_in(path) for path in sorted(folder.glob("*.json")))
@@ -92,21 +89,41 @@ class Records:
 PREDICTED, RACED, SEARCHED = range(3)
 
 
-def _standing(record: Record) -> int:
+class _Judged(Protocol):
+    """A record, or its digest."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def quick(self) -> bool: ...
+
+
+J = TypeVar("J", bound=_Judged)
+
+
+def _standing(record: _Judged) -> int:
     """Which of two records of a problem stands: the greater, of equals the first."""
     if record.evidence == "predicted":
         return PREDICTED
-    return RACED if record.provenance.quick else SEARCHED
+    return RACED if record.quick else SEARCHED
 
 
-def _first_of_each_problem(*layers: Iterable[Record]) -> list[Record]:
-    """Each problem's record of the first layer that has the best of it, by problem."""
-    chosen: dict[Problem, Record] = {}
+def first_of_each_problem(*layers: Iterable[J]) -> list[J]:
+    """Each problem's record of the first layer that has the best of it."""
+    chosen: dict[Problem, J] = {}
     for record in (record for layer in layers for record in layer):
         earlier = chosen.get(record.problem)
         if earlier is None or _standing(earlier) < _standing(record):
             chosen[record.problem] = record
-    return [chosen[problem] for problem in sorted(chosen)]
+    return [*chosen.values()]
+
+
+def _by_problem(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: record.problem)
 
 
 @lru_cache(maxsize=256)

@@ -126,6 +126,11 @@ class TuningRecord(ABC):
         """The tuned problem or call, as part of a file name."""
 
     @property
+    def quick(self) -> bool:
+        """Whether only a few promising configurations were raced."""
+        return self.provenance.quick
+
+    @property
     def best(self) -> Entry:
         """The fastest entry, or the leanest of those tied with it (see `estimates.winner`)."""
         return winner(self.entries)

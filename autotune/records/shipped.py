@@ -32,7 +32,7 @@ PATTERNS = ("*.jsonl.gz", "*.json")
 def record(device: Device, problem: Problem) -> Record | None:
     """The shipped record of a problem on the device's model; None if there is none."""
     serves = partial(same_model, device)
-    candidates = _read(serves, lambda reader: reader.record(serves, problem))
+    candidates = decoded(serves, lambda _, reader: reader.record(serves, problem))
     return next(filter(None, candidates), None)
 
 
@@ -45,13 +45,13 @@ def records(device: Device) -> tuple[Record, ...]:
 
 def records_where(serves: Callable[[Device], bool]) -> Iterator[Record]:
     """The shipped records of all devices for which `serves` is true."""
-    return chain.from_iterable(_read(serves, lambda reader: tuple(reader.records(serves))))
+    return chain.from_iterable(decoded(serves, lambda _, reader: tuple(reader.records(serves))))
 
 
 def ranges(device: Device) -> tuple[Range, ...]:
     """The shipped tuned ranges of the device's model."""
     serves = partial(same_model, device)
-    shipped = chain.from_iterable(_read(serves, lambda reader: tuple(reader.ranges())))
+    shipped = chain.from_iterable(decoded(serves, lambda _, reader: tuple(reader.ranges())))
     return tuple(tuned for tuned in shipped if serves(tuned.device))
 
 
@@ -60,7 +60,9 @@ def paths(directory: Path) -> list[Path]:
     return sorted(path for pattern in PATTERNS for path in directory.glob(pattern))
 
 
-def _read(serves: Callable[[Device], bool], decode: Callable[[BundleReader], T]) -> Iterator[T]:
+def decoded(
+    serves: Callable[[Device], bool], decode: Callable[[Path, BundleReader], T]
+) -> Iterator[T]:
     """Decodes each bundle that names a device for which `serves` is true.
 
     A broken bundle, and a folder of a site that is missing, is skipped with a warning.
@@ -70,11 +72,11 @@ def _read(serves: Callable[[Device], bool], decode: Callable[[BundleReader], T])
             reader = _reader(path)
             if not any(map(serves, reader.devices)):
                 continue
-            decoded = decode(reader)
+            content = decode(path, reader)
         except (OSError, ValueError) as error:
             warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
         else:
-            yield decoded
+            yield content
 
 
 def _folders() -> Iterator[Path]:

@@ -124,7 +124,7 @@ def explain(
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
     """
-    fault = space.domain_fault(config, problem, device)
+    fault = space.Judge(config.family, problem, device).domain_fault(config)
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)
     own = answer.record if answer.record and answer.how == "exact" else None
@@ -180,7 +180,7 @@ def _verdicts(
     values, accuracy = config.values, AccuracyFilter(problem, _error_limit(problem, device, record))
     rules = registry.serving(config.family, problem).bound_rules(problem, device)
     verdicts: list[RuleVerdict] = []
-    for rule, detail in space.judged(config, problem, device):
+    for rule, detail in space.Judge(config.family, problem, device).judged(config):
         if rule.reason == ACCURACY and detail is None:
             detail = accuracy.fault(config)
         finding: Finding = "holds" if detail is None else "slow" if rule.for_speed else "broken"

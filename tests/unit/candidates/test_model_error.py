@@ -10,7 +10,8 @@ from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE
 
 from autotune.candidates import cost, space
-from autotune.candidates.model_error import SIGNAL, ModelError, Sample
+from autotune.candidates.model_error import SIGNAL, ModelError
+from autotune.candidates.samples import Sample
 from autotune.device import Device, find
 from autotune.families.plan import Resources
 from autotune.problem import Problem

@@ -10,6 +10,7 @@ import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
+import autotune
 from autotune import settings
 from autotune.candidates import space
 from autotune.lookup import kept_choice
@@ -30,6 +31,7 @@ def timed(problem: Problem, time_us: float, width: int = 16) -> Record:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(32),)))
     monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
     return Store(tmp_path / "cache")
@@ -118,3 +120,11 @@ def test_cache_that_cannot_be_written_keeps_nothing(store: Store, choices: list[
     assert ask(store).how == "predicted"
     ask(store)
     assert choices == [ASKED, ASKED]
+
+
+def test_choose_keeps_what_it_finds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(store.root))
+    first = autotune.choose(ASKED, device="h100")
+    assert [*(store.root / FOLDER).glob("*/*.json")]
+    monkeypatch.setattr(kept_choice, "predicted", lambda *_: None)
+    assert autotune.choose(ASKED, device="h100") == first

@@ -18,7 +18,7 @@ from support.sample_records import H100, entry, record, records
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files import checksum
+from autotune.files import checksum, decoding
 from autotune.problem import Problem
 from autotune.records import Entry, Record, TuningRecord, bundle, codec
 from autotune.records.bundle import BundleReader
@@ -74,6 +74,48 @@ def test_same_content_gives_the_same_bytes() -> None:
 def test_each_line_is_an_ordinary_record() -> None:
     _, line = gzip.decompress(bundle.dumps([record()])).splitlines()
     assert json.loads(line) == codec.encode(record())
+
+
+def test_record_is_read_from_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    originals = long_records(3 * bundle.PART, 1)
+    data = bundle.dumps(originals)
+    read: list[int] = []
+
+    def counted(part: bytes, limit: int) -> bytes:
+        read.append(len(part))
+        return decoding.gunzip(part, limit)
+
+    monkeypatch.setattr("autotune.records.bundle.gunzip", counted)
+    asked = originals[bundle.PART + 1]
+    assert BundleReader(data).record(lambda _: True, asked.problem) == asked
+    assert len(read) == 1
+    assert read[0] < len(data) / 2
+
+
+def test_absent_record_costs_no_decompression(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bundle.dumps(long_records(3))
+    monkeypatch.delattr("autotune.records.bundle.gunzip")
+    assert BundleReader(data).record(lambda _: True, Problem(7, 7, 7)) is None
+
+
+def test_damaged_part_is_refused() -> None:
+    originals = long_records(2)
+    data = bytearray(bundle.dumps(originals))
+    data[-20] ^= 1
+    with pytest.raises(ValueError, match=r"not gzip|cut short|checksum"):
+        BundleReader(bytes(data)).record(lambda _: True, originals[0].problem)
+
+
+def test_bundle_of_one_part_is_still_read() -> None:
+    """Earlier versions wrote a single gzip member and did not list its problems."""
+    originals = long_records(3)
+    first, *lines = gzip.decompress(bundle.dumps(originals, [LOW])).splitlines(keepends=True)
+    header = json.loads(first)
+    for name in ("problems", "parts", "checksum"):
+        del header[name]
+    old = gzip.compress(checksum.sealed(header) + b"\n" + b"".join(lines))
+    assert bundle.loads(old) == bundle.Bundle(tuple(originals), (LOW,))
+    assert BundleReader(old).record(lambda _: True, originals[1].problem) == originals[1]
 
 
 def test_record_of_five_entries_takes_a_kilobyte() -> None:

@@ -1,0 +1,115 @@
+"""Digests of records: what choices for other problems need of them.
+
+Decoding a record and describing its entries takes milliseconds, and a choice learns from a hundred
+of them. A digest holds the descriptions as arrays, beside the vendor library's times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.candidates.samples import Parameters, SampleGroup
+from autotune.device import Device
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.problem import Problem
+from autotune.runners.base import Evidence, Measurement, Objective
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """The entries of one family of all records in a digest, a row each; see the file's arrays."""
+
+    names: tuple[str, ...]
+    worded: tuple[str, ...]
+    words: Sequence[str]
+    values: NDArray[np.int64]
+    resources: NDArray[np.int32]
+    times: NDArray[np.float64]
+    described: NDArray[np.float32]
+    logs: NDArray[np.float32]
+
+    def config(self, family: str, row: int) -> Config:
+        """The configuration of a row."""
+        pairs = zip(self.names, self.values[row].tolist(), strict=True)
+        params = (
+            (name, self.words[value] if name in self.worded else value) for name, value in pairs
+        )
+        return Config(family, tuple(params))
+
+
+@dataclass(frozen=True, eq=False)
+class RecordDigest:
+    """What choices for other problems need of a record.
+
+    Attributes:
+        problem: the problem.
+        device: the device.
+        evidence: what its times rest on.
+        quick: whether it is of a race.
+        cold: whether it has cold times.
+        baseline: the vendor library's measurement, if it was timed.
+        tables: the entries of its digest by family.
+        rows: the first row and the number of its rows in each of them.
+    """
+
+    problem: Problem
+    device: Device
+    evidence: Evidence
+    quick: bool
+    cold: bool
+    baseline: Measurement | None
+    tables: Mapping[str, Entries]
+    rows: Mapping[str, tuple[int, int]]
+
+    def entries(self) -> list[tuple[Config, Resources]]:
+        """The configurations with their resources as compiled, the fastest first."""
+        rows = sorted(
+            (float(self.tables[family].times[row, 0]), family, row)
+            for family, (first, count) in self.rows.items()
+            for row in range(first, first + count)
+        )
+        return [
+            (
+                self.tables[family].config(family, row),
+                Resources(*self.tables[family].resources[row].tolist()),
+            )
+            for _, family, row in rows
+        ]
+
+
+def samples(records: Sequence[RecordDigest], objective: Objective) -> list[SampleGroup]:
+    """The timed entries of records, described: a group for each family of each digest."""
+    together: dict[tuple[int, str], list[RecordDigest]] = {}
+    for record in records:
+        for family in record.rows:
+            together.setdefault((id(record.tables), family), []).append(record)
+    groups = (_group(family, members, objective) for (_, family), members in together.items())
+    return [group for group in groups if len(group.logs)]
+
+
+def _group(family: str, records: Sequence[RecordDigest], objective: Objective) -> SampleGroup:
+    table = records[0].tables[family]
+    spans = [record.rows[family] for record in records]
+    rows = np.concatenate([np.arange(first, first + count) for first, count in spans])
+    places = np.repeat(np.arange(len(records)), [count for _, count in spans])
+    logs = table.logs[rows].astype(float)
+    if objective == "cold":
+        logs += np.log(table.times[rows, 1] / table.times[rows, 0])
+    timed = np.isfinite(logs)
+    rows, places, values = rows[timed], places[timed], table.values[rows[timed]]
+    numbers = [place for place, name in enumerate(table.names) if name not in table.worded]
+    worded = tuple(name for name in table.worded if name != "compute")
+    codes = values[:, [table.names.index(name) for name in worded]]
+    return SampleGroup(
+        family,
+        [(record.problem, record.device) for record in records],
+        places,
+        table.described[rows].astype(float),
+        logs[timed],
+        Parameters(values[:, numbers].astype(float), worded, codes, table.words),
+    )

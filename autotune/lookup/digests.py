@@ -1,0 +1,134 @@
+"""Where digests are found: beside shipped bundles, in the cache, or made now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache, lru_cache
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+
+from autotune import files, settings
+from autotune.device import Device, same_architecture, same_model
+from autotune.errors import AutotuneError
+from autotune.files import limits
+from autotune.lookup.digest import RecordDigest
+from autotune.lookup.digest_file import FORMAT, dumps, loads
+from autotune.records import Record, Records, shipped
+from autotune.records.bundle import BundleReader
+from autotune.records.combined import first_of_each_problem
+from autotune.version import __version__
+
+SUFFIX = ".digest"
+FOLDER = "choices"
+
+
+def own(device: Device, records: Records) -> list[RecordDigest]:
+    """A digest of every problem recorded on the device's model."""
+    names = (device, *records.namesakes(device))
+    return _merged(names, lambda other: same_model(device, other), records)
+
+
+def related(device: Device, records: Records) -> list[RecordDigest]:
+    """A digest of every problem recorded on other models of the architecture."""
+
+    def is_related(other: Device) -> bool:
+        return same_architecture(other, device) and not same_model(other, device)
+
+    return _merged(filter(is_related, records.devices()), is_related, records)
+
+
+def of_bundle(path: Path, content: str, read: Callable[[], Iterable[Record]]) -> list[RecordDigest]:
+    """The digest of a bundle: the one beside it if that is of its present content, else one of the
+    cache, else made from its records and kept.
+
+    Args:
+        path: the bundle.
+        content: the hash of its content.
+        read: returns its records.
+    """
+    key = _key(content)
+    kept = settings.cache_dir() / FOLDER / "bundles" / f"{key[:32]}{SUFFIX}"
+    found = _read(beside(path), key)
+    return _kept(kept, key, read) if found is None else found
+
+
+def beside(bundle: Path) -> Path:
+    """The file of a bundle's digest."""
+    return bundle.with_name(f"{bundle.name.partition('.')[0]}{SUFFIX}")
+
+
+def made(content: str, records: Iterable[Record]) -> bytes:
+    """The file of the digest of a bundle with that content."""
+    return dumps(records, _key(content))
+
+
+def _merged(
+    names: Iterable[Device], serves: Callable[[Device], bool], records: Records
+) -> list[RecordDigest]:
+    stored = (_of_store(name, records) for name in names)
+    bundles = shipped.decoded(serves, _of_bundle)
+    ours = ([row for row in rows if serves(row.device)] for rows in bundles)
+    return first_of_each_problem(*stored, *ours)
+
+
+def _of_store(device: Device, records: Records) -> list[RecordDigest]:
+    """The digests of a store's records of a device."""
+    state = [*_state(records.store.root / Record.FOLDER, device)]
+    if not state:
+        return []
+    key = _key(json.dumps([str(records.store.root), state]))
+    path = records.store.root / FOLDER / device.slug / f"records{SUFFIX}"
+    return _kept_records(path, key, records, device)
+
+
+@lru_cache(maxsize=8)
+def _kept_records(path: Path, key: str, records: Records, device: Device) -> list[RecordDigest]:
+    return _kept(path, key, lambda: records.store.records(device))
+
+
+@lru_cache(maxsize=16)
+def _of_bundle(path: Path, reader: BundleReader) -> list[RecordDigest]:
+    return of_bundle(path, reader.content, reader.records)
+
+
+def _state(root: Path, device: Device) -> Iterator[tuple[str, int, int]]:
+    """The state of a device's files of records. A record is replaced by renaming."""
+    for path in sorted(root.glob(f"{device.slug}*/*.json")):
+        with suppress(OSError):
+            stat = path.stat()
+            yield str(path.relative_to(root)), stat.st_mtime_ns, stat.st_ino
+
+
+def _kept(path: Path, key: str, read: Callable[[], Iterable[Record]]) -> list[RecordDigest]:
+    """The digests in a file of the cache, made again if they are not of that key."""
+    found = _read(path, key)
+    if found is not None:
+        return found
+    data = dumps(read(), key)
+    with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
+        settings.ensure(path.parent)
+        files.write_whole(path, data, durable=False)
+    return loads(data)[1]
+
+
+def _read(path: Path, key: str) -> list[RecordDigest] | None:
+    """The digests in a file; None if there are none of that key."""
+    try:
+        stated, records = loads(files.read(path, limits.BUNDLE))
+    except (OSError, ValueError):
+        return None
+    return records if stated == key else None
+
+
+def _key(content: str) -> str:
+    """The key of a digest: a hash of the records and of what describes them."""
+    return sha256(json.dumps([FORMAT, __version__, _model(), content]).encode()).hexdigest()
+
+
+@cache
+def _model() -> str:
+    """A hash of the cost model's coefficients."""
+    return sha256((resources.files("autotune") / "data" / "cost.json").read_bytes()).hexdigest()

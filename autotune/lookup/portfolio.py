@@ -1,0 +1,83 @@
+"""The portfolio: configurations of which one or another serves any shape well.
+
+`data/portfolio.json` lists them for each architecture and precision, in the order in which they
+cover drawn and recorded problems best (`scripts/portfolio.py`). A look-up predicts these few and
+the entries of the nearest records, rather than thousands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+from autotune.candidates.recorded import Legality, for_compute
+from autotune.candidates.survey import survey
+from autotune.device import Device
+from autotune.families import registry
+from autotune.families.config import Config, Value
+from autotune.problem import Problem
+
+KIN = {"f16": "bf16", "f8e5": "f8"}
+"""Precisions that share the list of another, whose kernels differ in the type alone."""
+FEWEST = 24
+"""Members that suit a problem; with fewer, those come too that are only thought to be slow."""
+
+
+def candidates(problem: Problem, device: Device) -> list[Config]:
+    """The members that can run a problem; without any, a survey of all configurations."""
+    members = [_adapted(config, problem, device) for config in members_of(problem, device)]
+    suiting = [*filter(Legality(problem, device, recorded=False), members)]
+    if len(suiting) < FEWEST:
+        able = filter(Legality(problem, device), members)
+        suiting = [*dict.fromkeys([*suiting, *able])]
+    return suiting or survey(problem, device)
+
+
+def members_of(problem: Problem, device: Device) -> list[Config]:
+    """The members for the precision on the architecture, those that cover most first."""
+    arch = _listed(device)
+    texts = _lists().get(arch, {}).get(KIN.get(problem.compute, problem.compute), ())
+    return [for_compute(config, problem) for config in map(_parsed, texts)]
+
+
+def _listed(device: Device) -> str:
+    """The listed architecture whose programs are nearest: that of the device, else the closest of
+    the same major version; without any, its own."""
+    major = device.compute_capability[0]
+    kin = [arch for arch in _lists() if arch[3:-1] == str(major)]
+    minor = device.compute_capability[1]
+    return min(kin, key=lambda arch: abs(int(arch[-1]) - minor), default=device.arch)
+
+
+def _adapted(config: Config, problem: Problem, device: Device) -> Config:
+    """The configuration with as many persistent blocks as the device runs."""
+    workers = config.values.get("workers", 0)
+    if not isinstance(workers, int) or workers == 0:
+        return config
+    counts = [
+        count
+        for count in _domain(config.family, problem, device).get("workers", ())
+        if isinstance(count, int) and count > 0
+    ]
+    nearest = min(counts, key=lambda count: abs(count - workers), default=workers)
+    params = ((name, nearest if name == "workers" else value) for name, value in config.params)
+    return Config(config.family, tuple(params))
+
+
+def _domain(family: str, problem: Problem, device: Device) -> Mapping[str, tuple[Value, ...]]:
+    return registry.find(family).domain(problem, device)
+
+
+@cache
+def _parsed(text: str) -> Config:
+    return Config.parse(text)
+
+
+@cache
+def _lists() -> dict[str, dict[str, list[str]]]:
+    """Texts of configurations by architecture and precision."""
+    data = resources.files("autotune") / "data" / "portfolio.json"
+    lists: dict[str, dict[str, list[str]]] = json.loads(data.read_text(encoding="utf-8"))
+    return lists
