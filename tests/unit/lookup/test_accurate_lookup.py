@@ -74,7 +74,7 @@ def test_model_chooses_among_accurate_kernels(
     monkeypatch.setattr(
         space,
         "feasible",
-        lambda _problem, _device, family: space.Space((WHOLE, SPLIT) if family == "simt" else ()),
+        lambda _problem, _, family, *__: space.Space((WHOLE, SPLIT) if family == "simt" else ()),
     )
     assert chosen(store, LONGER) == SPLIT
 
