@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NATIVE = Path("autotune/runtime/native")
+PROGRAMS = Path("autotune/data/programs")
+PORTFOLIO = "AUTOTUNE_PORTFOLIO"
+"""Names the architectures that the portfolio is compiled for."""
 
 
 class BuildHook(BuildHookInterface[Any]):
@@ -20,11 +24,19 @@ class BuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         self._add_compiled_calls(version == "editable", build_data)
+        if version != "editable":
+            self._add_programs(build_data)
+
+    def dependencies(self) -> list[str]:
+        """The package itself is run to compile its portfolio."""
+        metadata = self.metadata.core_raw_metadata
+        return [*metadata["dependencies"]] if os.environ.get(PORTFOLIO) else []
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         del version, build_data, artifact_path
-        if scratch := vars(self).get("_scratch"):
-            scratch.cleanup()
+        for name in ("_scratch", "_programs"):
+            if scratch := vars(self).get(name):
+                scratch.cleanup()
 
     def _add_compiled_calls(self, editable: bool, build_data: dict[str, Any]) -> None:
         """Compiles the warm calls; without a C compiler, or with `AUTOTUNE_NATIVE=0`, Python serves
@@ -47,3 +59,19 @@ class BuildHook(BuildHookInterface[Any]):
             build_data["pure_python"] = False
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["tag"] = f"py3-none-{platform}"
+
+    def _add_programs(self, build_data: dict[str, Any]) -> None:
+        """Compiles the portfolio for the architectures in `AUTOTUNE_PORTFOLIO`, such as
+        `sm_90 sm_80`; takes minutes on 16 cores, and nothing without it or without a compiler."""
+        archs = os.environ.get(PORTFOLIO, "").replace(",", " ").split()
+        if not archs:
+            return
+        self._programs = tempfile.TemporaryDirectory(prefix="autotune-")
+        command = [sys.executable, "-m", "autotune.lookup.programs", self._programs.name, *archs]
+        environment = os.environ | {"PYTHONPATH": self.root}
+        try:
+            subprocess.run(command, cwd=self.root, env=environment, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            self.app.display_warning(f"the wheel has no compiled portfolio: {error}")
+        for path in sorted(Path(self._programs.name).glob("*.programs")):
+            build_data["force_include"][str(path)] = str(PROGRAMS / path.name)

@@ -121,6 +121,15 @@ def shipped_dir() -> Path:
     return Path(__file__).resolve().parent / "data" / "shipped"
 
 
+def programs_dir() -> Path:
+    """The directory of the programs that came with the package; `AUTOTUNE_PROGRAMS_DIR` names
+    another one."""
+    chosen = os.environ.get("AUTOTUNE_PROGRAMS_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(__file__).resolve().parent / "data" / "programs"
+
+
 def wisdom_dirs() -> list[Path]:
     """Directories of a site's records, in `AUTOTUNE_WISDOM_DIR` with the separator of PATH.
 

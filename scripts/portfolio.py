@@ -21,17 +21,19 @@ from typing import Annotated
 
 import typer
 
+from autotune.candidates import cost
 from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import Legality, for_compute
 from autotune.candidates.survey import survey
 from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config
-from autotune.lookup import digests
+from autotune.lookup import digests, programs
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.nearest import CAUTION
 from autotune.lookup.neighbours import TEACHERS, by_remoteness
+from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import Problem
 from autotune.records import Records, Store
 
@@ -40,6 +42,8 @@ DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
 KINDS = ("f32", "tf32", "tf32x3", "bf16", "f8", "i8")
 """Precisions; those of the same kernels share a list (`autotune.lookup.portfolio.KIN`)."""
 LAYOUTS = ("nn", "nt", "tn")
+EXTREMES = ((1, 4096, 4096), (37, 53, 71), (8000, 24, 333), (64, 64, 65536))
+"""Sizes beside `programs.ALIGNED` that some member has to run."""
 SMALLEST, LARGEST = (1, 16, 16), (8192, 16384, 16384)
 KEPT = 80
 """Configurations of a problem that are considered, the fastest."""
@@ -67,7 +71,8 @@ def main(
                 asked = drawn(kind, count, seed)
                 times = [row for row in pool.map(partial(ratios, name=name), asked) if row]
                 if times:
-                    content[arch][kind] = cover(times)
+                    content[arch][kind] = [*cover(times)]
+                    content[arch][kind] += missing(content[arch][kind], kind, find(name))
                     print(arch, kind, summary(content[arch][kind], times), flush=True)
                 out.write_text(json.dumps(content, indent=0) + "\n")
 
@@ -133,6 +138,19 @@ def cover(times: Sequence[Mapping[str, float]]) -> list[str]:
         if max(best) <= 1.0:
             break
     return listed
+
+
+def missing(listed: Sequence[str], compute: str, device: Device) -> list[str]:
+    """The model's choice for each kind of problem that no listed configuration can run."""
+    members = [Config.parse(text) for text in listed]
+    added: list[Config] = []
+    for layout in ALL_LAYOUTS:
+        for sizes in (*programs.ALIGNED, *programs.UNALIGNED, *EXTREMES):
+            problem = Problem(*sizes, compute, layout)
+            if not any(map(Legality(problem, device), [*members, *added])):
+                accurate = accuracy_filter(problem, device, ()).accurate(survey(problem, device))
+                added += [config for _, config in cost.rank(accurate, problem, device)[:2]]
+    return [*dict.fromkeys(map(str, added))]
 
 
 def summary(listed: Sequence[str], times: Sequence[Mapping[str, float]]) -> str:

@@ -26,7 +26,7 @@ LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class _ProgramHeader:
+class ProgramHeader:
     """The header of a program's file: the fields of `Program` that only compiling tells."""
 
     symbol: str
@@ -37,6 +37,11 @@ class _ProgramHeader:
     barriers: int
     compiler: str
     log: str
+
+    @classmethod
+    def of(cls, program: Program) -> ProgramHeader:
+        """The header of a program."""
+        return cls(*(getattr(program, field.name) for field in fields(cls)))
 
     def __post_init__(self) -> None:
         counts = self.registers, self.shared, self.local, self.spills, self.barriers
@@ -123,17 +128,15 @@ def _read(path: Path, key: str, template: Template, arch: str) -> Program | None
     return Program(template=template, arch=arch, cubin=cubin, key=key, **asdict(header))
 
 
-def _parts(path: Path, key: str) -> tuple[_ProgramHeader, bytes]:
+def _parts(path: Path, key: str) -> tuple[ProgramHeader, bytes]:
     """Header and cubin of a file; ValueError if it does not hold the program of that key."""
     body = trust.unsealed(key, files.read(path, limits.PROGRAM))
     header, _, cubin = body.partition(b"\n")
-    return decoding.convert(decoding.parse(header), _ProgramHeader, "program"), cubin
+    return decoding.convert(decoding.parse(header), ProgramHeader, "program"), cubin
 
 
 def _write(path: Path, program: Program) -> None:
-    header = json.dumps(
-        {field.name: getattr(program, field.name) for field in fields(_ProgramHeader)}
-    )
+    header = json.dumps(asdict(ProgramHeader.of(program)))
     body = header.encode() + b"\n" + program.cubin
     settings.ensure(path.parent)
     try:

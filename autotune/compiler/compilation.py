@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
 from autotune import settings
-from autotune.compiler import nvcc, nvrtc, ptxas
+from autotune.compiler import installed, nvcc, nvrtc, ptxas
 from autotune.compiler.cache import FORMAT, cached, kept
 from autotune.compiler.program import CompileFailure, Program
 from autotune.compiler.sources import source_hash
@@ -26,6 +27,7 @@ def compile(
     sources: Path | None = None,
     includes: Sequence[Path] | None = None,
     kept_only: bool = False,
+    with_installed: bool = False,
 ) -> Program | CompileFailure:
     """Compiles one instance of a kernel template for an architecture.
 
@@ -41,13 +43,16 @@ def compile(
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.
         kept_only: whether to take programs from the cache alone.
+        with_installed: whether a program that came with the package serves; that needs no compiler.
 
     Raises:
         MissingError: if there is no compiler.
         FrozenError: with `kept_only`, if the cache does not have the program.
     """
+    if with_installed and (program := _installed(template, arch)) is not None:
+        return program
     version, tool = _toolchain()
-    target = _target(template, arch)
+    target = installed.target(template, arch)
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
     try:
@@ -102,7 +107,7 @@ def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
     """The cache key of each of the package's templates, as `keys`."""
     wanted = dict.fromkeys(templates)
     hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
-    return {item: _key(hashes[item.source], item, _target(item, arch)) for item in wanted}
+    return {item: _key(hashes[item.source], item, installed.target(item, arch)) for item in wanted}
 
 
 def compiler_version() -> str:
@@ -114,8 +119,10 @@ def compiler_version() -> str:
     return _toolchain()[0]
 
 
-def _target(template: Template, arch: str) -> str:
-    return f"{arch}a" if template.specific else arch
+def _installed(template: Template, arch: str) -> Program | None:
+    with suppress(OSError):
+        return installed.find(template, arch)
+    return None
 
 
 def _key(source: str, template: Template, target: str) -> str:

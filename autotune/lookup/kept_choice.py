@@ -21,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from autotune import files, settings
 from autotune.candidates.recorded import is_legal
+from autotune.compiler import installed
 from autotune.compiler.sources import source_hash
 from autotune.device import Device, with_listed_clusters
 from autotune.errors import AutotuneError
@@ -142,6 +143,7 @@ def _path(problem: Problem, device: Device, records: Records, objective: Objecti
         *(str(problem), device.to_json(), objective, __version__),
         source_hash(*registry.kernel_sources()),
         *_state(root),
+        installed.count(device.arch),
     ]
     key = sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:32]
     return root / FOLDER / device.slug / f"{key}.json"

@@ -10,6 +10,7 @@ from itertools import chain, takewhile, zip_longest
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import Legality, as_tuned, for_compute
+from autotune.compiler import installed
 from autotune.device import Device, same_model, with_listed_clusters
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -21,6 +22,7 @@ from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, TEACHERS, by_remoteness, remoteness
 from autotune.lookup.portfolio import candidates
 from autotune.lookup.predicted import model_choice
+from autotune.lookup.programs import ready
 from autotune.lookup.vendor_time import vendor_is_expected
 from autotune.occupancy import roofline
 from autotune.problem import Problem
@@ -39,6 +41,11 @@ configurations are more often slower than predicted than faster."""
 
 CERTAIN = 0.06
 """Deviation below which a neighbour's configuration is not compared with those of the portfolio."""
+
+READY = 1.05
+"""Predicted slowdown that is accepted for a program that came with the package. On 66 recorded
+shapes, each left out in turn, with 15 or 40 % of the configurations compiled, it costs 1.1 % at
+most in the mean."""
 
 FASTER = "; cuBLAS is expected to be faster, and multiplies arrays of PyTorch and CuPy"
 CORRECTION = ", corrected by what is recorded of other problems"
@@ -83,16 +90,26 @@ def nearest(
     errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
     accuracy = accuracy_filter(problem, device, pool)
     choices = from_records(problem, listed, pool, errors, accuracy)
-    if not choices or choices[0].deviation > CERTAIN:
-        choices = [*choices[:1], *from_portfolio(problem, listed, errors, accuracy)[:1]]
+    compiled = installed.count(device.arch) > 0
+    if not choices or choices[0].deviation > CERTAIN or compiled:
+        choices = [*choices, *from_portfolio(problem, listed, errors, accuracy)]
     if not choices:
         return None
-    choice = _possible(min(choices, key=_promise), problem, device, objective)
+    chosen = _ready(choices, problem, device) if compiled else min(choices, key=_promise)
+    choice = _possible(chosen, problem, device, objective)
     answer = _answer(choice, problem, device, records, objective)
     expected = choice.time_us, choice.deviation, objective
     if answer.vendor or not vendor_is_expected(problem, device, pool[:TEACHERS], *expected):
         return answer
     return replace(answer, vendor=True, note=answer.note + FASTER)
+
+
+def _ready(choices: Sequence[NeighbourChoice], problem: Problem, device: Device) -> NeighbourChoice:
+    """The most promising choice whose programs came with the package, unless it is slower than the
+    best by more than `READY`."""
+    ranked = sorted(choices, key=_promise)
+    within = takewhile(lambda choice: choice.cautious_us <= READY * ranked[0].cautious_us, ranked)
+    return next((choice for choice in within if ready(choice.config, problem, device)), ranked[0])
 
 
 def _near(pool: Sequence[RecordDigest], problem: Problem, device: Device) -> bool:

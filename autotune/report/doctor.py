@@ -122,6 +122,15 @@ def _python() -> _Result:
     return True, f"{platform.python_version()} at {sys.executable}", ""
 
 
+def _portfolio() -> _Result:
+    from autotune.compiler import installed
+
+    archives = sorted(settings.programs_dir().glob(f"*{installed.SUFFIX}"))
+    counts = ((path.stem, installed.count(path.stem)) for path in archives)
+    listed = ", ".join(f"{count} programs for {arch}" for arch, count in counts)
+    return True, listed or "none: the first product of a shape compiles its kernel", ""
+
+
 def _sources() -> _Result:
     try:
         return True, str(settings.source_dir()), ""
@@ -269,6 +278,7 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("NVRTC", _nvrtc),
     ("nvcc", _nvcc),
     ("compilation", _compilation),
+    ("compiled portfolio", _portfolio),
     ("driver", _driver),
     ("GPU", _gpu),
     ("tuning session", _session),

@@ -151,7 +151,7 @@ def _matmul(mode: Mode, cache: Path) -> Matmul:
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
         return lookup(problem, device, store, objective, steps)
 
-    build = partial(compiler.compile, cache=cache, kept_only=mode.frozen)
+    build = partial(compiler.compile, cache=cache, kept_only=mode.frozen, with_installed=True)
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
 
 

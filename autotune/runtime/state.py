@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
-from autotune.errors import AutotuneError, FrozenError, NotFoundError
+from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
@@ -254,7 +254,12 @@ class Runtime:
         self, config: Config, problem: Problem, ordinal: int, alignment: Alignment
     ) -> Executable:
         gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
-        programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
+        try:
+            programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
+        except MissingError:
+            # What came with the package is compiled for whole vectors and for single elements.
+            plan = self._plan(config, problem, Alignment(1, 1, 1))
+            programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
         key = config, problem, ordinal, alignment
         with self._lock:
             if key not in self._executables:  # `warm` may have loaded it meanwhile
