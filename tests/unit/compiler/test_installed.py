@@ -17,9 +17,11 @@ SOURCES = {"made.cu": "5e1f", "split_k.cu": "5e1f"}
 
 
 def program(template: Template, cubin: bytes = b"\x7fELF cubin") -> Program:
-    numbers = {"registers": 32, "shared": 0, "local": 0, "spills": 0, "barriers": 1}
-    names = {"symbol": "_Z4made", "compiler": "NVRTC 13.0", "key": "0", "log": "long"}
-    return Program(template=template, arch="sm_90", cubin=cubin, **numbers, **names)
+    return Program(
+        *(template, "sm_90", cubin, "_Z4made"),
+        *(32, 0, 0, 0, 1),
+        *("NVRTC 13.0", "0", "long"),
+    )
 
 
 @pytest.fixture

@@ -24,8 +24,10 @@ class App:
 
 def built(version: str = "standard") -> tuple[dict[str, str], list[str]]:
     """Files that a build adds, by their place in the wheel, and its warnings."""
-    app, data = App(), {"force_include": {}}
-    made: Any = BuildHook(str(ROOT), {}, None, None, str(ROOT), "wheel", app)  # type: ignore[arg-type]
+    app = App()
+    data: dict[str, Any] = {"force_include": {}}
+    hook: Any = BuildHook
+    made = hook(str(ROOT), {}, None, None, str(ROOT), "wheel", app)
     made.initialize(version, data)
     made.finalize(version, data, "")
     return {place: Path(path).name for path, place in data["force_include"].items()}, app.warnings
@@ -36,9 +38,9 @@ def compilers(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that compiled a portfolio; each writes an archive for its architectures."""
     commands: list[list[str]] = []
 
-    def run(command: list[str], **_: object) -> None:
+    def run(command: list[str], **__: object) -> None:
         commands.append(command)
-        *_, folder, first = command
+        folder, first = command[-2:]
         if first == "sm_1":
             raise subprocess.CalledProcessError(1, command)
         (Path(folder) / f"{first}.programs").write_bytes(b"{}\n")

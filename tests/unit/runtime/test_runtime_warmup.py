@@ -9,12 +9,14 @@ import pytest
 from support.runtime_case import SPLIT, Case
 from support.waiting import HANG_S
 
-from autotune import runtime, warmup
+from autotune import gpu, runtime, warmup
+from autotune.api import tuning
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, ProblemError
 from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runtime.state import Runtime
+from autotune.tuning.options import Options
 
 SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
 
@@ -24,6 +26,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     case = Case()
     case.cuda.make_context()
     monkeypatch.setattr(runtime.process, "current", lambda: case.matmul)
+    monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return case
 
 
@@ -49,6 +52,45 @@ def test_warmup_returns_the_answer_for_each_shape(case: Case) -> None:
     assert [(answer.problem, answer.config) for answer in answers] == [
         (problem, SPLIT) for problem in SHAPES
     ]
+
+
+@pytest.mark.parametrize(("cold", "objective"), [(False, "hot"), (True, "cold")])
+def test_measuring_warmup_races_each_unrecorded_shape_first(
+    case: Case, cold: bool, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced: list[tuple[Problem, str, bool]] = []
+
+    def search(problem: Problem, options: Options, **_: object) -> None:
+        assert not case.looked_up  # the race comes before the look-up
+        raced.append((problem, options.objective, options.quick))
+
+    recorded = SHAPES[1]
+    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(
+        "autotune.lookup.lookup.lookup",
+        lambda problem, *_: problem if problem == recorded else None,
+    )
+    warmup([*SHAPES, SHAPES[0]], measure=True, cold=cold)
+    assert raced == [(SHAPES[0], objective, True)]
+    assert len(case.built) == 1
+
+
+def test_measuring_warmup_runs_what_the_race_found(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmup(SHAPES[:1])
+
+    def search(*_: object, **__: object) -> None:
+        case.config = SPLIT
+
+    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr("autotune.lookup.lookup.lookup", lambda *_: None)
+    (answer,) = warmup(SHAPES[:1], measure=True)
+    assert answer.config == SPLIT
 
 
 @pytest.mark.parametrize("shape", ["5x7x3:nt", (5, 7, 3), [5, 7, 3], Problem(5, 7, 3, layout="nt")])

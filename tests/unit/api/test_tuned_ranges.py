@@ -1,0 +1,56 @@
+"""Tuned ranges: the ends are searched, sizes between them raced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.sample_records import H100, record
+
+import autotune
+from autotune.api import coverage, tuning
+from autotune.device import Device
+from autotune.problem import Problem
+from autotune.problem.span import Span
+from autotune.records import Record, Store
+
+Asked = list[tuple[str, int]]
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What is tuned, and how. One size between the ends keeps the loss of all."""
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "none"))
+    tuned: Asked = []
+
+    def tune(kind: str, problem: Problem) -> Record:
+        tuned.append((kind, problem.m))
+        return Store(tmp_path).save(record(problem=problem, device=H100))
+
+    def expected(
+        span: Span, _: Device, sizes: dict[int, Record], *__: object
+    ) -> dict[int, dict[int, float]]:
+        loss = 0.0 if len(sizes) > 2 else 1.0
+        return {
+            probe: dict.fromkeys((span.low, span.high), 0.0 if probe in sizes else loss)
+            for probe in span.probes
+        }
+
+    for kind in ("search", "race"):
+        monkeypatch.setattr(tuning, kind, lambda problem, *_, kind=kind, **__: tune(kind, problem))
+    monkeypatch.setattr(coverage, "expected", expected)
+    return tuned
+
+
+def test_sizes_between_the_ends_are_raced(asked: Asked) -> None:
+    autotune.tune_range("1..64x64x64", device="h100", progress=False)
+    assert asked[:2] == [("search", 1), ("search", 64)]
+    ((kind, size),) = asked[2:]
+    assert kind == "race"
+    assert 1 < size < 64
+
+
+def test_range_of_one_family_is_searched_throughout(asked: Asked) -> None:
+    autotune.tune_range("1..64x64x64", device="h100", family="tiled", progress=False)
+    assert [kind for kind, _ in asked] == ["search"] * 3
