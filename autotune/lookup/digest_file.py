@@ -52,7 +52,7 @@ class _Table(msgspec.Struct):
     logs: bytes
 
 
-class _RecordFields(msgspec.Struct):
+class _DigestedRecord(msgspec.Struct):
     """A record's digest as it is written; `device` is a place in the digest's list, `rows` the
     first row and the number of rows in each family's table."""
 
@@ -65,14 +65,14 @@ class _RecordFields(msgspec.Struct):
     rows: dict[str, tuple[int, int]]
 
 
-class _DigestFields(msgspec.Struct):
+class _DigestedRecords(msgspec.Struct):
     """A digest as it is written; `key` is a hash of what it was made from."""
 
     key: str
     devices: list[dict[str, Any]]
     words: list[str]
     tables: dict[str, _Table]
-    records: list[_RecordFields]
+    records: list[_DigestedRecord]
 
 
 def dumps(records: Iterable[Record], key: str) -> bytes:
@@ -94,7 +94,7 @@ def dumps(records: Iterable[Record], key: str) -> bytes:
                 spans[family] = len(rows[family]), len(entries)
                 rows[family] += _rows(entries, record, words)
         written.append(
-            _RecordFields(
+            _DigestedRecord(
                 problem=record.problem,
                 device=devices.setdefault(record.device, len(devices)),
                 evidence=record.evidence,
@@ -106,7 +106,7 @@ def dumps(records: Iterable[Record], key: str) -> bytes:
         )
     tables = {family: _table(names[family], members) for family, members in rows.items() if members}
     listed = [device.to_json() for device in devices]
-    content = _DigestFields(key, listed, [*words], tables, written)
+    content = _DigestedRecords(key, listed, [*words], tables, written)
     return zlib.compress(msgspec.msgpack.encode(content), 9)
 
 
@@ -119,7 +119,7 @@ def loads(data: bytes) -> tuple[str, list[RecordDigest]]:
     stream = zlib.decompressobj()
     try:
         content = stream.decompress(data, limits.BUNDLE_TEXT)
-        written = msgspec.msgpack.decode(content, type=_DigestFields)
+        written = msgspec.msgpack.decode(content, type=_DigestedRecords)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise ValueError(f"it is no digest: {error}") from error
     devices = [Device.from_json(device) for device in written.devices]

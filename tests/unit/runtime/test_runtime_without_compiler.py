@@ -33,7 +33,7 @@ class InstalledCase(Case):
         return self.runtime.executable(self.config, PROBLEM, 0, Alignment.dense(PROBLEM))
 
 
-def test_operands_are_read_by_element_where_no_wider_program_came() -> None:
+def test_narrow_program_serves_where_no_wider_one_came() -> None:
     case = InstalledCase()
     assert case.load() is case.load()
     assert case.alignments == [Alignment.dense(PROBLEM), SINGLE]
