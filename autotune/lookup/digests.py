@@ -28,14 +28,14 @@ FOLDER = "choices"
 def own(device: Device, records: Records) -> list[RecordDigest]:
     """A digest of every problem recorded on the device's model."""
     names = (device, *records.namesakes(device))
-    return _merged(names, lambda other: same_model(device, other), records)
+    return _merged(names, lambda card: same_model(device, card), records)
 
 
 def related(device: Device, records: Records) -> list[RecordDigest]:
     """A digest of every problem recorded on other models of the architecture."""
 
-    def is_related(other: Device) -> bool:
-        return same_architecture(other, device) and not same_model(other, device)
+    def is_related(card: Device) -> bool:
+        return same_architecture(card, device) and not same_model(card, device)
 
     return _merged(filter(is_related, records.devices()), is_related, records)
 
@@ -51,8 +51,8 @@ def of_bundle(path: Path, content: str, read: Callable[[], Iterable[Record]]) ->
     """
     key = _key(content)
     kept = settings.cache_dir() / FOLDER / "bundles" / f"{key[:32]}{SUFFIX}"
-    found = _read(beside(path), key)
-    return _kept(kept, key, read) if found is None else found
+    digests = _read(beside(path), key)
+    return _kept(kept, key, read) if digests is None else digests
 
 
 def beside(bundle: Path) -> Path:
@@ -104,9 +104,9 @@ def _state(root: Path, device: Device) -> Iterator[tuple[str, int, int]]:
 
 def _kept(path: Path, key: str, read: Callable[[], Iterable[Record]]) -> list[RecordDigest]:
     """The digests in a file of the cache, made again if they are not of that key."""
-    found = _read(path, key)
-    if found is not None:
-        return found
+    digests = _read(path, key)
+    if digests is not None:
+        return digests
     data = dumps(read(), key)
     with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
         settings.ensure(path.parent)

@@ -49,15 +49,15 @@ def ready(config: Config, problem: Problem, device: Device) -> bool:
 
 def templates(device: Device, computes: Iterable[str] = PRECISIONS) -> list[Template]:
     """What is compiled for a device's architecture."""
-    found: dict[Template, None] = {}
+    wanted: dict[Template, None] = {}
     for compute in computes:
         for problem, most in _problems(compute):
             legal = filter(Legality(problem, device), members_of(problem, device))
             for _, config in zip(range(most), legal, strict=False):
-                found |= dict.fromkeys(
+                wanted |= dict.fromkeys(
                     launch.template for launch in registry.plan(config, problem).launches
                 )
-    return [*found]
+    return [*wanted]
 
 
 def compiled(device: Device, computes: Iterable[str] = PRECISIONS) -> bytes:

@@ -137,12 +137,12 @@ class BundleReader:
         """The last record of the problem for a device for which `serves` is true."""
         if self._in_parts:
             text, listed = str(problem), self._header.problems or ()
-            places = [place for place, other in enumerate(listed) if other == text]
-            found = (self._record(place) for place in reversed(places))
+            places = [place for place, name in enumerate(listed) if name == text]
+            records = (self._record(place) for place in reversed(places))
             return next(
                 (
                     record
-                    for record in found
+                    for record in records
                     if record.problem == problem and serves(self._listed(record.device))
                 ),
                 None,

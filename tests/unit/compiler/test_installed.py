@@ -46,10 +46,10 @@ def compile(template: Template, arch: str = "sm_90") -> Program | CompileFailure
 
 @pytest.mark.usefixtures("archive")
 def test_installed_program_needs_no_compiler() -> None:
-    found = compile(NAIVE)
-    assert isinstance(found, Program)
-    assert (found.cubin, found.registers, found.arch) == (b"\x7fELF cubin", 32, "sm_90")
-    assert found.key != getattr(compile(Template("made.cu", "made")), "key", None)
+    served = compile(NAIVE)
+    assert isinstance(served, Program)
+    assert (served.cubin, served.registers, served.arch) == (b"\x7fELF cubin", 32, "sm_90")
+    assert served.key != getattr(compile(Template("made.cu", "made")), "key", None)
     assert (installed.count("sm_90"), installed.count("sm_80")) == (2, 0)
 
 
