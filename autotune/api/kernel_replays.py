@@ -11,7 +11,6 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Template
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store
-from autotune.report.analysis.subject import subject_of
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin, SweepRow
 from autotune.runners.replay import ReplayRunner
@@ -64,6 +63,8 @@ def save_recording(record: KernelRecord, store: Store, path: Path) -> None:
     Raises:
         AutotuneError: if the trials are kept elsewhere, or the file cannot be written.
     """
+    from autotune.report.analysis.subject import subject_of  # imports Optuna
+
     subject = subject_of(record, store.root)
     if subject.source != "journal":
         raise AutotuneError(f"{path} is not written: {subject.note}")
