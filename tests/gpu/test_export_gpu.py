@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,18 +49,20 @@ SLOWER = 1.02
 def built(
     torch: Any, driver: Driver, programs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Built:
-    device, tuned = driver.probe(0), exported_library.tuned()
-    configs = {problem: legal(tuned[problem], problem, device) for problem in PROBLEMS}
+    device = driver.probe(0)
+    configs = {problem: config_of(problem, device) for problem in PROBLEMS}
     torch.zeros(1, device="cuda")
     library = exported(tmp_path_factory.mktemp("export"), configs, device, programs)
     library.call("warm_up")
     return library
 
 
-def legal(config: Config, problem: Problem, device: Device) -> Config:
-    """The configuration, or where the device's space leaves it out the best expected of it."""
-    if space.rejection(config, problem, device) is None:
-        return config
+@cache
+def config_of(problem: Problem, device: Device) -> Config:
+    """The tuned configuration, or where the device's space leaves it out the best expected."""
+    tuned = exported_library.tuned()[problem]
+    if space.rejection(tuned, problem, device) is None:
+        return tuned
     ((_, best), *_) = cost.rank(survey(problem, device), problem, device)
     return best
 
@@ -123,7 +126,8 @@ class Operands:
 
 
 def kernel_of(driver: Driver, programs: Path, problem: Problem) -> Kernel:
-    return Kernel(runtime_of(driver, programs, exported_library.tuned()[problem]), problem, 0)
+    config = config_of(problem, driver.probe(0))
+    return Kernel(runtime_of(driver, programs, config), problem, 0)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
