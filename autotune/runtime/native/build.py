@@ -20,8 +20,8 @@ SOURCE = Path(__file__).with_name("calls.c")
 
 def library_name() -> str:
     """The file name of the library, with a hash of its source: a library of another source is never
-    loaded."""
-    return f"calls-{sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
+    loaded. It does not end as a module of Python would."""
+    return f"calls-{sha256(SOURCE.read_bytes()).hexdigest()[:16]}.library"
 
 
 def build(folder: Path) -> Path:
