@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 SCRATCH := $(CURDIR)/build
 
 SHAPE := 4096x4096x4096
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
+# One more worker than cores: many tests wait for processes that they start.
+PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc) + 1) --maxprocesses 8 --dist loadfile
 SUPPORTED := $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\)".*/python\1/p' pyproject.toml)
 
 .PHONY: help demo test check docs pythons $(SUPPORTED) gpu-test wheel clean
