@@ -7,11 +7,10 @@ BIN := $(VENV)/bin
 SCRATCH := $(CURDIR)/build
 
 SHAPE := 4096x4096x4096
-# One more worker than cores: many tests wait for processes that they start.
-PYTEST := $(BIN)/pytest -n $(shell expr $$(nproc) + 1) --maxprocesses 8 --dist loadfile
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
 SUPPORTED := $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\)".*/python\1/p' pyproject.toml)
 
-.PHONY: help demo test check docs pythons $(SUPPORTED) gpu-test wheel clean
+.PHONY: help demo test check types docs pythons $(SUPPORTED) gpu-test wheel clean
 
 help:
 	@echo "make demo      tune $(SHAPE) on the recording of an H100, look it up, print occupancies"
@@ -35,9 +34,11 @@ test: $(VENV)/installed
 check: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST)
+	$(MAKE) --jobs 2 types test
+
+types: $(VENV)/installed
+	$(BIN)/mypy
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/installed
