@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support.eight_bits import nearest
+from support.tensor_core_sums import sums
 
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
@@ -11,25 +11,6 @@ from autotune.verification import quantised
 from autotune.verification.oracle import tolerance
 
 SUMS = 4000
-
-
-def truncated(values: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values cut after 13 bits behind the first of `size`."""
-    last = np.exp2(np.floor(np.log2(np.maximum(size, 1e-30))) - 13)
-    cut: NDArray[np.float64] = np.trunc(values / last) * last
-    return cut
-
-
-def summed(products: NDArray[np.float64], promoted: bool) -> NDArray[np.float64]:
-    """Sums over the first axis, 32 products at a time, promoted every 128 or never."""
-    total, part = np.zeros(products.shape[1]), np.zeros(products.shape[1])
-    for place in range(0, len(products), 32):
-        addends = np.concatenate([part[None], products[place : place + 32]])
-        aligned = truncated(addends, np.abs(addends).max(0)).sum(0)
-        part = truncated(aligned, np.abs(aligned))
-        if promoted and place % 128 == 96:
-            total, part = total + part, np.zeros_like(part)
-    return total + part
 
 
 @pytest.mark.parametrize("accumulate", ["exact", "fast"])
@@ -42,7 +23,7 @@ def test_sums_of_14_bits_are_within_the_tolerance(k: int, accumulate: str) -> No
         for _ in range(2)
     )
     exact = (left * right).sum(0)
-    errors = summed(left * right, accumulate == "exact") - exact
+    errors = sums(left * right, 128 if accumulate == "exact" else k).sum(0) - exact
     allowed = tolerance(problem)
     assert allowed / 50 < np.abs(errors).max() < allowed / 2
     relative = np.sqrt((errors**2).sum() / (exact**2).sum())
