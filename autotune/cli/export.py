@@ -59,6 +59,10 @@ def export(
         ),
     ] = None,
     batch_invariant: BatchInvariant = False,
+    ptx: Annotated[
+        bool,
+        typer.Option("--ptx", help="Add PTX, which later GPUs compile: to format c or cubin."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write the kernels of problems as a C library, or one by one, with their launch plans.
@@ -70,7 +74,7 @@ def export(
     from autotune.targets import sources
 
     if kernels := [word for word in shapes if _KERNEL.match(word)]:
-        _export_kernels(shapes, kernels, out, name, device or (), format, objective, json)
+        _export_kernels(shapes, kernels, out, name, device or (), format, objective, ptx, json)
         return
     written = export.write(
         shapes,
@@ -80,6 +84,7 @@ def export(
         format=format,
         objective=objective,
         batch_invariant=batch_invariant,
+        ptx=ptx,
         **options,
     )
     products = [
@@ -109,6 +114,7 @@ def _export_kernels(
     devices: Sequence[str],
     format: str,
     objective: str,
+    ptx: bool,
     json: bool,
 ) -> None:
     from autotune.errors import UsageError
@@ -116,7 +122,9 @@ def _export_kernels(
 
     if len(kernels) < len(words):
         raise UsageError("problems and user kernels go into exports of their own; give either")
-    written = write_kernels(kernels, out, name, devices=devices, format=format, objective=objective)
+    written = write_kernels(
+        kernels, out, name, devices=devices, format=format, objective=objective, ptx=ptx
+    )
     calls = [
         {
             "call": str(kernel.call),

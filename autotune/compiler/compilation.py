@@ -76,20 +76,29 @@ def compile(
     return build() if cache is None else cached(cache, key, template, target, build)
 
 
-def ptx(template: Template, target: str) -> bytes | CompileFailure:
+def ptx(
+    template: Template,
+    target: str,
+    *,
+    sources: Path | None = None,
+    includes: Sequence[Path] | None = None,
+) -> bytes | CompileFailure:
     """Compiles one instance of a kernel template to PTX, uncached.
 
     Args:
         template: what to compile.
         target: the exact target, such as `sm_90a`.
+        sources: the folder of the CUDA sources; None takes the package's.
+        includes: folders searched for headers; None takes `include` of the sources.
 
     Raises:
         MissingError: if there is no compiler.
     """
     _, tool = _toolchain()
-    directory = settings.source_dir()
+    directory = sources or settings.source_dir()
+    folders = (directory / "include",) if includes is None else tuple(includes)
     text: bytes | None
-    text, log = tool.ptx(template, target, directory, (directory / "include",))
+    text, log = tool.ptx(template, target, directory, folders)
     return CompileFailure(template, target, _first_error(log), log) if text is None else text
 
 

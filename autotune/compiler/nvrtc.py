@@ -112,7 +112,7 @@ def ptx(
     `cuda.core` would first ask the driver which PTX it accepts.
     """
     target = f"--gpu-architecture={arch.replace('sm_', 'compute_')}"
-    options = (target, "--std=c++17", "--minimal", *_folders(includes))
+    options = (target, "--minimal", *_folders(includes), *_own_options(template))
     text, log = _compiled(template, sources, options, "PTX")
     return text and text.rstrip(b"\0"), log
 
@@ -128,10 +128,14 @@ def _built(
     ]
     if "no_cache" in _options():
         own.append("--no-cache")
-    if not any(option.lstrip("-").startswith("std") for option in template.options):
-        own.append("--std=c++17")
-    options = (*own, "--minimal", *_folders(includes), *template.options)
+    options = (*own, "--minimal", *_folders(includes), *_own_options(template))
     return _compiled(template, sources, options, "CUBIN")
+
+
+def _own_options(template: Template) -> list[str]:
+    """The options of a template, and C++17 if they name no other standard."""
+    named = any(option.lstrip("-").startswith("std") for option in template.options)
+    return [*([] if named else ["--std=c++17"]), *template.options]
 
 
 def _options() -> dict[str, object]:

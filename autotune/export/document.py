@@ -9,6 +9,7 @@ from hashlib import sha256
 from autotune.compiler import Program
 from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.export.manifest import MADE_BY
+from autotune.export.portable import ptx_file
 from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
 from autotune.version import __version__
 
@@ -25,7 +26,8 @@ def document(library: ExportedLibrary, files: Mapping[str, str]) -> dict[str, ob
         "counters": library.counters,
         "devices": [device.to_json() for device in library.devices],
         "kernels": [
-            _kernel(program, files.get(program.key)) for program in library.programs.values()
+            _kernel(program, files.get(program.key)) | ptx_json(program, library.ptx, files)
+            for program in library.programs.values()
         ],
         "products": [_gemm(gemm) for gemm in library.gemms],
         "general": [_fallback(fallback) for fallback in library.fallbacks],
@@ -62,6 +64,18 @@ def _kernel(program: Program, file: str | None) -> dict[str, object]:
         "sha256": sha256(program.cubin).hexdigest(),
         **({} if file is None else {"file": file}),
     }
+
+
+def ptx_json(
+    program: Program, ptx: Mapping[str, bytes], files: Mapping[str, str]
+) -> dict[str, object]:
+    """What a program's PTX adds to its JSON: the SHA-256, and the file beside that of the cubin."""
+    text = ptx.get(program.key)
+    if text is None:
+        return {}
+    file = files.get(program.key)
+    name = {} if file is None else {"ptx_file": ptx_file(file)}
+    return {"ptx_sha256": sha256(text).hexdigest(), **name}
 
 
 def _gemm(gemm: ExportedGemm) -> dict[str, object]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError
+from autotune.export.portable import portable_ptx
 from autotune.families.plan import Launch, Template
 from autotune.problem.call import Call
 from autotune.records import KernelRecord
@@ -19,6 +20,8 @@ from autotune.runners.base import Objective
 
 Build = Callable[[Template, str, Path, tuple[Path, ...]], Program | CompileFailure]
 """Compiles a template for an architecture, from a folder with folders of headers."""
+BuildPtx = Callable[[Template, str, Path, tuple[Path, ...]], bytes | CompileFailure]
+"""Compiles a template to PTX in the same way."""
 Unpack = Callable[[KernelSource], AbstractContextManager[tuple[Path, tuple[Path, ...]]]]
 
 
@@ -51,10 +54,21 @@ class ExportedKernel:
 
 @dataclass(frozen=True)
 class KernelLibrary:
-    """User kernels to export, under a name."""
+    """User kernels to export, under a name; `ptx` is that of programs by their key."""
 
     name: str
     kernels: tuple[ExportedKernel, ...]
+    ptx: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device once."""
+        return tuple(dict.fromkeys(kernel.device for kernel in self.kernels))
+
+    @property
+    def launches(self) -> tuple[tuple[Launch, Program], ...]:
+        """Every launch with its program."""
+        return tuple((kernel.launch, kernel.program) for kernel in self.kernels)
 
     @property
     def calls(self) -> dict[Call, tuple[ExportedKernel, ...]]:
@@ -84,15 +98,33 @@ def gather_kernels(
     build: Build,
     unpack: Unpack,
     objective: Objective = "hot",
+    ptx: BuildPtx | None = None,
 ) -> KernelLibrary:
     """Compiles the best configuration of each record for its device.
+
+    Args:
+        name: the name of the library.
+        records: what to export.
+        build: compiles a template.
+        unpack: unpacks the sources of a record.
+        objective: the time that chooses a configuration.
+        ptx: compiles a template to PTX, which is added for later GPUs; None adds none.
 
     Raises:
         NotFoundError: if a record does not have its source.
         AutotuneError: if a kernel does not compile.
     """
     kernels = [_compiled(record, build, unpack, objective) for record in records]
-    return KernelLibrary(name, tuple(sorted(kernels, key=lambda kernel: kernel.record.title)))
+    library = KernelLibrary(name, tuple(sorted(kernels, key=lambda kernel: kernel.record.title)))
+    if ptx is None:
+        return library
+    sources = {kernel.program.key: kernel.entry.launchable().source for kernel in kernels}
+
+    def compile(program: Program) -> bytes | CompileFailure:
+        with unpack(sources[program.key]) as places:
+            return ptx(program.template, program.arch, *places)
+
+    return replace(library, ptx=portable_ptx(library.programs.values(), compile))
 
 
 def _compiled(

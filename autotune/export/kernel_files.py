@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from autotune import compiler
 from autotune.compiler import Program
-from autotune.errors import AutotuneError
 from autotune.export.library import ExportedLibrary
+from autotune.export.portable import ptx_of
 from autotune.export.source import specialised
 from autotune.families.plan import Launch
 
@@ -38,12 +38,7 @@ def _cubin(launch: Launch, program: Program, title: str) -> bytes:
 
 def _ptx(launch: Launch, program: Program, title: str) -> bytes:
     del launch, title
-    text = compiler.ptx(program.template, program.arch)
-    if isinstance(text, compiler.CompileFailure):
-        raise AutotuneError(
-            f"{program.template.label} gives no PTX for {program.arch}: {text.reason}"
-        )
-    return text
+    return ptx_of(program, lambda program: compiler.ptx(program.template, program.arch))
 
 
 def _cu(launch: Launch, program: Program, title: str) -> bytes:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from importlib import resources
 
 from autotune.compiler import Program
-from autotune.export.document import launch_json
+from autotune.export.c_text import numbers, table
+from autotune.export.document import launch_json, ptx_json
 from autotune.export.exported_kernels import ExportedKernel, KernelLibrary
+from autotune.export.filling import filled
+from autotune.export.kernel_tables import KernelTables
 from autotune.export.manifest import MADE_BY
-from autotune.export.tables import c_string, cubin_table
+from autotune.export.portable import ptx_file
 from autotune.families.config import Value
 from autotune.families.plan import ArgumentType
 from autotune.problem.call import Call
@@ -36,11 +38,15 @@ def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
         for call, kernels in library.calls.items()
     ]
     bodies = [_body(number, call, functions[call]) for number, call in enumerate(library.calls)]
+    tables = KernelTables(library.devices, library.launches, library.ptx)
+    source = {
+        "KERNELS": tables.text(),
+        "TABLES": _launches(library, tables.indices),
+        "FUNCTIONS": "\n\n".join(bodies),
+    }
     return {
         f"{library.name}.h": _filled("kernel.h", library, FUNCTIONS="\n\n".join(prototypes)),
-        f"{library.name}.c": _filled(
-            "kernel.c", library, TABLES=_tables(library), FUNCTIONS="\n\n".join(bodies)
-        ),
+        f"{library.name}.c": _filled("kernel.c", library, **source),
     }
 
 
@@ -67,8 +73,10 @@ def values_header(library: KernelLibrary) -> dict[str, bytes]:
 
 
 def cubin_files(library: KernelLibrary) -> dict[str, bytes]:
-    """The machine code of each program, by its file name."""
-    return {name: library.programs[key].cubin for key, name in cubin_names(library).items()}
+    """The machine code of each program and its PTX, by their file names."""
+    names = cubin_names(library)
+    cubins = {name: library.programs[key].cubin for key, name in names.items()}
+    return cubins | {ptx_file(names[key]): text for key, text in library.ptx.items()}
 
 
 def cubin_names(library: KernelLibrary) -> dict[str, str]:
@@ -86,7 +94,8 @@ def kernel_document(library: KernelLibrary, files: Mapping[str, str]) -> dict[st
         "made_by": f"{MADE_BY}{__version__}",
         "name": library.name,
         "kernels": [
-            _program(program, files.get(program.key)) for program in library.programs.values()
+            _program(program, files.get(program.key)) | ptx_json(program, library.ptx, files)
+            for program in library.programs.values()
         ],
         "calls": [
             {
@@ -120,48 +129,26 @@ def _program(program: Program, file: str | None) -> dict[str, object]:
 
 
 def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
-    source = resources.files("autotune.export") / "templates" / template
-    text = source.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        text = text.replace(f"/* @{name}@ */", part)
     title = ", ".join(dict.fromkeys(call.name for call in library.calls))
-    names = {"TITLE": title, "NAME": library.name, "UPPER": library.name.upper()}
-    for name, value in names.items():
-        text = text.replace(f"@{name}@", value)
-    return text.encode()
+    return filled(template, library.name, TITLE=title, **parts).encode()
 
 
-def _tables(library: KernelLibrary) -> str:
-    numbers = {key: number for number, key in enumerate(library.programs)}
-    cubins = [
-        cubin_table(number, program) for number, program in enumerate(library.programs.values())
-    ]
-    shared = {
-        key: max(kernel.launch.shared for kernel in library.kernels if kernel.program.key == key)
-        for key in numbers
-    }
-    programs = [
-        f"    {{CUBIN_{number}, {c_string(library.programs[key].symbol)}, {shared[key]}}}"
-        for key, number in numbers.items()
-    ]
-    tables = [*cubins, _table("Program", "PROGRAMS", programs)]
-    for number, kernels in enumerate(library.calls.values()):
-        rows = [_row(kernel, numbers[kernel.program.key]) for kernel in kernels]
-        tables.append(_table("Launch", f"LAUNCHES_{number}", rows))
-    return "\n\n".join(tables)
+def _launches(library: KernelLibrary, indices: Mapping[str, int]) -> str:
+    """A table of launches for each call."""
 
+    def row(kernel: ExportedKernel) -> str:
+        launch, device = kernel.launch, library.devices.index(kernel.device)
+        sizes = (
+            f"{{{', '.join(f'{size}u' for size in sizes)}}}"
+            for sizes in (launch.grid, launch.block)
+        )
+        first = numbers(device, indices[kernel.program.key])
+        return f"{{{first}, {', '.join(sizes)}, {launch.shared}u}}"
 
-def _row(kernel: ExportedKernel, program: int) -> str:
-    device, launch = kernel.device, kernel.launch
-    numbers = (*device.compute_capability, device.sms, program)
-    grid, block = (", ".join(f"{size}u" for size in sizes) for sizes in (launch.grid, launch.block))
-    where = f"{c_string(device.name)}, {', '.join(map(str, numbers))}"
-    return f"    {{{where}, {{{grid}}}, {{{block}}}, {launch.shared}u}}"
-
-
-def _table(kind: str, name: str, rows: Iterable[str]) -> str:
-    lines = ",\n".join(rows)
-    return f"static const {kind} {name}[] = {{\n{lines}}};"
+    return "\n\n".join(
+        table("Launch", f"LAUNCHES_{number}", map(row, kernels))
+        for number, kernels in enumerate(library.calls.values())
+    )
 
 
 def _comment(call: Call, kernels: Sequence[ExportedKernel]) -> str:

@@ -21,6 +21,7 @@ from autotune.export.kernel_project import (
     values_header,
 )
 from autotune.export.names import check_name
+from autotune.export.portable import check_ptx
 from autotune.families.plan import Template
 from autotune.records import KernelRecord, Store
 from autotune.runners.base import objective_named
@@ -52,6 +53,7 @@ def write_kernels(
     devices: Sequence[DeviceLike] = (),
     format: str = "c",
     objective: str = "hot",
+    ptx: bool = False,
 ) -> WrittenKernels:
     """Exports what `tune_kernel` recorded of user kernels. Needs no GPU.
 
@@ -63,6 +65,7 @@ def write_kernels(
         format: `c`, a library with a function for each call; `h`, a header with the best values of
             the parameters; `cubin`, a file for each kernel and `NAME.json`; `json`, that alone.
         objective: `hot` or `cold`, the time that chooses the configuration.
+        ptx: whether to add the kernels' PTX to `c` or `cubin`, for GPUs newer than the devices.
 
     Raises:
         UsageError: for an unknown format or device, or a name that is no identifier.
@@ -73,6 +76,7 @@ def write_kernels(
         raise UsageError(
             f"user kernels have no format {format!r}; give one of {', '.join(USER_KERNEL_FORMATS)}"
         )
+    check_ptx(format, ptx)
     decides = objective_named(objective)
     records = _records(names, devices)
     prefix = check_name(name or records[0].call.name.rpartition("::")[2])
@@ -83,7 +87,12 @@ def write_kernels(
     ) -> Program | CompileFailure:
         return compiler.compile(template, arch, cache=cache, sources=folder, includes=folders)
 
-    library = gather_kernels(prefix, records, build, unpacked, decides)
+    def build_ptx(
+        template: Template, arch: str, folder: Path, folders: tuple[Path, ...]
+    ) -> bytes | CompileFailure:
+        return compiler.ptx(template, arch, sources=folder, includes=folders)
+
+    library = gather_kernels(prefix, records, build, unpacked, decides, build_ptx if ptx else None)
     return WrittenKernels(library, write_kernel_library(library, Path(directory), format))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.export.general import General, generals
+from autotune.export.portable import Ptx, portable_ptx
 from autotune.families import registry
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
 from autotune.lookup.answer import Answer
@@ -71,12 +72,14 @@ class ExportedLibrary:
         gemms: the exported gemms, by device in that order, then by size.
         fallbacks: the general kernels for each compute capability and kind of gemm; of each kind,
             the one that needs more alignment comes first.
+        ptx: the PTX of programs that later GPUs can run, by their keys; empty unless asked for.
     """
 
     name: str
     devices: tuple[Device, ...]
     gemms: tuple[ExportedGemm, ...]
     fallbacks: tuple[FallbackKernel, ...]
+    ptx: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def programs(self) -> dict[str, Program]:
@@ -110,6 +113,7 @@ def gather(
     build: Build,
     *,
     fallback: bool = True,
+    ptx: Ptx | None = None,
 ) -> ExportedLibrary:
     """Looks up and compiles the contents of an export.
 
@@ -120,6 +124,7 @@ def gather(
         find: looks up the best configuration known for a problem on a device.
         build: compiles a template for an architecture, or fetches it from the cache.
         fallback: whether to add general kernels for all other shapes.
+        ptx: compiles a program to PTX, which is added for later GPUs; None adds none.
 
     Raises:
         NotFoundError: if no kernel can run one of the problems.
@@ -128,7 +133,10 @@ def gather(
     problems, devices = sorted(set(problems)), list(dict.fromkeys(devices))
     gemms = [_export(problem, device, find, build) for device in devices for problem in problems]
     fallbacks = _fallbacks(problems, devices, build) if fallback else ()
-    return ExportedLibrary(name, tuple(devices), tuple(gemms), tuple(fallbacks))
+    library = ExportedLibrary(name, tuple(devices), tuple(gemms), tuple(fallbacks))
+    if ptx is None:
+        return library
+    return replace(library, ptx=portable_ptx(library.programs.values(), ptx))
 
 
 def _export(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:

@@ -45,7 +45,7 @@ dimension and element-aligned address. Those of 8 bits have none: their operands
 that the exported kernel's vectors do not allow. `{name}_choose` tells which kernel runs.
 
 Each kernel is checked against its SHA-256 before it is loaded.
-
+{ptx}
 ## Contents
 
 {gemms}
@@ -62,6 +62,15 @@ that are not in L2.
 """
 
 
+_PTX = """
+## Newer GPUs
+
+A GPU of a newer compute capability than those below runs the PTX of the kernels, which its driver
+compiles at the first call or in `{name}_warm_up`, and keeps in its own cache. The driver has to be
+of the compiler's CUDA version or newer. Nothing was tuned or measured there.
+"""
+
+
 def readme(library: ExportedLibrary) -> str:
     """The README: how to build and use the library, and where its kernels come from."""
     programs = library.programs.values()
@@ -73,6 +82,22 @@ def readme(library: ExportedLibrary) -> str:
         kernels=len(programs),
         size=sum(len(program.cubin) for program in programs),
         compilers=", ".join(sorted({program.compiler for program in programs})),
+        ptx=_PTX.format(name=library.name) + _unportable(library) if library.ptx else "",
+    )
+
+
+def _unportable(library: ExportedLibrary) -> str:
+    """The sentence on problems whose kernels are for one architecture alone; empty if none are."""
+    problems = dict.fromkeys(
+        f"`{gemm.problem}`"
+        for gemm in library.gemms
+        if any(program.key not in library.ptx for program in gemm.programs)
+    )
+    if not problems:
+        return ""
+    return (
+        "The kernels of these problems use instructions of one architecture alone and have no PTX, "
+        f"so that the general kernel runs instead, if there is one: {', '.join(problems)}.\n"
     )
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
+from autotune.compiler import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.export.document import document
 from autotune.export.files import replace_files
 from autotune.export.kernel_files import KERNEL_FORMATS, kernel_files
 from autotune.export.library import ExportedLibrary, gather
 from autotune.export.names import check_name
+from autotune.export.portable import check_ptx, ptx_file
 from autotune.export.project import project
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.lookup import STEPS, lookup
@@ -54,6 +56,7 @@ def write(
     format: str = "c",
     objective: str = "hot",
     batch_invariant: bool = False,
+    ptx: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> WrittenExport:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
@@ -70,6 +73,8 @@ def write(
             `matmul(..., cold=True)`.
         batch_invariant: whether the kernels are those of batch-invariant ranges; the library then
             has no general ones, which add up in another order.
+        ptx: whether to add the kernels' PTX to `c` or `cubin`, which the driver of a GPU newer than
+            the devices compiles; kernels for one architecture alone, of `wgmma`, have none.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -84,6 +89,7 @@ def write(
     problems = problems_of(shapes, **defaults)
     check_name(name)
     check_format(format)
+    check_ptx(format, ptx)
     resolved = [targets.resolve(device) for device in devices]
     for device in resolved:
         targets.check_compilable(device)
@@ -97,6 +103,7 @@ def write(
         partial(lookup, store=Store(cache), objective=decides, steps=steps),
         partial(compiler.compile, cache=cache),
         fallback=format == "c" and not batch_invariant,
+        ptx=_ptx if ptx else None,
     )
     return WrittenExport(library, write_library(library, Path(directory), format))
 
@@ -111,6 +118,10 @@ def check_format(format: str) -> None:
         raise UsageError(f"unknown format {format!r}; give one of {', '.join(FORMATS)}")
 
 
+def _ptx(program: Program) -> bytes | CompileFailure:
+    return compiler.ptx(program.template, program.arch)
+
+
 def write_library(library: ExportedLibrary, directory: Path, format: str) -> tuple[Path, ...]:
     """Writes a library to a directory, with its plans and the SHA-256 of every file in `NAME.json`.
 
@@ -120,8 +131,13 @@ def write_library(library: ExportedLibrary, directory: Path, format: str) -> tup
     check_name(library.name)
     check_format(format)
     kernels = kernel_files(library, format) if format in KERNEL_FORMATS else {}
+    names = {key: file for key, (file, _) in kernels.items()}
     files = project(library) if format == "c" else dict(kernels.values())
-    data = document(library, {key: file for key, (file, _) in kernels.items()})
+    if format == "cubin":
+        files |= {
+            ptx_file(file): library.ptx[key] for key, file in names.items() if key in library.ptx
+        }
+    data = document(library, names)
     data["files"] = {file: sha256(content).hexdigest() for file, content in files.items()}
     manifest = f"{library.name}.json"
     text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"

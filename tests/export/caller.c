@@ -66,8 +66,9 @@ static int made(const Call *call) {
     if (strcmp(call->verb, "choose") == 0) {
         status = lib_choose(&call->product, &choice);
         if (status == LIB_OK)
-            fprintf(stderr, "choice %d %zu %d %s %s;%s\n", choice.exported, choice.workspace,
-                    choice.launches, choice.how, choice.config, choice.device);
+            fprintf(stderr, "choice %d %zu %d %s %s;%s%s\n", choice.exported, choice.workspace,
+                    choice.launches, choice.how, choice.config, choice.device,
+                    choice.ptx ? ";ptx" : "");
     }
     return status;
 }

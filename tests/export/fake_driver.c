@@ -1,6 +1,7 @@
 /* A fake CUDA driver, which records its calls on standard error and computes only fp32 kernels.
  *
- * FAKE_CUDA_DEVICE   name;major;minor;multiprocessors of every device, an H100 by default
+ * FAKE_CUDA_DEVICE   name;major;minor;multiprocessors of every device, an H100 by default; a fifth
+ *                    field has the bytes of shared memory of a block, 232448 by default
  * FAKE_CUDA_VERSION  the CUDA version of the driver, 13000 by default
  * FAKE_CUDA_CONTEXT  number of the device whose context is current; empty for none
  * FAKE_CUDA_FAIL     function=status: that function returns that status
@@ -107,11 +108,15 @@ int cuDeviceGetName(char *name, int size, int device) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     const char *rest = strchr(described(), ';');
-    int major, minor, sms;
+    int major, minor, sms, shared = 232448;
     (void)device;
     ENTER(cuDeviceGetAttribute);
-    if (!rest || sscanf(rest, ";%d;%d;%d", &major, &minor, &sms) != 3) return 1;
-    *value = attribute == 75 ? major : attribute == 76 ? minor : attribute == 16 ? sms : -1;
+    if (!rest || sscanf(rest, ";%d;%d;%d;%d", &major, &minor, &sms, &shared) < 3) return 1;
+    *value = attribute == 75   ? major
+             : attribute == 76 ? minor
+             : attribute == 16 ? sms
+             : attribute == 97 ? shared
+                               : -1;
     return *value < 0;
 }
 
@@ -126,10 +131,13 @@ int cuThreadExchangeStreamCaptureMode(int *mode) {
 
 int cuLibraryLoadData(void **library, const void *code, void *a, void *b, unsigned c, void *d,
                       void *e, unsigned f) {
+    const char *text = (const char *)code;
+    int size = 0;
     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
     ENTER(cuLibraryLoadData);
     if ((uintptr_t)code % 8) return 1;
-    note("load %.6s\n", (const char *)code);
+    while (size < 6 && text[size] && text[size] != '\n') ++size;
+    note("load %.*s\n", size, text);
     *library = malloc(1);
     return 0;
 }

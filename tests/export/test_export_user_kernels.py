@@ -208,3 +208,24 @@ def test_export_that_cannot_be_is_refused(store: Store, tmp_path: Path) -> None:
     store.save(replace(recorded(), entries=(replace(recorded().best, launch=launch),)))
     with pytest.raises(AutotuneError, match=r"does not compile for sm_90: .*error"):
         export.write_kernels([str(CALL)], tmp_path)
+
+
+def test_later_gpu_runs_a_user_kernel_from_ptx(store: Store, tmp_path: Path) -> None:
+    store.save(recorded())
+    export.write_kernels(["saxpy"], tmp_path / "out", ptx=True)
+    program = built(tmp_path / "out")
+    lines = called(program, "twice", FAKE_CUDA_DEVICE="NVIDIA B200;10;0;148")
+    assert [line.split()[0] for line in lines] == ["load", "shared", "launch", "launch", "status"]
+    assert lines[0] == "load //"
+    assert called(program, status=3, FAKE_CUDA_DEVICE="NVIDIA L4;8;9;58") == ["status 3 0"]
+    with pytest.raises(UsageError, match="format 'h' takes no PTX; give c or cubin"):
+        export.write_kernels(["saxpy"], tmp_path / "out", format="h", ptx=True)
+
+
+def test_damaged_user_kernel_is_never_loaded(store: Store, tmp_path: Path) -> None:
+    store.save(recorded())
+    export.write_kernels(["saxpy"], tmp_path / "out")
+    source = tmp_path / "out" / "saxpy.c"
+    before, mark, after = source.read_text().partition("CUBIN_0[] = {\n0x")
+    source.write_text(f"{before}{mark}{'1' if after[0] != '1' else '2'}{after[1:]}")
+    assert called(built(tmp_path / "out"), status=7) == ["status 7 0"]

@@ -34,6 +34,7 @@ SUITES = ("suite-f32", "suite-tf32", "suite-tf32x3", "suite-f16", "suite-bf16", 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
 C11, CXX17 = ("gcc", "-std=c11"), ("g++", "-std=c++17", "-x", "c++")
 SHARED = -1
+CALLER = TESTS / "export" / "caller.c"
 CODES = "compute", "layout", "epilogue", "output", "scale", "accumulate", "e5m2"
 
 # Addresses of operands and of the workspace, far apart and at multiples of 256.
@@ -68,15 +69,25 @@ def fake_build(template: Template, arch: str) -> Program:
     return Program(template, target, code, symbol, 32, 0, 0, 0, 1, "fake", key, "")
 
 
+def fake_ptx(program: Program) -> bytes:
+    """Text that stands for a program's PTX."""
+    return f"// PTX of {program.symbol}\n.target {program.arch}\n".encode()
+
+
 def library_of(
-    configs: Mapping[Problem, Config], devices: Sequence[Device] = (H100,), name: str = "lib"
+    configs: Mapping[Problem, Config],
+    devices: Sequence[Device] = (H100,),
+    name: str = "lib",
+    *,
+    ptx: bool = False,
 ) -> ExportedLibrary:
     """The library of problems with fixed configurations."""
 
     def find(problem: Problem, device: Device) -> Answer:
         return answer_of(problem, device, configs[problem])
 
-    return gather(name, list(configs), devices, find, fake_build)
+    compile = fake_ptx if ptx else None
+    return gather(name, list(configs), devices, find, fake_build, ptx=compile)
 
 
 SCALED = (
@@ -266,7 +277,7 @@ def built(folder: Path, library: ExportedLibrary, *flags: str) -> Built:
     write_library(library, folder, "c")
     fake_driver(folder, library)
     program = folder / "caller"
-    sources = [TESTS / "export" / "caller.c", folder / f"{library.name}.c"]
+    sources = [CALLER, folder / f"{library.name}.c"]
     subprocess.run(
         [*C11, *flags, f"-I{folder}", "-o", program, *sources, "-ldl", "-lpthread"], check=True
     )

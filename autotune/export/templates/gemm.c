@@ -1,5 +1,5 @@
-/* Made by `autotune export`; gemm.h documents it. The tables come first, then the code that reads
- * them. */
+/* Made by `autotune export`; gemm.h documents it. What loads kernels comes first, then the launch
+ * plans, then the code that reads them. */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -20,6 +20,8 @@
 #define NO_ROWS {0}
 #endif
 
+/* @DRIVER@ */
+
 /* Types of kernel arguments, and the symbols whose values are known at the launch. */
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
 enum {
@@ -28,14 +30,6 @@ enum {
     WORDS
 };
 
-typedef struct { const char *name; int major, minor, sms; } Device;
-typedef struct {
-    const uint64_t *cubin;
-    size_t bytes;
-    uint8_t sha256[32];
-    const char *symbol;
-    int shared;               /* the most dynamic shared memory of any launch */
-} Kernel;
 /* The index of a map, a symbol (word), or a number with the word NUMBER. */
 typedef struct { uint8_t type, word; int64_t value; } Argument;
 /* Arguments of cuTensorMapEncodeTiled. A pitch or stride is a symbol unless its word is NUMBER. */
@@ -63,113 +57,10 @@ typedef struct {
 
 /* @TABLES@ */
 
-/* The driver: constants and structures of cuda.h, and the functions that are called. */
-enum {
-    CUDA_NOT_INITIALIZED = 3, CUDA_INVALID_CONTEXT = 201, CUDA_CONTEXT_IS_DESTROYED = 709,
-    MULTIPROCESSORS = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76,
-    MAX_DYNAMIC_SHARED = 8, CAPTURE_RELAXED = 2, PROMOTE_256_BYTES = 3,
-    PROGRAMMATIC_STREAM_SERIALIZATION = 6
-};
-typedef struct { int id; char pad[4]; int32_t value, rest[15]; } LaunchAttribute;
-typedef struct {
-    unsigned grid[3], block[3], shared;
-    CUstream stream;
-    const LaunchAttribute *attributes;
-    unsigned attribute_count;
-} LaunchConfig;
-#define FUNCTIONS(X) \
-    X(cuDriverGetVersion, (int *)) \
-    X(cuCtxGetDevice, (int *)) \
-    X(cuDeviceGetName, (char *, int, int)) \
-    X(cuDeviceGetAttribute, (int *, int, int)) \
-    X(cuLibraryLoadData, (void **, const void *, void *, void *, unsigned, void *, void *, unsigned)) \
-    X(cuLibraryGetKernel, (void **, void *, const char *)) \
-    X(cuLibraryUnload, (void *)) \
-    X(cuKernelSetAttribute, (int, int, void *, int)) \
-    X(cuKernelGetFunction, (void **, void *)) \
-    X(cuThreadExchangeStreamCaptureMode, (int *)) \
-    X(cuMemsetD32Async, (uint64_t, unsigned, size_t, CUstream)) \
-    X(cuTensorMapEncodeTiled, \
-      (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, \
-       const uint32_t *, int, int, int, int)) \
-    X(cuLaunchKernelEx, (const LaunchConfig *, void *, void **, void **))
-
-#define MEMBER(name, arguments) int(*name) arguments;
-static struct { FUNCTIONS(MEMBER) } driver;
-#undef MEMBER
-
-enum { WORKSPACE_ALIGNMENT = 256, VECTOR_BYTES = 16, LARGEST_BATCH = 65535, ORDINALS = 64 };
+enum { PROMOTE_256_BYTES = 3, PROGRAMMATIC_STREAM_SERIALIZATION = 6 };  /* of cuda.h */
+enum { WORKSPACE_ALIGNMENT = 256, VECTOR_BYTES = 16, LARGEST_BATCH = 65535 };
 static const int64_t LARGEST = 2147483647;
 static const int64_t LARGEST_STEP = (int64_t)1 << 40;  /* elements from row to row or matrix to matrix */
-
-/* State that is loaded once: written under the lock, then published by a flag. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int driver_ready, driver_version;
-static int homes[ORDINALS];  /* by ordinal: index in DEVICES plus 1 */
-static struct { void *library, *kernel; uint64_t ready; } loaded[sizeof KERNELS / sizeof *KERNELS];
-static THREAD_LOCAL int driver_error;
-
-static int failed(int status, int result) {
-    driver_error = result;
-    return status;
-}
-
-static int open_driver(void) {
-    int status = GEMM_OK;
-    if (__atomic_load_n(&driver_ready, __ATOMIC_ACQUIRE)) return GEMM_OK;
-    pthread_mutex_lock(&lock);
-    if (!driver_ready) {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-        void *symbol;
-        int found = library != NULL;
-#define FIND(name, arguments)                                \
-    symbol = found ? dlsym(library, #name) : NULL;           \
-    if (symbol == NULL) found = 0;                           \
-    else memcpy(&driver.name, &symbol, sizeof symbol);
-        FUNCTIONS(FIND)
-#undef FIND
-        if (library == NULL) status = GEMM_NO_DRIVER;
-        else if (!found || driver.cuDriverGetVersion(&driver_version)) status = GEMM_OLD_DRIVER;
-        else __atomic_store_n(&driver_ready, 1, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-/* The ordinal of the current device, and its entry in DEVICES: the one of the same name, else the
- * one of its compute capability with the nearest number of multiprocessors. */
-static int current(int *ordinal, int *device) {
-    char name[256] = "";
-    int result, major = 0, minor = 0, sms = 0, place, best = -1, distance = 0, i;
-    int status = open_driver();
-    if (status) return status;
-    result = driver.cuCtxGetDevice(ordinal);
-    if (result == CUDA_NOT_INITIALIZED || result == CUDA_INVALID_CONTEXT ||
-        result == CUDA_CONTEXT_IS_DESTROYED)
-        return failed(GEMM_NO_CONTEXT, result);
-    if (result) return failed(GEMM_DRIVER, result);
-    if (*ordinal < 0 || *ordinal >= ORDINALS) return GEMM_NO_DEVICE;
-    place = __atomic_load_n(&homes[*ordinal], __ATOMIC_RELAXED);
-    if (place == 0) {
-        if ((result = driver.cuDeviceGetName(name, (int)sizeof name - 1, *ordinal)) ||
-            (result = driver.cuDeviceGetAttribute(&major, CAPABILITY_MAJOR, *ordinal)) ||
-            (result = driver.cuDeviceGetAttribute(&minor, CAPABILITY_MINOR, *ordinal)) ||
-            (result = driver.cuDeviceGetAttribute(&sms, MULTIPROCESSORS, *ordinal)))
-            return failed(GEMM_DRIVER, result);
-        for (i = 0; i < DEVICE_COUNT; ++i) {
-            const Device *one = &DEVICES[i];
-            int off = one->sms < sms ? sms - one->sms : one->sms - sms;
-            if (one->major != major || one->minor != minor) continue;
-            if (strcmp(one->name, name) == 0) off = -1;
-            if (best < 0 || off < distance) best = i, distance = off;
-        }
-        if (best < 0) return GEMM_NO_DEVICE;
-        place = best + 1;
-        __atomic_store_n(&homes[*ordinal], place, __ATOMIC_RELAXED);
-    }
-    *device = place - 1;
-    return GEMM_OK;
-}
 
 /* A gemm_product with its fields checked and completed. */
 typedef struct {
@@ -390,31 +281,40 @@ static int alike(int one, int other) {
     return DEVICES[one].major == DEVICES[other].major && DEVICES[one].minor == DEVICES[other].minor;
 }
 
-/* The plan of the shape for the device, else for another device of its compute capability, else a
- * general plan. */
-static int chosen(int device, const Given *given, const Plan **plan) {
+/* Whether all kernels of a plan run on a GPU. */
+static int usable(const Plan *plan, const Card *card) {
     int i;
-    if ((*plan = exported(device, given)) != NULL) return GEMM_OK;
-    for (i = 0; i < DEVICE_COUNT; ++i)
-        if (alike(i, device) && (*plan = exported(i, given)) != NULL) return GEMM_OK;
-    for (i = 0; i < GENERAL_COUNT; ++i) {
-        const Plan *one = &GENERALS[i];
-        const Launch *launch = &LAUNCHES[one->first];
-        int64_t rows, columns;
-        if (one->kind != given->kind || !alike(one->device, device) || !fits(one, given)) continue;
-        rows = (given->words[M] + launch->tile[0] - 1) / launch->tile[0];
-        columns = (given->words[N] + launch->tile[1] - 1) / launch->tile[1];
-        if (rows * columns > LARGEST) return GEMM_GRID;
-        *plan = one;
-        return GEMM_OK;
-    }
+    for (i = 0; i < plan->count; ++i)
+        if (!runs(LAUNCHES[plan->first + i].kernel, card)) return 0;
+    return 1;
+}
+
+/* The plan of the shape for the device that is most like the GPU, else a general plan. */
+static int chosen(const Card *card, const Given *given, const Plan **plan) {
+    int i, j;
+    for (i = 0; i < card->count; ++i)
+        if ((*plan = exported(card->order[i], given)) != NULL && usable(*plan, card)) return GEMM_OK;
+    for (i = 0; i < card->count; ++i)
+        for (j = 0; j < GENERAL_COUNT; ++j) {
+            const Plan *one = &GENERALS[j];
+            const Launch *launch = &LAUNCHES[one->first];
+            int64_t rows, columns;
+            if (one->kind != given->kind || !alike(one->device, card->order[i]) ||
+                !fits(one, given) || !usable(one, card))
+                continue;
+            rows = (given->words[M] + launch->tile[0] - 1) / launch->tile[0];
+            columns = (given->words[N] + launch->tile[1] - 1) / launch->tile[1];
+            if (rows * columns > LARGEST) return GEMM_GRID;
+            *plan = one;
+            return GEMM_OK;
+        }
     return GEMM_NO_KERNEL;
 }
 
 /* Checks a call and chooses its plan; for a `query` the caller's pointers may be NULL. */
 static int prepared(const gemm_product *product, int query, Given *given, const Plan **plan,
-                    int *ordinal) {
-    int device, status = checked(product, given);
+                    int *ordinal, const Card **card) {
+    int status = checked(product, given);
     if (status) return status;
     if (!query && (product->a == NULL || product->b == NULL || product->c == NULL)) return GEMM_NULL;
     if (!query && (product->epilogue & 1) && product->bias == NULL) return GEMM_BIAS_MISSING;
@@ -422,9 +322,10 @@ static int prepared(const gemm_product *product, int query, Given *given, const 
         return GEMM_RESIDUAL_MISSING;
     if (!query && product->scale && (product->scale_a == NULL || product->scale_b == NULL))
         return GEMM_SCALE_MISSING;
-    if ((status = current(ordinal, &device)) != 0) return status;
-    if (product->dependent && DEVICES[device].major < 9) return GEMM_NOT_DEPENDENT;
-    return chosen(device, given, plan);
+    if ((status = current(ordinal, card)) != 0) return status;
+    if ((status = chosen(*card, given, plan)) != 0) return status;
+    /* Kernels for earlier GPUs do not wait for their predecessor. */
+    return product->dependent && DEVICES[(*plan)->device].major < 9 ? GEMM_NOT_DEPENDENT : GEMM_OK;
 }
 
 /* Counters come first, the same number for every plan, so that all leave the same words zero. */
@@ -437,106 +338,11 @@ static size_t needed(const Plan *plan) {
     return plan->workspace || plan->counted ? counter_bytes() + plan->workspace : 0;
 }
 
-/* SHA-256 (FIPS 180-4) of a cubin, compared with the exported one. */
-static const uint32_t SHA256_START[8] = {
-    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-static const uint32_t SHA256_ROUNDS[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-static uint32_t turned(uint32_t x, int by) { return x >> by | x << (32 - by); }
-
-static void mixed(uint32_t state[8], const uint8_t *block) {
-    uint32_t w[64], s[8];
-    int i;
-    for (i = 0; i < 16; ++i)
-        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
-               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
-    for (; i < 64; ++i)
-        w[i] = w[i - 16] + w[i - 7] +
-               (turned(w[i - 15], 7) ^ turned(w[i - 15], 18) ^ w[i - 15] >> 3) +
-               (turned(w[i - 2], 17) ^ turned(w[i - 2], 19) ^ w[i - 2] >> 10);
-    memcpy(s, state, sizeof s);
-    for (i = 0; i < 64; ++i) {
-        uint32_t one = s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) +
-                       ((s[4] & s[5]) ^ (~s[4] & s[6])) + SHA256_ROUNDS[i] + w[i];
-        uint32_t two = (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) +
-                       ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += one;
-        s[0] = one + two;
-    }
-    for (i = 0; i < 8; ++i) state[i] += s[i];
-}
-
-static int intact(const Kernel *kernel) {
-    const uint8_t *bytes = (const uint8_t *)kernel->cubin;
-    uint8_t tail[128] = {0};
-    uint32_t state[8];
-    size_t whole = kernel->bytes / 64 * 64, rest = kernel->bytes - whole, at;
-    size_t end = rest < 56 ? 64 : 128, i;
-    memcpy(state, SHA256_START, sizeof state);
-    for (at = 0; at < whole; at += 64) mixed(state, bytes + at);
-    memcpy(tail, bytes + whole, rest);
-    tail[rest] = 0x80;
-    for (i = 0; i < 8; ++i) tail[end - 1 - i] = (uint8_t)((uint64_t)kernel->bytes * 8 >> 8 * i);
-    for (at = 0; at < end; at += 64) mixed(state, tail + at);
-    for (i = 0; i < 32; ++i)
-        if (kernel->sha256[i] != (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)))) return 0;
-    return 1;
-}
-
-/* Loads a kernel; the caller holds the lock. Libraries belong to no context. */
-static int load(int number, int ordinal) {
-    const Kernel *kernel = &KERNELS[number];
-    void *library = loaded[number].library, *found = loaded[number].kernel, *function;
-    int result;
-    if (library == NULL) {
-        if (!intact(kernel)) return GEMM_DAMAGED;
-        result = driver.cuLibraryLoadData(&library, kernel->cubin, NULL, NULL, 0, NULL, NULL, 0);
-        if (result) return failed(GEMM_LOAD, result);
-        if ((result = driver.cuLibraryGetKernel(&found, library, kernel->symbol)) != 0) {
-            driver.cuLibraryUnload(library);
-            return failed(GEMM_LOAD, result);
-        }
-        loaded[number].library = library, loaded[number].kernel = found;
-    }
-    if ((result = driver.cuKernelSetAttribute(MAX_DYNAMIC_SHARED, kernel->shared, found, ordinal)) ||
-        /* Otherwise the first launch would load it. */
-        (result = driver.cuKernelGetFunction(&function, found)))
-        return failed(GEMM_LOAD, result);
-    __atomic_store_n(&loaded[number].ready, loaded[number].ready | (uint64_t)1 << ordinal,
-                     __ATOMIC_RELEASE);
-    return GEMM_OK;
-}
-
-static int is_ready(int number, int ordinal) {
-    return (int)(__atomic_load_n(&loaded[number].ready, __ATOMIC_ACQUIRE) >> ordinal & 1);
-}
-
-/* Loads the kernels of a plan for a device. */
-static int ensure(const Plan *plan, int ordinal) {
-    int i, mode = CAPTURE_RELAXED, status = GEMM_OK, result, ready = 1;
-    for (i = 0; i < plan->count; ++i)
-        ready = ready && is_ready(LAUNCHES[plan->first + i].kernel, ordinal);
-    if (ready) return GEMM_OK;
-    /* Relaxed mode allows loading during a graph capture, which does not record it. */
-    if ((result = driver.cuThreadExchangeStreamCaptureMode(&mode)) != 0)
-        return failed(GEMM_DRIVER, result);
-    pthread_mutex_lock(&lock);
-    for (i = 0; i < plan->count && !status; ++i) {
-        int number = LAUNCHES[plan->first + i].kernel;
-        if (!is_ready(number, ordinal)) status = load(number, ordinal);
-    }
-    pthread_mutex_unlock(&lock);
-    result = driver.cuThreadExchangeStreamCaptureMode(&mode);
-    return status == GEMM_OK && result ? failed(GEMM_DRIVER, result) : status;
+/* Loads the kernels of a plan. */
+static int loaded_all(const Plan *plan, const Card *card, int ordinal) {
+    int i, numbers[LAUNCH_LIMIT] = {0};
+    for (i = 0; i < plan->count; ++i) numbers[i] = image(LAUNCHES[plan->first + i].kernel, card);
+    return ensure(numbers, plan->count, ordinal);
 }
 
 static int encode(const Map *map, const Given *given, void *to) {
@@ -566,7 +372,8 @@ static int encode(const Map *map, const Given *given, void *to) {
     return GEMM_OK;
 }
 
-static int launched(const Launch *launch, const Given *given, int dependent, CUstream stream) {
+static int launched(const Launch *launch, const Given *given, const Card *card, int dependent,
+                    CUstream stream) {
     static const LaunchAttribute ATTRIBUTE = {PROGRAMMATIC_STREAM_SERIALIZATION, {0}, 1, {0}};
     LaunchConfig config;
     ALIGNED(64) unsigned char maps[MAP_LIMIT][128];
@@ -605,7 +412,8 @@ static int launched(const Launch *launch, const Given *given, int dependent, CUs
         config.grid[0] = (uint32_t)(rows * columns), config.grid[1] = 1;
         config.grid[2] = (uint32_t)given->batch;
     }
-    status = driver.cuLaunchKernelEx(&config, loaded[launch->kernel].kernel, parameters, NULL);
+    status = driver.cuLaunchKernelEx(&config, loaded[image(launch->kernel, card)].kernel, parameters,
+                                     NULL);
     return status ? failed(GEMM_LAUNCH, status) : GEMM_OK;
 }
 
@@ -627,20 +435,22 @@ gemm_product gemm_default(int64_t m, int64_t n, int64_t k) {
 int gemm_workspace_size(const gemm_product *product, size_t *bytes) {
     Given given;
     const Plan *plan;
+    const Card *card;
     int ordinal, status;
     if (bytes == NULL) return GEMM_NULL;
-    if ((status = prepared(product, 1, &given, &plan, &ordinal)) != 0) return status;
+    if ((status = prepared(product, 1, &given, &plan, &ordinal, &card)) != 0) return status;
     *bytes = needed(plan);
     return GEMM_OK;
 }
 
 int gemm_prepare_workspace(void *workspace, size_t bytes, CUstream stream) {
-    int ordinal, device, result, status;
+    const Card *card;
+    int ordinal, result, status;
     if (bytes == 0) return GEMM_OK;
     if (workspace == NULL) return GEMM_WORKSPACE_NULL;
     if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT) return GEMM_WORKSPACE_MISALIGNED;
     if (bytes < counter_bytes()) return GEMM_WORKSPACE_SMALL;
-    if ((status = current(&ordinal, &device)) != 0) return status;
+    if ((status = current(&ordinal, &card)) != 0) return status;
     if (counter_bytes() == 0) return GEMM_OK;
     result = driver.cuMemsetD32Async((uint64_t)(uintptr_t)workspace, 0, counter_bytes() / 4, stream);
     return result ? failed(GEMM_DRIVER, result) : GEMM_OK;
@@ -649,7 +459,8 @@ int gemm_prepare_workspace(void *workspace, size_t bytes, CUstream stream) {
 int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUstream stream) {
     Given given;
     const Plan *plan;
-    int i, ordinal, status = prepared(product, 0, &given, &plan, &ordinal);
+    const Card *card;
+    int i, ordinal, status = prepared(product, 0, &given, &plan, &ordinal, &card);
     if (status) return status;
     if (needed(plan)) {
         if (workspace == NULL) return GEMM_WORKSPACE_NULL;
@@ -659,34 +470,38 @@ int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUst
         if (plan->workspace)
             given.words[WORKSPACE] = (int64_t)((uintptr_t)workspace + counter_bytes());
     }
-    if ((status = ensure(plan, ordinal)) != 0) return status;
+    if ((status = loaded_all(plan, card, ordinal)) != 0) return status;
     for (i = 0; i < plan->count && !status; ++i)
-        status = launched(&LAUNCHES[plan->first + i], &given,
+        status = launched(&LAUNCHES[plan->first + i], &given, card,
                           i ? follows_dependently(plan) : product->dependent, stream);
     return status;
 }
 
 int gemm_warm_up(void) {
-    int i, ordinal, device, status = current(&ordinal, &device);
-    for (i = 0; i < PLAN_COUNT && !status; ++i)
-        if (alike(PLANS[i].device, device)) status = ensure(&PLANS[i], ordinal);
-    for (i = 0; i < GENERAL_COUNT && !status; ++i)
-        if (alike(GENERALS[i].device, device)) status = ensure(&GENERALS[i], ordinal);
+    const Card *card;
+    int i, j, ordinal, status = current(&ordinal, &card);
+    for (i = 0; i < PLAN_COUNT + GENERAL_COUNT && !status; ++i) {
+        const Plan *plan = i < PLAN_COUNT ? &PLANS[i] : &GENERALS[i - PLAN_COUNT];
+        for (j = 0; j < card->count && !alike(plan->device, card->order[j]);) ++j;
+        if (j < card->count && usable(plan, card)) status = loaded_all(plan, card, ordinal);
+    }
     return status;
 }
 
 int gemm_choose(const gemm_product *product, gemm_choice *choice) {
     Given given;
     const Plan *plan;
+    const Card *card;
     int ordinal, status;
     if (choice == NULL) return GEMM_NULL;
-    if ((status = prepared(product, 1, &given, &plan, &ordinal)) != 0) return status;
+    if ((status = prepared(product, 1, &given, &plan, &ordinal, &card)) != 0) return status;
     choice->exported = plan->m != 0;
     choice->config = plan->config;
     choice->device = DEVICES[plan->device].name;
     choice->how = plan->how;
     choice->launches = plan->count;
     choice->workspace = needed(plan);
+    choice->ptx = card->ptx;
     return GEMM_OK;
 }
 

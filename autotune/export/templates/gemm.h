@@ -147,6 +147,7 @@ typedef struct gemm_choice {
     const char *how;          /* exact, range, nearest, related, predicted or general */
     int launches;
     size_t workspace;         /* bytes, as gemm_workspace_size */
+    int ptx;                  /* 1: the driver compiles the kernel for this GPU, from its PTX */
 } gemm_choice;
 
 /* An m x k times a k x n matrix: batch and alpha are 1, all else is 0. */

@@ -21,11 +21,13 @@ typedef struct CUstream_st *CUstream;
 
 enum @NAME@_status {
     @UPPER@_OK = 0,
-    @UPPER@_NO_DRIVER = 1,   /* libcuda.so.1 is missing, or older than CUDA 12 */
+    @UPPER@_NO_DRIVER = 1,   /* libcuda.so.1 cannot be opened */
     @UPPER@_NO_CONTEXT = 2,  /* no context is current: call cudaSetDevice or cuCtxSetCurrent */
     @UPPER@_NO_DEVICE = 3,   /* nothing was exported for the compute capability of this GPU */
     @UPPER@_LOAD = 4,        /* the driver cannot load the kernel */
-    @UPPER@_DRIVER = 5       /* the driver refused the launch, or another call */
+    @UPPER@_DRIVER = 5,      /* the driver refused the launch, or another call */
+    @UPPER@_OLD_DRIVER = 6,  /* the driver is older than CUDA 12 */
+    @UPPER@_DAMAGED = 7      /* the kernel is not as it was exported: its checksum is wrong */
 };
 
 /* @FUNCTIONS@ */
