@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Template
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.energy import Energy
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin, SweepRow
 from autotune.runners.replay import ReplayRunner
@@ -68,17 +71,25 @@ def save_recording(record: KernelRecord, store: Store, path: Path) -> None:
     subject = subject_of(record, store.root)
     if subject.source != "journal":
         raise AutotuneError(f"{path} is not written: {subject.note}")
+    # The leaders' energies are measured after the trials.
+    energies = {entry.config: entry.measurement.energy for entry in record.entries}
     rows = {
-        finished.trial.config: SweepRow(
-            finished.trial.config, finished.trial.resources, finished.trial.outcome
+        trial.config: SweepRow(
+            trial.config, trial.resources, _with_energy(trial.outcome, energies.get(trial.config))
         )
-        for finished in subject.trials
-        if finished.trial.resources is not None
+        for trial in (finished.trial for finished in subject.trials)
+        if trial.resources is not None
     }
     run = record.provenance
     origin = Origin(run.driver, run.compiler, run.source)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     KernelRecording(record.call, record.device, origin, date, tuple(rows.values())).save(path)
+
+
+def _with_energy(outcome: Measurement | Failure, energy: Energy | None) -> Measurement | Failure:
+    if isinstance(outcome, Failure) or energy is None:
+        return outcome
+    return replace(outcome, energy=energy)
 
 
 def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:

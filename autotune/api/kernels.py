@@ -76,6 +76,7 @@ def tune_kernel(
     time_limit: float = TIME_LIMIT_S,
     objective: str | Metric = "hot",
     metrics: Mapping[str, Metric] | None = None,
+    energy: bool = False,
     storage: str | None = None,
     recording: str | Path | None = None,
     observer: Observer | None = None,
@@ -129,9 +130,12 @@ def tune_kernel(
         jobs: compiler threads; by default one for each core but one.
         time_limit: seconds for one configuration; one that takes longer is not tried again.
         objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
-            time with L2 flushed before each run; a function of a `KernelResult` its value, a number
-            above 0.
+            time with L2 flushed before each run, `energy` the joules of a run among the ten fastest
+            hot; a function of a `KernelResult` its value, a number above 0.
         metrics: further functions of a `KernelResult` by name; their values go into the record.
+        energy: whether results have joules, power and clock: those of the ten fastest, which
+            `metrics` are computed of, or if the objective is a function those of every trial, two
+            seconds each.
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a file of the cache.
         recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
@@ -163,11 +167,11 @@ def tune_kernel(
     score = Score(objective) if callable(objective) else None
     decides = "hot" if callable(objective) else objective
     limits = trials, budget, seed, sampler, jobs, decides, storage
-    search = replace(options_of(*limits), score=score)
+    search = replace(options_of(*limits), score=score, energy=energy)
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = work_of(kernel.name, arguments, reference, rtol, atol)
-    tunable = tunable_of(kernel, work, metrics, score)
+    tunable = replace(tunable_of(kernel, work, metrics, score), metered=search.meters_trials)
     store = Store(settings.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, search, observer, progress)

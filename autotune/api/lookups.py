@@ -12,7 +12,7 @@ from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import FamilyRecord, Record, Records, Store, merging
-from autotune.runners.base import objective_named
+from autotune.runners.base import Objective, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
 
@@ -111,9 +111,14 @@ def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "h
     return replace(answer, note=answer.note.replace(*commands))
 
 
-def warnings_of(result: Record | Answer, device: DeviceLike) -> Iterator[str]:
+def warnings_of(
+    result: Record | Answer, device: DeviceLike, objective: Objective = "hot"
+) -> Iterator[str]:
     """Why a result may not be the best today, each with the command that mends it."""
     record = result if isinstance(result, Record) else result.record
+    if objective == "energy" and (record is None or record.best_energy is None):
+        command = f"`autotune tune {result.problem}{option(device)} --objective energy`"
+        yield f"no energies are recorded, so the time decides; {command} measures them"
     if record is None:
         return
     command = f"`autotune tune {record.title}{option(device)}`"

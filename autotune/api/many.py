@@ -26,7 +26,7 @@ from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.events import Observer
-from autotune.tuning.options import Options, options_of
+from autotune.tuning.options import Options, options_of, require_time
 from autotune.tuning.shared_budget import LEAST_S, Stake, spend
 
 SHAPE_BUDGET_S = 20.0
@@ -113,6 +113,7 @@ def tune_shapes(
         observing: returns for the number of searches and the budget a function that returns the
             observer of each.
     """
+    require_time(options, "tuning several shapes")
     if options.budget_s is not None and options.budget_s < LEAST_S:
         least = f"a search takes {LEAST_S:g} s: give more"
         raise UsageError(f"budget is {options.budget_s:g} s; {least}")

@@ -18,7 +18,7 @@ from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.events import Observer
-from autotune.tuning.options import Options, options_of, quick_options
+from autotune.tuning.options import Options, options_of, quick_options, require_time
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -101,6 +101,7 @@ def tune(
 
     if not 0 < loss < math.inf:
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
+    require_time(options, "tuning a range")
     if batch_invariant:
         from autotune.api import invariant  # the loop, which others import when they tune
 

@@ -62,7 +62,8 @@ def tune(
             compute.
         jobs: compiler threads; by default one for each core but one.
         objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
-            time with L2 flushed. The best of either kind is recorded.
+            time with L2 flushed, `energy` the joules of a run among the ten fastest hot (NVML,
+            extra `energy`). The best by each is recorded.
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a journal in the cache directory.
         quick: races the eight most promising configurations and cuBLAS instead of searching, in

@@ -73,12 +73,12 @@ def check(
     from autotune.errors import UsageError
     from autotune.problem import problems_of
     from autotune.report import comparing
-    from autotune.runners.base import objective_named
+    from autotune.runners.base import TIMES, objective_named
     from autotune.targets.sources import DEFAULT
 
     if against is None or not 0 < least < float("inf"):
         raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
-    problems, decides = problems_of(shapes or (), **options), objective_named(objective)
+    problems, decides = problems_of(shapes or (), **options), objective_named(objective, TIMES)
     checks = _checked(against, problems, device or DEFAULT, decides)
     if json:
         show_json(comparing.checks_json(checks, least))

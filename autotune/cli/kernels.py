@@ -32,7 +32,8 @@ def tune_kernel(
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Compiler threads.")] = None,
     objective: Annotated[
-        str | None, typer.Option(help="Time to minimise: hot, or cold (L2 flushed).")
+        str | None,
+        typer.Option(help="What to minimise: the hot or cold (L2 flushed) time, or energy."),
     ] = None,
     storage: Annotated[str | None, typer.Option(help="Optuna storage of the trials.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,

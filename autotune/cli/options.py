@@ -47,7 +47,9 @@ BatchInvariant = Annotated[
 
 ObjectiveName = Annotated[
     str,
-    typer.Option("--objective", help="Time that chooses the kernel: hot, or cold (L2 flushed)."),
+    typer.Option(
+        "--objective", help="What chooses the kernel: hot or cold (L2 flushed) time, or energy."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -73,7 +73,7 @@ def tune(
     ] = None,
     objective: Annotated[
         str,
-        typer.Option(help="Time to minimise: hot, or cold (L2 flushed). Both are recorded."),
+        typer.Option(help="What to minimise: hot or cold (L2 flushed) time, or energy."),
     ] = "hot",
     storage: Annotated[
         str | None,
@@ -227,7 +227,7 @@ def best(
         result: Record | Answer = lookups.recorded(problem, target, family or AUTO)
     else:
         result = lookups.answered(problem, target, decides)
-    for warning in lookups.warnings_of(result, target):
+    for warning in lookups.warnings_of(result, target, decides):
         typer.echo(f"warning: {warning}", err=True)
     overall = lookups.best_of_all(result)
     if json:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.gpu import time_limits as limits
+from autotune.gpu.answers import reason_of, request_from, unexpected
 from autotune.gpu.process import RestartingWorker
 from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.energy import Energy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,15 +27,6 @@ BENCH = "autotune.gpu.benches.gemm:open_bench"
 BASELINE_BENCH = "autotune.gpu.benches.baseline:open_bench"
 QUICK_BASELINE_BENCH = "autotune.gpu.benches.baseline:open_quick_bench"
 KERNEL_BENCH = "autotune.gpu.benches.user_kernel:open_bench"
-
-# A candidate takes well under a second. The second term is for slow GPUs: verification's float64
-# product and the naive kernel at 1 TFLOP/s, a dozen times over.
-TIME_LIMIT, TIME_LIMIT_PER_TFLOP = 5.0, 20.0
-# The arrays of a user kernel are compared on the host.
-TIME_LIMIT_PER_GB = 20.0
-BASELINE_LIMIT = 120.0  # loading cuBLAS takes seconds from a slow disk
-EXAMINE_TIMES = 4  # a winner is verified on two sets of operands and launched many times
-LIBRARY_RUNS = 16  # runs that one factory of further baselines may open
 
 
 def open_runner(
@@ -54,7 +49,7 @@ def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> 
         index: the GPU.
         time_limit: seconds for all runs of one candidate; the time to compare its results is added.
     """
-    limit = time_limit + TIME_LIMIT_PER_GB * work.bytes / 1e9
+    limit = time_limit + limits.PER_GB * work.bytes / 1e9
     return GpuRunner(work, index, bench=KERNEL_BENCH, baseline_bench=None, time_limit=limit)
 
 
@@ -95,7 +90,7 @@ class GpuRunner:
             baseline_bench: likewise for the bench with the vendor library; None for no baseline.
             time_limit: seconds for one candidate; by default from the problem's operations.
         """
-        self._limit = _time_limit(task) if time_limit is None else time_limit
+        self._limit = limits.of(task) if time_limit is None else time_limit
         self._task = task
         self._baseline: Measurement | None = None
         self._baseline_known = baseline_bench is None  # also if it is known not to exist
@@ -109,11 +104,11 @@ class GpuRunner:
         Raises:
             AutotuneError: if a process that has yet to start cannot.
         """
-        self._task, self._limit = problem, _time_limit(problem)
+        self._task, self._limit = problem, limits.of(problem)
         self._baseline, self._baseline_known = None, self._library is None
         for worker in (self._measuring, self._library):
             if worker is not None:
-                worker.switch_to(problem, self._limit + BASELINE_LIMIT)
+                worker.switch_to(problem, self._limit + limits.BASELINE)
 
     @property
     def device(self) -> Device:
@@ -139,7 +134,7 @@ class GpuRunner:
         """Verifies a candidate and times it, without the vendor library."""
         self._await_contexts()
         answer = self._request("measure", (candidate, best, objective), self._limit)
-        return answer if isinstance(answer, Measurement | Failure) else _unexpected(answer)
+        return answer if isinstance(answer, Measurement | Failure) else unexpected(answer)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
         """Verifies and times the candidates interleaved, with the baseline if it is known.
@@ -147,7 +142,7 @@ class GpuRunner:
         If one of them takes the worker down, each is measured separately.
         """
         with_baseline = self._baseline is not None
-        limit = self._limit * (len(candidates) + 1) + BASELINE_LIMIT * with_baseline
+        limit = self._limit * (len(candidates) + 1) + limits.BASELINE * with_baseline
         match self._interleaved("rematch", candidates, with_baseline, limit):
             case (list(outcomes), Measurement() | None as baseline) if len(outcomes) == len(
                 candidates
@@ -159,13 +154,38 @@ class GpuRunner:
 
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner beyond what each candidate has to pass."""
-        answer = self._request("examine", (candidate,), EXAMINE_TIMES * self._limit)
-        return answer if answer is None or isinstance(answer, Failure) else _unexpected(answer)
+        answer = self._request("examine", (candidate,), limits.EXAMINE_TIMES * self._limit)
+        return answer if answer is None or isinstance(answer, Failure) else unexpected(answer)
+
+    def energy_fault(self) -> str | None:
+        """Why NVML states no energy of the GPU; None if it does."""
+        answer = self._request("energy_fault", (), self._limit)
+        return answer if answer is None or isinstance(answer, str) else reason_of(answer)
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        """The energy of one run of each candidate, and of the baseline if it is known.
+
+        If one of them takes the worker down, each is measured separately.
+        """
+        with_baseline = self._baseline is not None
+        limit = (self._limit + limits.ENERGY) * (len(candidates) + 1)
+        limit += limits.BASELINE * with_baseline
+        match self._interleaved("energies", candidates, with_baseline, limit):
+            case str(reason):
+                raise RunnerError(reason)
+            case (list(energies), Energy() | None as own) if len(energies) == len(candidates):
+                if self._baseline is not None and own is not None:
+                    self._baseline = replace(self._baseline, energy=own)
+                return energies
+            case answer if len(candidates) < 2:
+                return [unexpected(answer) for _ in candidates]
+            case _:
+                return [energy for each in candidates for energy in self.energies([each])]
 
     def results(self, candidate: Candidate) -> Sequence[NDArray[Any]] | Failure:
         """The contents that one run of a user kernel leaves in each array argument."""
         answer = self._request("results", (candidate,), self._limit)
-        return answer if isinstance(answer, list | Failure) else _unexpected(answer)
+        return answer if isinstance(answer, list | Failure) else unexpected(answer)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str] = ()
@@ -185,11 +205,12 @@ class GpuRunner:
         Raises:
             RunnerError: if one of them takes the worker down, or a factory fails.
         """
-        limit = self._limit * (len(candidates) + LIBRARY_RUNS * len(baselines) + 1) + BASELINE_LIMIT
+        runs = len(candidates) + limits.LIBRARY_RUNS * len(baselines) + 1
+        limit = self._limit * runs + limits.BASELINE
         answer = self._interleaved("compare", candidates, list(baselines), limit)
         if isinstance(answer, dict):
             return answer
-        raise RunnerError(f"comparing on {self._task} failed: {_reason(answer)}")
+        raise RunnerError(f"comparing on {self._task} failed: {reason_of(answer)}")
 
     def baseline(self) -> Measurement | None:
         """cuBLAS on operands of the same kind through PyTorch or CuPy, timed once.
@@ -197,7 +218,7 @@ class GpuRunner:
         After a rematch it is the time from there, interleaved with the candidates'.
         """
         if not self._baseline_known:
-            answer = self._request_with_library("baseline", (), self._limit + BASELINE_LIMIT)
+            answer = self._request_with_library("baseline", (), self._limit + limits.BASELINE)
             self._baseline = answer if isinstance(answer, Measurement) else None
             self._baseline_known = not isinstance(answer, Failure)
         return self._baseline
@@ -248,44 +269,11 @@ class GpuRunner:
         if self._library is None:
             return self._request(method, arguments, limit)
         _ = self.device  # stays known when that worker has ended
-        room = _request_from(self._library, self._measuring, "has_room", (workspace,), limit)
+        room = request_from(self._library, self._measuring, "has_room", (workspace,), limit)
         if room is False:
             self._measuring.stop()
-        return _request_from(self._library, self._measuring, method, arguments, limit)
+        return request_from(self._library, self._measuring, method, arguments, limit)
 
     def _request(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
         """The answer of the measuring worker."""
-        return _request_from(self._measuring, self._library, method, arguments, limit)
-
-
-def _time_limit(task: Problem | Workload) -> float:
-    """Seconds for one candidate, from a problem's operations."""
-    flops = task.flops if isinstance(task, Problem) else 0
-    return TIME_LIMIT + TIME_LIMIT_PER_TFLOP * flops / 1e12
-
-
-def _request_from(
-    worker: RestartingWorker,
-    rival: RestartingWorker | None,
-    method: str,
-    arguments: tuple[object, ...],
-    limit: float,
-) -> object:
-    """The answer of a worker; if it cannot start, its rival for the GPU ends and it tries again."""
-    try:
-        return worker.request(method, arguments, limit)
-    except RunnerError:
-        if rival is None or rival.ended:
-            raise
-        rival.stop()
-        return worker.request(method, arguments, limit)
-
-
-def _unexpected(answer: object) -> Failure:
-    return Failure("crash", _reason(answer))
-
-
-def _reason(answer: object) -> str:
-    if isinstance(answer, Failure):
-        return answer.reason
-    return f"the worker answered {answer!r}, neither a measurement nor a failure"
+        return request_from(self._measuring, self._library, method, arguments, limit)

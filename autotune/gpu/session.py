@@ -17,11 +17,15 @@ from autotune.driver.clusters import with_clusters
 from autotune.driver.dependent_launch import dependent_launches
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.gpu.driver_kernels import Dim3, DriverKernel
+from autotune.gpu.nvml import EnergyCounter, open_counter
 from autotune.gpu.probing import probe
 from autotune.runners.base import Candidate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+PCI_LENGTH = 32
+"""Most characters of a PCI address."""
 
 Run = Callable[[], None]
 """Enqueues all launches of one computation on the session's stream."""
@@ -144,6 +148,17 @@ class Session(ABC):
     def free_bytes(self) -> int:
         """Bytes of free device memory."""
         return int(self.checked(self._bindings.cuMemGetInfo())[0])
+
+    def energy_counter(self) -> EnergyCounter:
+        """The counter of the GPU's energy.
+
+        Raises:
+            MissingError: if there is none.
+        """
+        cuda = self._bindings
+        device = self.checked(cuda.cuDeviceGet(self.index))
+        address = self.checked(cuda.cuDeviceGetPCIBusId(PCI_LENGTH, device))
+        return open_counter(address.partition(b"\0")[0].decode())
 
     def bind(self, candidate: Candidate) -> Callable[[Values], Run]:
         """Loads the candidate's programs; returns a function that makes a run with given values."""

@@ -79,11 +79,11 @@ class Timer:
         deciding_us = best.of(objective)
         if first - HOST_US - self._flush_us > max(CLOSE * deciding_us, best.cold_us):
             return Samples((first,))
-        hot = self._probed(warm)
+        hot = self.probed(warm)
         each = statistics.median(hot)
         # Only a time that may win has to be exact.
         if each <= SLOWER * deciding_us:
-            hot = self._hot(run, _graph_runs(each), CLOSE * deciding_us, objective)
+            hot = self._hot(run, graph_runs(each), CLOSE * deciding_us, objective)
             each = statistics.median(hot)
         if each > max(CLOSE * deciding_us, best.cold_us):
             return Samples(tuple(hot))
@@ -97,14 +97,14 @@ class Timer:
 
         They are freed of what the runs of a round share, such as the drift of the clock.
         """
-        times = [statistics.median(self._probed(warm)) for warm in warm_runs]
-        sizes = [_graph_runs(each) for each in times]
+        times = [statistics.median(self.probed(warm)) for warm in warm_runs]
+        sizes = [graph_runs(each) for each in times]
         a_round = sum(each * runs for each, runs in zip(times, sizes, strict=True))
         a_cold_round = sum(each + self._flush_us for each in times)
         runs = [warm.run for warm in warm_runs]
         with ExitStack() as graphs:
             replays = [
-                graphs.enter_context(self._replayable(run, size))
+                graphs.enter_context(self.replayable(run, size))
                 for run, size in zip(runs, sizes, strict=True)
             ]
             for replay in replays:
@@ -119,18 +119,18 @@ class Timer:
             )
         ]
 
-    def _probed(self, warm: WarmRun) -> list[float]:
+    def probed(self, warm: WarmRun) -> list[float]:
         """A first estimate of a run's time; by a small graph if launching it takes as long."""
         first = warm.first_us
         if first >= GRAPH_US:
             return [first]
         runs = _within(PROBE_RUNS, PROBE_US / first + 1)
-        with self._replayable(warm.run, runs) as replay:
+        with self.replayable(warm.run, runs) as replay:
             return self._replayed(replay, runs, QUICK_SAMPLES)
 
     def _hot(self, run: Run, runs: int, limit_us: float, objective: Objective) -> list[float]:
         """A few hot samples; more until they are steady, if hot decides and the limit is met."""
-        with self._replayable(run, runs) as replay:
+        with self.replayable(run, runs) as replay:
             hot = self._replayed(replay, runs, QUICK_SAMPLES)
             each = statistics.median(hot)
             if each > limit_us or objective == "cold":
@@ -183,7 +183,7 @@ class Timer:
         self._session.fill(int(self._flush_memory), 0, self._flush_bytes, 1)
 
     @contextmanager
-    def _replayable(self, run: Run, runs: int) -> Iterator[Run]:
+    def replayable(self, run: Run, runs: int) -> Iterator[Run]:
         """Captures `runs` runs as a graph, if more than one; through `cuda.bindings`."""
         if runs == 1:
             yield run
@@ -216,7 +216,7 @@ def _steady(samples: Sequence[float]) -> bool:
     return estimate.spread <= STEADY * estimate.median
 
 
-def _graph_runs(each: float) -> int:
+def graph_runs(each: float) -> int:
     """Number of runs of `each` microseconds in a graph."""
     return 1 if each >= GRAPH_US else _within((2, GRAPH_RUNS), GRAPH_US / each + 1)
 

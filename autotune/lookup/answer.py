@@ -32,15 +32,15 @@ class Answer:
             `predicted`, the cost model's choice.
         evidence: what `time_us` rests on; for anything but an exact record it is `predicted`.
         record: the record that holds the configuration; None for the cost model's choice.
-        time_us: measured or predicted time of one run in microseconds, of `objective`; None if
-            unknown.
+        time_us: measured or predicted time of one run in microseconds: cold if that is the
+            `objective`, else hot; None if unknown.
         note: one line for the user: where the answer comes from and how to get a better one.
         expected_loss: expected loss against full tuning, 0.03 for 3 %; None if unknown.
         vendor: whether the vendor's library is faster: as measured on this problem, on the point of
             the range that serves it, or on the same GEMM with another epilogue; or as expected from
             its times on other problems.
-        objective: the time that the configuration was chosen by; `hot` also where cold was asked
-            for but the records have no cold times.
+        objective: what the configuration was chosen by; `hot` also where another was asked for but
+            the records have no such measurements.
     """
 
     problem: Problem
@@ -136,8 +136,8 @@ def vendor_wins(record: Record, problem: Problem, objective: Objective) -> bool:
 
 
 def recorded_objective(record: Record, objective: Objective) -> Objective:
-    """The objective, or `hot` if the record has no cold times."""
-    return "hot" if record.best_cold is None else objective
+    """The objective, or `hot` if the record has no such measurements."""
+    return "hot" if record.of(objective) is None else objective
 
 
 def best_legal(

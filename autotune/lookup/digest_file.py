@@ -29,7 +29,7 @@ from autotune.files import limits
 from autotune.lookup.digest import Entries, RecordDigest
 from autotune.problem import Problem
 from autotune.records import Entry, Record
-from autotune.runners.base import OBJECTIVES, Evidence, Measurement
+from autotune.runners.base import TIMES, Evidence, Measurement
 
 FORMAT = 1
 
@@ -163,7 +163,7 @@ def _rows(entries: Sequence[Entry], record: Record, words: dict[str, int]) -> li
             [*astuple(entry.resources)],
             [
                 estimate.time_us if (estimate := entry.measurement.estimate(which)) else math.nan
-                for which in OBJECTIVES
+                for which in TIMES
             ],
             *(described[place], float(logs[place])),
         )
@@ -221,7 +221,7 @@ def _entries(table: _Table, words: Sequence[str]) -> Entries:
         words=words,
         values=array(table.values, "<i8", len(table.names)),
         resources=array(table.resources, "<i4", len(fields(Resources))),
-        times=array(table.times, "<f8", len(OBJECTIVES)),
+        times=array(table.times, "<f8", len(TIMES)),
         described=array(table.described, "<f4", len(UNITS)),
         logs=array(table.logs, "<f4", 1)[:, 0],
     )

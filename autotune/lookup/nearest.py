@@ -77,7 +77,7 @@ def nearest(
 
     Records of related devices count where the device's own say nothing of the problem. The model
     chooses among all configurations where the records leave the time uncertain. Cold times decide
-    only if the nearest record has some.
+    only if the nearest record has some, and energies never.
     """
     listed = with_listed_clusters(device)
     pool = by_remoteness(problem, device, own(device, records))
@@ -85,7 +85,7 @@ def nearest(
         pool = by_remoteness(problem, device, [*pool, *related(device, records)])
     if not _near(pool, problem, device):
         return None
-    if not pool[0].cold:
+    if objective != "cold" or not pool[0].cold:
         objective = "hot"
     errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
     accuracy = accuracy_filter(problem, device, pool)

@@ -82,5 +82,5 @@ def vendor_time_us(
 
 
 def _scale(problem: Problem, device: Device, objective: Objective) -> float:
-    bound = least_hot_seconds if objective == "hot" else least_seconds
+    bound = least_seconds if objective == "cold" else least_hot_seconds
     return 1e6 * bound(problem, device) + OVERHEAD_US

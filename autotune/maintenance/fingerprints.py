@@ -23,7 +23,7 @@ from autotune.lookup.batch_invariant import batch_invariant
 from autotune.lookup.lookup import Step, lookup
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import OBJECTIVES
+from autotune.runners.base import TIMES
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def fingerprint(
         ranges |= _invariant_ranges(records, device)
     find = partial(lookup, device=device, store=store, steps=steps)
     answers = {
-        problem: [find(problem, objective=objective) for objective in OBJECTIVES]
+        problem: [find(problem, objective=objective) for objective in TIMES]
         for problem in sorted(set(listed))
     }
     names = _programs(answer for pair in answers.values() for answer in pair)

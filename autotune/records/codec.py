@@ -206,7 +206,7 @@ def _fields(record: TuningRecord) -> dict[str, object]:
         **_subject(record),
         "evidence": record.evidence,
         "entries": [_entry_fields(entry, best) for entry in record.entries],
-        "baseline": record.baseline and asdict(record.baseline),
+        "baseline": record.baseline and record.baseline.fields(),
         "provenance": _run(record.provenance),
         "device": record.device.to_json(),
     }
@@ -246,7 +246,7 @@ def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
     return {
         "config": str(entry.config),
         "params": entry.config.values,
-        "measurement": asdict(entry.measurement),
+        "measurement": entry.measurement.fields(),
         "resources": asdict(entry.resources),
         "occupancy": entry.occupancy,
         "limiter": entry.limiter,

@@ -9,7 +9,7 @@ Times are comparable if driver, compiler and kernel sources are the same. Theref
 - If both measured the same configuration, the new measurement stands after a tuning run. Of two
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
-  the other one has a cold time, that is kept with it.
+  the other one has a cold time or an energy, that is kept with it.
 
 Measured, replayed and predicted records have separate files and are never merged.
 """
@@ -21,7 +21,8 @@ from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
 from autotune.families.config import Config
-from autotune.records.record import Entry, Provenance, TuningRecord, fastest_cold
+from autotune.records.record import Entry, Provenance, TuningRecord
+from autotune.records.winners import fastest_cold, least_energy
 from autotune.runners.base import Measurement
 
 KEPT = 10
@@ -70,12 +71,12 @@ def stale(record: TuningRecord, today: HasOrigin) -> str | None:
 def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     """The record after a tuning run, in which the configurations `failed` did not work.
 
-    The entries are the ten fastest of both, with the fastest cold one among them. If both have a
-    configuration, the new measurement stands, even if it is slower. `old` gives no entries if its
-    driver, compiler or sources differ. The baseline does not depend on our sources: the new one
-    stands, else the old one of the same driver. The provenance is the new record's: a sum of trials
-    would count twice what a run resumes or saves twice. An interrupted run is marked, unless it
-    adds to a search that had ended, and so is a quick one.
+    The entries are the ten fastest of both, with the fastest cold one and that of the least energy
+    among them. If both have a configuration, the new measurement stands, even if it is slower.
+    `old` gives no entries if its driver, compiler or sources differ. The baseline does not depend
+    on our sources: the new one stands, else the old one of the same driver. The provenance is the
+    new record's: a sum of trials would count twice what a run resumes or saves twice. An
+    interrupted run is marked, unless it adds to a search that had ended, and so is a quick one.
     """
     if old is None:
         return replace(new, entries=_kept(new.entries))
@@ -83,7 +84,7 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     earlier = (entry for entry in comparables if entry.config not in failed)
     entries = {entry.config: entry for entry in earlier}
     for entry in new.entries:
-        entries[entry.config] = _with_cold_time(entry, entries.get(entry.config))
+        entries[entry.config] = _completed(entry, entries.get(entry.config))
     same_driver = old.provenance.driver == new.provenance.driver
     baseline = new.baseline or (old.baseline if same_driver else None)
     provenance = _finished(new.provenance, old.provenance)
@@ -106,7 +107,7 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
         rival = entries.get(entry.config)
         if rival is not None and _quality(entry.measurement) < _quality(rival.measurement):
             entry, rival = rival, entry
-        entries[entry.config] = _with_cold_time(entry, rival)
+        entries[entry.config] = _completed(entry, rival)
     baselines = [record.baseline for record in (first, second) if record.baseline]
     baseline = max(baselines, key=_quality, default=None)
     provenance = _finished(first.provenance, second.provenance)
@@ -146,19 +147,22 @@ def _quality(measured: Measurement) -> tuple[object, ...]:
     return measured.samples, -measured.spread_us / measured.time_us, str(astuple(measured))
 
 
-def _with_cold_time(entry: Entry, rival: Entry | None) -> Entry:
-    """The entry, with the cold time of another measurement if it has none of its own."""
-    measured = entry.measurement
-    if rival is None or measured.cold_us is not None:
+def _completed(entry: Entry, rival: Entry | None) -> Entry:
+    """The entry, with the cold time and the energy of another measurement if it has none."""
+    if rival is None:
         return entry
-    cold = rival.measurement.cold_us, rival.measurement.cold_spread_us
-    return replace(entry, measurement=replace(measured, cold_us=cold[0], cold_spread_us=cold[1]))
+    measured, further = entry.measurement, rival.measurement
+    if measured.cold_us is None:
+        cold = further.cold_us, further.cold_spread_us
+        measured = replace(measured, cold_us=cold[0], cold_spread_us=cold[1])
+    if measured.energy is None:
+        measured = replace(measured, energy=further.energy)
+    return entry if measured == entry.measurement else replace(entry, measurement=measured)
 
 
 def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The ten fastest, with the fastest cold one among them."""
+    """The ten fastest, with the fastest cold one and that of the least energy among them."""
     ranked = sorted(entries, key=lambda entry: (*entry.rank, str(entry.config)))
-    kept, cold = ranked[:KEPT], fastest_cold(ranked)
-    if cold is not None and cold not in kept:
-        kept[-1] = cold
-    return tuple(kept)
+    first = [entry for entry in (fastest_cold(ranked), least_energy(ranked)) if entry]
+    kept = [*dict.fromkeys(entry.config for entry in (*first, *ranked))][:KEPT]
+    return tuple(entry for entry in ranked if entry.config in kept)

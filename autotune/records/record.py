@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
@@ -15,6 +15,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
 from autotune.problem import Problem
+from autotune.records.winners import fastest_cold, least_energy
 from autotune.runners.base import Evidence, Measurement, Objective
 from autotune.runners.estimates import tied, winner
 
@@ -143,9 +144,23 @@ class TuningRecord(ABC):
         """
         return fastest_cold(self.entries)
 
+    @property
+    def best_energy(self) -> Entry | None:
+        """The entry that takes the least energy; `best` where it is tied with that.
+
+        None if no entry has an energy.
+        """
+        return least_energy(self.entries)
+
     def best_by(self, objective: Objective) -> Entry:
-        """`best`, or `best_cold` if cold is asked for and there is one."""
-        return (self.best_cold if objective == "cold" else None) or self.best
+        """`best`, or `best_cold` or `best_energy` if that decides and there is one."""
+        return self.of(objective) or self.best
+
+    def of(self, objective: Objective) -> Entry | None:
+        """The best entry by an objective; None if no entry has such a measurement."""
+        if objective == "energy":
+            return self.best_energy
+        return self.best if objective == "hot" else self.best_cold
 
     @property
     def ties(self) -> tuple[Entry, ...]:
@@ -163,12 +178,16 @@ class TuningRecord(ABC):
         return self.vendor_wins_by("hot")
 
     def vendor_wins_by(self, objective: Objective) -> bool:
-        """Whether the vendor's library was measured to be faster than `best_by`, and not tied.
+        """Whether the vendor's library was measured to be faster than `best_by`, and not tied; or
+        to take less energy.
 
-        Where either has no cold time, the hot times decide.
+        Where either has no cold time or no energy, the hot times decide.
         """
         if self.evidence != "measured" or self.baseline is None:
             return False
+        least = self.best_energy if objective == "energy" else None
+        if least and (own := least.measurement.energy) and (vendor := self.baseline.energy):
+            return vendor.joules < own.joules and not vendor.tied(own)
         ours = self.best_by(objective).measurement.estimate(objective)
         theirs = self.baseline.estimate(objective)
         if ours is None or theirs is None:
@@ -243,23 +262,3 @@ def evidence_named(name: str) -> Evidence:
         if name == evidence:
             return evidence
     raise ValueError(f"evidence is {name!r}, not one of {', '.join(BEST_FIRST)}")
-
-
-def fastest_cold(entries: Sequence[Entry]) -> Entry | None:
-    """The fastest entry with a flushed L2: of those tied, the hot winner, else the leanest.
-
-    None if no entry has a cold time.
-    """
-    cold = {
-        entry.config: estimate
-        for entry in entries
-        if (estimate := entry.measurement.estimate("cold")) is not None
-    }
-    if not cold:
-        return None
-    hot = winner(entries)
-    fastest = min(cold.values(), key=lambda estimate: estimate.time_us)
-    if hot.config in cold and tied(cold[hot.config], fastest):
-        return hot
-    timed = [entry for entry in entries if entry.config in cold]
-    return winner(timed, lambda entry: cold[entry.config])

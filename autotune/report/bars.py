@@ -14,7 +14,7 @@ from rich.text import Text
 
 from autotune.problem import Problem
 from autotune.records import TuningRecord
-from autotune.report.progress_text import Limits, Speed, recorded, state, time_left
+from autotune.report.progress_text import Limits, Speed, recorded, rematch_text, state, time_left
 from autotune.runners.base import Measurement, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress
@@ -70,7 +70,7 @@ class Live:
         self.said(f"stopping: further trials are expected to give {outlook:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._activity = f"timing the best {len(leaders)} against each other"
+        self._activity = rematch_text(len(leaders), self._speed)
         self.share = 1.0
         self.drawn()
 

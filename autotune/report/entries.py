@@ -8,9 +8,12 @@ from rich.text import Text
 
 from autotune.families.config import Config
 from autotune.records import Entry, Provenance, Record, TuningRecord
-from autotune.runners.base import Evidence
+from autotune.runners.base import Evidence, Measurement
 
 RUNNERS_UP = 5
+
+Facts = list[tuple[str, str]]
+"""Labels with their texts."""
 
 _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
 
@@ -63,6 +66,27 @@ def occupancy_facts(entry: Entry) -> list[tuple[str, str]]:
     ]
 
 
+def energy_facts(measurement: Measurement, baseline: Measurement | None, vendor: str) -> Facts:
+    """The energy of a run, with the power and the clock; nothing if it was not measured."""
+    energy = measurement.energy
+    if energy is None:
+        return []
+    rival = baseline.energy if baseline else None
+    beside = f"; {vendor} {joules(rival.joules)}" if rival else ""
+    spread = f" +- {joules(energy.spread_j)}" if energy.spread_j else ""
+    clock = f"{energy.power_w:.0f} W at {energy.clock_mhz:.0f} MHz"
+    return [("energy", f"{joules(energy.joules)}{spread} a run, {clock}{beside}")]
+
+
+def least_energy_facts(record: TuningRecord, config: Config) -> Facts:
+    """The configuration of the least energy, if that is another one."""
+    least = record.best_energy
+    if least is None or least.measurement.energy is None or least.config == config:
+        return []
+    amount = joules(least.measurement.energy.joules)
+    return [("least energy", f"{amount}: {difference(least.config, config)}")]
+
+
 def accuracy_facts(entry: Entry) -> list[tuple[str, str]]:
     """The error and its bound; nothing if nothing ran."""
     error, tolerance = entry.measurement.error, entry.measurement.tolerance
@@ -97,6 +121,14 @@ def spaced(config: Config) -> str:
 def pairs(config: Config) -> str:
     """Such as `tile_width=16 specialized=1`."""
     return " ".join(f"{name}={value}" for name, value in config.params)
+
+
+def joules(amount: float) -> str:
+    """Such as `0.1234 J`, `12.34 mJ` or `123.4 uJ`: four digits."""
+    for unit, factor in (("J", 1.0), ("mJ", 1e-3)):
+        if amount >= 0.1 * factor:
+            return f"{amount / factor:.4g} {unit}"
+    return f"{amount * 1e6:.4g} uJ"
 
 
 def us(time_us: float) -> str:

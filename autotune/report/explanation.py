@@ -100,7 +100,7 @@ def least_us(problem: Problem, device: Device, objective: Objective = "hot") -> 
 
     Of runs one after another (hot) L2 may hold a part of the matrices.
     """
-    bound = least_hot_seconds if objective == "hot" else least_seconds
+    bound = least_seconds if objective == "cold" else least_hot_seconds
     seconds, compute = bound(problem, device), problem.flops / device.peak(problem.compute)
     return seconds * 1e6, "the peak" if compute >= seconds else "the memory's bandwidth"
 

@@ -9,6 +9,8 @@ from rich.text import Text
 from autotune.records import KernelRecord
 from autotune.report.entries import (
     accuracy_facts,
+    energy_facts,
+    least_energy_facts,
     occupancy_facts,
     pairs,
     provenance,
@@ -31,6 +33,8 @@ def render(record: KernelRecord) -> RenderableType:
         ("time", f"{us(measured.time_us)}{spread}{cold}"),
         *([] if best.score is None else [("objective", f"{best.score:.6g}")]),
         *((name, f"{value:.6g}") for name, value in best.metrics),
+        *energy_facts(measured, None, ""),
+        *least_energy_facts(record, best.config),
         ("config", pairs(best.config)),
         *occupancy_facts(best),
         *accuracy_facts(best),

@@ -11,7 +11,7 @@ from rich.console import Console
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report.bars import Bar, Live, NotebookBar
-from autotune.report.progress_text import Limits, Speed, state, time_left
+from autotune.report.progress_text import Limits, Speed, best_text, rematch_text, state, time_left
 from autotune.runners.base import Failure, Measurement, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
@@ -90,12 +90,11 @@ class PlainProgress:
         self._print(f"stopping: further trials are expected to give {outlook:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._print(f"timing the best {len(leaders)} against each other")
+        self._print(rematch_text(len(leaders), self._speed))
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
         objective = self._speed.objective
-        estimate = record.best_by(objective).measurement.estimate(objective)
-        best = self._speed.of(estimate.time_us) if estimate else "no cold time"
+        best = best_text(record, self._speed)
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
         busy = f", the device busy for {progress.busy:.0%}" if live else ""

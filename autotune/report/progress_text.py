@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotune.problem import Problem
 from autotune.records import TuningRecord
-from autotune.report.entries import us
+from autotune.report.entries import joules, us
 from autotune.report.formatting import vendor
 from autotune.runners.base import Measurement, Objective
 from autotune.tuning.events import Progress
@@ -85,10 +85,25 @@ def time_left(seconds: float | None) -> str:
     return f", {minutes}:{rest:02} left" if minutes else f", {rest} s left"
 
 
+def rematch_text(leaders: int, speed: Speed) -> str:
+    """What happens to the leaders at the end."""
+    text = f"timing the best {leaders} against each other"
+    return f"{text}, then their energy: 2 s each" if speed.objective == "energy" else text
+
+
+def best_text(record: TuningRecord, speed: Speed) -> str:
+    """The speed of the record's best, with its energy if that decides."""
+    measurement = record.best_by(speed.objective).measurement
+    estimate = measurement.estimate(speed.objective)
+    text = speed.of(estimate.time_us) if estimate else "no cold time"
+    if speed.objective != "energy" or measurement.energy is None:
+        return text
+    return f"{text}, {joules(measurement.energy.joules)} a run"
+
+
 def recorded(record: TuningRecord, progress: Progress, speed: Speed) -> str:
     """Such as `recorded 48.21 TFLOP/s after 41 trials in 6.5 s`."""
-    estimate = record.best_by(speed.objective).measurement.estimate(speed.objective)
-    best = speed.of(estimate.time_us) if estimate else "no cold time"
+    best = best_text(record, speed)
     took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
     live = record.evidence == "measured" and progress.seconds > 0
     return f"recorded {best} {took}" + (f", the device busy for {progress.busy:.0%}" * live)

@@ -7,12 +7,14 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.lookup.answer import Answer, recorded_objective
-from autotune.records import FamilyRecord, Record
+from autotune.records import Entry, FamilyRecord, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
 from autotune.report.entries import (
     accuracy_facts,
     difference,
+    energy_facts,
+    least_energy_facts,
     occupancy_facts,
     provenance,
     runners_up,
@@ -20,7 +22,7 @@ from autotune.report.entries import (
     titled,
     us,
 )
-from autotune.runners.base import Measurement, Objective, other_objective
+from autotune.runners.base import TIMES, Measurement, Objective, other_objective
 
 # The label of the record that an answer takes from another problem or device.
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
@@ -58,6 +60,8 @@ def to_json(
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
     calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
+    `joules`, `power_w` and `clock_mhz` are those of a run of the kernel, `cublas_joules` of cuBLAS;
+    `least_energy` is the configuration that takes the fewest joules.
     `regret` is the expected loss against full tuning. `family` is the one that was tuned alone, and
     `best_of_all` the best of the `overall` record. `ties` are the other configurations whose hot
     times differ by at most 0.5 % from that of the fastest. Unknown values are None.
@@ -88,12 +92,27 @@ def to_json(
         "coldest": str(coldest.config) if coldest else None,
         "cold_us": cold_us,
         "cold_ratio": cublas_cold / cold_us if cublas_cold and cold_us else None,
+        **_energy_json(answer, record),
         "ties": [str(entry.config) for entry in record.ties] if record else [],
         "note": "" if record else answer.note,
         "interrupted": record is not None and record.provenance.interrupted,
         "family": record.family if isinstance(record, FamilyRecord) else None,
         "best_of_all": overall and _best_json(overall, answer.objective),
         "record": encode(answer.record) if answer.record else None,
+    }
+
+
+def _energy_json(answer: Answer, record: Record | None) -> dict[str, object]:
+    entry = answer.entry if record else None
+    energy = entry.measurement.energy if entry else None
+    baseline = record.baseline.energy if record and record.baseline else None
+    least = record.best_energy if record else None
+    return {
+        "joules": energy and energy.joules,
+        "power_w": energy and energy.power_w,
+        "clock_mhz": energy and energy.clock_mhz,
+        "cublas_joules": baseline and baseline.joules,
+        "least_energy": str(least.config) if least else None,
     }
 
 
@@ -162,7 +181,7 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
     if entry is not None:
         facts += occupancy_facts(entry)
         if _own_record(answer) is not None:
-            facts += accuracy_facts(entry) + _best_by_second(answer)
+            facts += _energy(answer, entry) + accuracy_facts(entry) + _best_by_second(answer)
     if answer.record is not None and _own_record(answer) is None:
         facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
     if answer.expected_loss:
@@ -182,14 +201,15 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     second_us = _us_of(measured, second)
     facts = [
         (
-            "time" if answer.objective == "hot" else "cold time",
+            "cold time" if answer.objective == "cold" else "time",
             f"{us(time_us)}{spread}" + (f", {second} {us(second_us)}" if second_us else ""),
         ),
         ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),
     ]
     baseline = record.baseline if record else None
     if (vendor_us := _us_of(baseline, answer.objective)) is not None:
-        faster = ": faster, `matmul` calls it" if answer.vendor else ""
+        wins = answer.vendor and answer.objective in TIMES
+        faster = ": faster, `matmul` calls it" if wins else ""
         second_vendor_us = _us_of(baseline, second)
         times, speed = us(vendor_us), f"{vendor_us / time_us:.1%} of its speed"
         if second_us and second_vendor_us:
@@ -197,6 +217,13 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
             speed += f", {second} {second_vendor_us / second_us:.1%}"
         facts.append((vendor(compute), f"{times}; {speed}{faster}"))
     return facts
+
+
+def _energy(answer: Answer, entry: Entry) -> list[tuple[str, str]]:
+    """The energy of the answer, and the configuration of the least if that is another."""
+    baseline = answer.record.baseline if answer.record else None
+    facts = energy_facts(entry.measurement, baseline, vendor(answer.problem.compute))
+    return facts + (least_energy_facts(answer.record, answer.config) if answer.record else [])
 
 
 def _best_by_second(answer: Answer) -> list[tuple[str, str]]:

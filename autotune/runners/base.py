@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, get_args
 
 from autotune.compiler import Program
 from autotune.device import Device
@@ -13,12 +13,16 @@ from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.files.domains import Count, Error, Microseconds, Spread
+from autotune.runners.energy import Energy
 from autotune.runners.estimates import TimeEstimate
 
 Evidence = Literal["measured", "replayed", "predicted"]
-Objective = Literal["hot", "cold"]
-"""Which time decides: hot (inputs may sit in L2) or cold (L2 flushed before each run)."""
+Objective = Literal["hot", "cold", "energy"]
+"""What decides: the hot time (inputs may sit in L2), the cold time (L2 flushed before each run), or
+the energy of the fastest hot."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+TIMES: tuple[Objective, ...] = ("hot", "cold")
+"""The objectives that are times."""
 Stage = Literal[
     "compile", "resources", "launch", "verify", "accuracy", "timeout", "crash", "quarantined"
 ]
@@ -50,10 +54,20 @@ class Measurement:
     tolerance: Error | None = None
     relative_error: Error | None = None
     cold_spread_us: Spread | None = None
+    energy: Energy | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The measurement as JSON data; without energy where there is none, as files before had."""
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "energy" or value is not None
+        }
 
     def estimate(self, objective: Objective) -> TimeEstimate | None:
-        """The hot or cold time with its spread; None if there is no cold time."""
-        if objective == "hot":
+        """The hot or cold time with its spread; None if there is no cold time. With the objective
+        "energy" it is the hot time."""
+        if objective != "cold":
             return TimeEstimate(self.time_us, self.spread_us)
         if self.cold_us is None:
             return None
@@ -68,8 +82,8 @@ class BestTimes:
     cold_us: float = math.inf
 
     def of(self, objective: Objective) -> float:
-        """The best time of that temperature."""
-        return self.hot_us if objective == "hot" else self.cold_us
+        """The best time of that objective; the hot one for "energy"."""
+        return self.cold_us if objective == "cold" else self.hot_us
 
 
 @dataclass(frozen=True)
@@ -137,6 +151,8 @@ class Runner(Protocol):
     - `examine` verifies a candidate that is about to be recorded as the fastest more thoroughly
       than `measure`: hundreds of launches, gaps between rows, special values. It returns the
       failure, or None if there is none, and always if `evidence` is not "measured".
+    - `energies` answers for each candidate that `rematch` has verified: the energy of one run, or a
+      failure. It is only called if `energy_fault` is None.
     - A runner starts in the background: if it cannot, `device` or the first request raises the
       reason.
     - `baseline_ready` never waits and may be read by any thread at any time. Everything else is for
@@ -166,6 +182,20 @@ class Runner(Protocol):
 
     def examine(self, candidate: Candidate) -> Failure | None: ...
 
+    def energy_fault(self) -> str | None:
+        """Why there are no energies, in one line that says what to do; None if there are."""
+        ...
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        """The energy of one run of each candidate, back to back and hot.
+
+        The baseline has its energy too afterwards, if it was known before.
+
+        Raises:
+            RunnerError: if the counter of energy fails.
+        """
+        ...
+
     def baseline(self) -> Measurement | None:
         """The vendor baseline of the problem; None if there is none.
 
@@ -185,22 +215,22 @@ class Runner(Protocol):
 
 
 def other_objective(objective: Objective) -> Objective:
-    """Cold for hot, and hot for cold."""
-    return "cold" if objective == "hot" else "hot"
+    """Hot for cold, and cold for the others, which go by hot times."""
+    return "hot" if objective == "cold" else "cold"
 
 
 def basis(evidence: Evidence, objective: Objective) -> str:
-    """The evidence of a time as text, such as `measured`, or `measured, cold`."""
-    return evidence if objective == "hot" else f"{evidence}, cold"
+    """The evidence as text, such as `measured`, or `measured, cold`."""
+    return evidence if objective == "hot" else f"{evidence}, {objective}"
 
 
-def objective_named(name: str) -> Objective:
+def objective_named(name: str, among: tuple[Objective, ...] = OBJECTIVES) -> Objective:
     """The objective with that name.
 
     Raises:
         UsageError: if there is none.
     """
-    for objective in OBJECTIVES:
+    for objective in among:
         if name == objective:
             return objective
-    raise UsageError(f"unknown objective {name!r}; give one of {', '.join(OBJECTIVES)}")
+    raise UsageError(f"unknown objective {name!r}; give one of {', '.join(among)}")

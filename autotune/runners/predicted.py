@@ -10,6 +10,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.energy import Energy
 
 
 class PredictedRunner:
@@ -58,6 +59,14 @@ class PredictedRunner:
         """None: nothing runs."""
         del candidate
         return None
+
+    def energy_fault(self) -> str:
+        """Nothing measures."""
+        return "energies are not predicted; give a GPU of this machine as the device"
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        """Failures, each with the fault."""
+        return [Failure("launch", self.energy_fault()) for _ in candidates]
 
     def baseline(self) -> Measurement | None:
         """None: no vendor library runs."""

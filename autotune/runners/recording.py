@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from autotune.files.decoding import convert, gunzip, parse, require_schema, show
 from autotune.files.domains import Date, Text
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
+from autotune.runners.energy import Energy
 
 SCHEMA = 1
 ROOT = Path(__file__).parents[1] / "data" / "recordings"
@@ -31,8 +32,8 @@ ROOT = Path(__file__).parents[1] / "data" / "recordings"
 _COLUMNS: dict[type[Any], tuple[str, ...]] = {
     part: tuple(field.name for field in fields(part)) for part in (Resources, Measurement, Failure)
 }
-# Columns that older files do not have.
-_LATER = ("relative_error", "cold_spread_us")
+# Columns that older files do not have; the last is left out where it is empty.
+_LATER = ("relative_error", "cold_spread_us", "energy")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Recording:
             "device": self.device.to_json(),
             "origin": asdict(self.origin),
             "date": self.date,
-            "baseline": self.baseline and asdict(self.baseline),
+            "baseline": self.baseline and self.baseline.fields(),
             "families": columns_of(self.rows),
         }
 
@@ -187,25 +188,29 @@ def columns_of(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
     families: dict[str, list[SweepRow]] = {}
     for row in rows:
         families.setdefault(row.config.family, []).append(row)
-    return {
-        family: {
-            "params": {
-                name: [row.config.values[name] for row in group]
-                for name, _ in group[0].config.params
-            },
-            **{
-                name: [_cell(row, part, name) for row in group]
-                for part, names_ in _COLUMNS.items()
-                for name in names_
-            },
-        }
-        for family, group in families.items()
+    return {family: _columns(group) for family, group in families.items()}
+
+
+def _columns(group: Sequence[SweepRow]) -> dict[str, Any]:
+    """The rows of a family, by column."""
+    names = [name for name, _ in group[0].config.params]
+    columns = {
+        name: [_cell(row, part, name) for row in group]
+        for part, names_ in _COLUMNS.items()
+        for name in names_
     }
+    if not any(columns["energy"]):
+        del columns["energy"]
+    return {
+        "params": {name: [row.config.values[name] for row in group] for name in names}
+    } | columns
 
 
 def _cell(row: SweepRow, part: type[Any], name: str) -> Any:
     holder = row.resources if part is Resources else row.outcome
     value = getattr(holder, name) if isinstance(holder, part) else None
+    if isinstance(value, Energy):
+        return asdict(value)
     # A nanosecond is finer than any timer; more digits would only make the file larger.
     return round(value, 3) if name.endswith("_us") and value is not None else value
 

@@ -12,6 +12,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.energy import Energy
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Recording
 
@@ -69,6 +70,20 @@ class ReplayRunner:
         del candidate
         return None
 
+    def energy_fault(self) -> str | None:
+        """Why there are no energies: none was recorded."""
+        outcomes = (row.outcome for row in self._rows.values())
+        if any(isinstance(each, Measurement) and each.energy is not None for each in outcomes):
+            return None
+        return (
+            f"the recording of {len(self._rows):,} configurations has no energies; give a GPU of "
+            "this machine as the device, or a recording of a search for energy"
+        )
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        """The recorded energies; a failure for a configuration without."""
+        return [self._energy(candidate.config) for candidate in candidates]
+
     def baseline(self) -> Measurement | None:
         """The recorded time of the vendor library."""
         return self._recording.baseline
@@ -80,6 +95,11 @@ class ReplayRunner:
 
     def close(self) -> None:
         """Does nothing: a replay holds no resources."""
+
+    def _energy(self, config: Config) -> Energy | Failure:
+        row = self._rows.get(config)
+        energy = row.outcome.energy if row and isinstance(row.outcome, Measurement) else None
+        return energy or Failure("launch", f"no energy of {config} was recorded")
 
     def _outcome(self, candidate: Candidate, samples: int) -> Measurement | Failure:
         row = self._rows.get(candidate.config)

@@ -13,6 +13,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Runner
+from autotune.runners.energy import Energy
 from autotune.tuning.evaluate import Compile, prepare
 
 READY_S = 30.0
@@ -145,6 +146,19 @@ class RunnerContract:
     ) -> None:
         outcomes = runner.rematch([candidates[0], failing, candidates[1]])
         assert [type(outcome) for outcome in outcomes] == [Measurement, Failure, Measurement]
+
+    def test_energies_are_in_order_or_missing_for_a_reason(
+        self, runner: Runner, candidates: list[Candidate]
+    ) -> None:
+        if (fault := runner.energy_fault()) is not None:
+            assert fault
+            assert "\n" not in fault
+            return
+        singles = [runner.energies([candidate])[0] for candidate in candidates]
+        for alone, energy in zip(singles, runner.energies(candidates), strict=True):
+            assert isinstance(alone, Energy), alone
+            assert isinstance(energy, Energy), energy
+            assert abs(energy.joules / alone.joules - 1) <= 2 * self.agreement
 
     def test_examination_of_a_right_candidate_finds_nothing(
         self, runner: Runner, candidates: list[Candidate]

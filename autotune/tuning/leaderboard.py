@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from autotune.families.config import Config
-from autotune.records.record import fastest_cold
+from autotune.records.winners import fastest_cold, least_energy
 from autotune.runners.base import BestTimes, Failure, Objective, other_objective
 from autotune.runners.estimates import winner
 from autotune.tuning.evaluate import Trial
@@ -92,12 +92,13 @@ class Leaderboard:
 
     @property
     def winners(self) -> list[Config]:
-        """The configurations that the record of the leaders names as its best, hot and cold, and
-        by the score."""
+        """The configurations that the record of the leaders names as its best: hot, cold, by energy
+        and by the score."""
         leaders = self.leaders
         entries = [entry for trial in leaders if (entry := trial.entry)]
         first = leaders[0].entry if leaders and self._score else None
-        best = (first, winner(entries), fastest_cold(entries)) if entries else ()
+        kinds = winner, fastest_cold, least_energy
+        best = (first, *(kind(entries) for kind in kinds)) if entries else ()
         return [*dict.fromkeys(entry.config for entry in best if entry is not None)]
 
     @property

@@ -21,6 +21,7 @@ from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent, WrittenTrials
 from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import Leaderboard
+from autotune.tuning.metering import measured, rematched
 from autotune.tuning.options import Options
 from autotune.tuning.pipeline import Prepared, ahead, cores, under_way
 from autotune.tuning.proposals import Proposals
@@ -176,7 +177,7 @@ class _Run(Generic[R]):
             self._observer.rematch(leaders)
             prepared = [*self._prepared((trial.config for trial in leaders), ordered=True)]
             ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
-            outcomes = self._runner.rematch(ready) if ready else []
+            outcomes = rematched(self._runner, ready, self._options) if ready else []
             self.accuracy.baseline = self._runner.baseline()
             failed = [Trial(config, why) for config, why in prepared if isinstance(why, Failure)]
             timed = [self._trial(*pair) for pair in zip(ready, outcomes, strict=True)]
@@ -186,7 +187,7 @@ class _Run(Generic[R]):
                 return
 
     def _examine(self, candidates: Mapping[Config, Candidate]) -> None:
-        """Examines the hot and the cold winner; where one fails, the next best is examined."""
+        """Examines the winners; where one fails, the next best is examined."""
         passed: set[Config] = set()
         while pending := [config for config in self.leaderboard.winners if config not in passed]:
             candidate = candidates[pending[0]]
@@ -263,8 +264,7 @@ class _Run(Generic[R]):
         # A slow candidate may score well.
         best = self.leaderboard.best_times if self._options.score is None else None
         self.journal.settle()  # a kill costs no more than the trial at hand
-        outcome = runner.measure(candidate, best, self._options.objective)
-        trial = self._trial(candidate, outcome)
+        trial = self._trial(candidate, measured(runner, candidate, best, self._options))
         self._write(trial)
         return trial
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
-from autotune.runners.base import Objective, objective_named
+from autotune.runners.base import TIMES, Objective, objective_named
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 BUDGET_S = 60.0
@@ -30,12 +30,15 @@ class Options:
             tree-structured Parzen estimator, `random` draws evenly, `exhaustive` tries every
             configuration from the best predicted to the worst.
         jobs: compiler threads; None takes one for each core but one.
-        objective: the time to minimise, `hot` or `cold`. The best of either kind is recorded.
+        objective: what to minimise: the `hot` or the `cold` time, or the `energy` of the ten
+            fastest hot. The best by each is recorded.
         storage: where the trials are kept: URL of an Optuna storage, or path of a journal file;
             None takes a file of the store.
         quick: races the most promising configurations instead of searching.
         score: a function of a `Trial` that is minimised in place of its time; infinite for a
             failure.
+        energy: whether energies are measured too: of the ten fastest, or with a `score` of every
+            trial.
     """
 
     trials: int | None = None
@@ -47,6 +50,17 @@ class Options:
     storage: str | None = None
     quick: bool = False
     score: Callable[[Any], float] | None = None
+    energy: bool = False
+
+    @property
+    def meters(self) -> bool:
+        """Whether the energies of the leaders are measured."""
+        return self.energy or self.objective == "energy"
+
+    @property
+    def meters_trials(self) -> bool:
+        """Whether the energy of every trial is measured."""
+        return self.energy and self.score is not None
 
 
 def options_of(
@@ -81,6 +95,19 @@ def options_of(
     if trials is None and budget is None and checked_sampler != "exhaustive":
         budget = BUDGET_S
     return Options(trials, budget, seed, checked_sampler, jobs, checked_objective, storage)
+
+
+def require_time(options: Options, tunable: str) -> None:
+    """Refuses an objective that is no time, for what is tuned by expected times.
+
+    Raises:
+        UsageError: for energy.
+    """
+    if options.objective not in TIMES:
+        raise UsageError(
+            f"{tunable} minimises {' or '.join(TIMES)} times; tune for {options.objective} one "
+            "shape at a time"
+        )
 
 
 def quick_options(options: Options, family: str = "auto") -> Options:

@@ -24,6 +24,7 @@ from autotune.runners.base import (
     RowReference,
     Runner,
 )
+from autotune.runners.energy import Energy
 from autotune.tuning.evaluate import Compile, prepare
 
 ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 200)
@@ -98,6 +99,14 @@ class RowChecked:
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner, its rows too."""
         return self._runner.examine(self.compared(candidate))
+
+    def energy_fault(self) -> str | None:
+        """As the runner's."""
+        return self._runner.energy_fault()
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        """As the runner's."""
+        return self._runner.energies(candidates)
 
     def baseline(self) -> Measurement | None:
         """As the runner's."""

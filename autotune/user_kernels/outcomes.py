@@ -11,6 +11,7 @@ from autotune.errors import UsageError
 from autotune.families.config import Value
 from autotune.families.plan import Resources
 from autotune.records import Entry
+from autotune.runners.energy import Energy
 from autotune.tuning.evaluate import Trial
 
 
@@ -29,6 +30,7 @@ class KernelResult:
         shared: bytes of shared memory a block.
         local: bytes of local memory a thread.
         occupancy: share (0..1) of the SM's warps that can be resident.
+        energy: of a run; None if not measured (see `energy` of `tune_kernel`).
     """
 
     params: Mapping[str, Value]
@@ -40,6 +42,7 @@ class KernelResult:
     shared: int
     local: int
     occupancy: float
+    energy: Energy | None = None
 
     @classmethod
     def of(cls, entry: Entry) -> KernelResult:
@@ -50,10 +53,32 @@ class KernelResult:
             *(measured.time_us, measured.spread_us, measured.cold_us),
             *_sizes(resources),
             entry.occupancy,
+            measured.energy,
         )
 
     def __getitem__(self, name: str) -> Any:
         return self.params[name]
+
+    @property
+    def joules(self) -> float:
+        """The energy of a run in joules."""
+        return self._metered.joules
+
+    @property
+    def power_w(self) -> float:
+        """The mean power in watts."""
+        return self._metered.power_w
+
+    @property
+    def clock_mhz(self) -> float:
+        """The mean clock of the SMs in MHz."""
+        return self._metered.clock_mhz
+
+    @property
+    def _metered(self) -> Energy:
+        if self.energy is None:
+            raise UsageError("energies were not measured; give energy=True")
+        return self.energy
 
 
 Metric = Callable[[KernelResult], float]

@@ -51,6 +51,8 @@ class KernelTunable:
     """The configuration whose results stand in for a reference; empty with a reference."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     score: Score | None = None
+    metered: bool = False
+    """Whether every trial has an energy."""
 
     def __str__(self) -> str:
         return str(self.call)
@@ -83,6 +85,8 @@ class KernelTunable:
         parts: tuple[object, ...] = (sources, source.form, str(self.call), geometries)
         if source.defines or source.options:
             parts = (*parts, source.defines, source.options)
+        if self.metered:
+            parts = (*parts, "every trial with its energy")
         if self.verified:
             parts = (*parts, "verified against the first configuration")
         return sha256(json.dumps(parts).encode()).hexdigest()

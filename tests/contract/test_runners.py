@@ -13,6 +13,7 @@ from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu import GpuRunner
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.energy import Energy
 from autotune.runners.predicted import PredictedRunner
 from autotune.runners.replay import ReplayRunner
 from autotune.testing import RunnerContract
@@ -35,7 +36,7 @@ class TestFakeRunner(FakeCompilerContract):
 
     @pytest.fixture
     def runner(self) -> Runner:
-        return FakeRunner(self.outcome)
+        return FakeRunner(self.outcome, energy=self.energy)
 
     @pytest.fixture
     def failing(self, runner: Runner, build: Compile) -> Candidate:
@@ -45,6 +46,12 @@ class TestFakeRunner(FakeCompilerContract):
         if config == self.crashing:
             return Failure("crash", "illegal access")
         return Measurement(float(len(str(config))), cold_us=2.0 * len(str(config)))
+
+    def energy(self, config: Config) -> Energy | Failure:
+        outcome = self.outcome(config)
+        if isinstance(outcome, Failure):
+            return outcome
+        return Energy(outcome.time_us, 0.0, 1e6, 1.0)
 
 
 class TestPredictedRunner(FakeCompilerContract):

@@ -45,6 +45,10 @@ class FakeGpu(FakeCuda):
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic shared",
         **{f"CU_FUNC_ATTRIBUTE_{name}": name for name in ATTRIBUTES},
     )
+
+    def cuDeviceGetPCIBusId(self, length: int, device: int) -> Any:
+        return Status.CUDA_SUCCESS, b"0000:3b:00.0".ljust(length, b"\0")
+
     CUlaunchConfig = real.CUlaunchConfig
     CUlaunchAttribute = real.CUlaunchAttribute
     CUlaunchAttributeID = real.CUlaunchAttributeID

@@ -10,6 +10,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.energy import Energy
 from autotune.runners.recording import Origin
 from support.sample_records import H100, SQUARE
 
@@ -43,6 +44,7 @@ class FakeRunner:
         objectives: the objective of each of them.
         rematched: configurations in the order of `rematch`.
         examined: configurations in the order of `examine`.
+        metered: configurations in the order of `energies`.
 
     Args:
         outcome: the outcome of `measure` for a configuration.
@@ -51,6 +53,7 @@ class FakeRunner:
         recorded: the only configurations that can be measured; None for any.
         evidence: the evidence of the times.
         device: the device.
+        energy: the energy of a configuration; None for no energies.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class FakeRunner:
         recorded: Sequence[Config] | None = None,
         evidence: Evidence = "measured",
         device: Device = H100,
+        energy: Callable[[Config], Energy | Failure] | None = None,
     ) -> None:
         self._outcome = outcome
         self._again = again or outcome
@@ -69,11 +73,13 @@ class FakeRunner:
         self._recorded = recorded
         self._evidence: Evidence = evidence
         self._device = device
+        self._energy = energy
         self.measured: list[Config] = []
         self.bests: list[BestTimes | None] = []
         self.objectives: list[Objective] = []
         self.rematched: list[Config] = []
         self.examined: list[Config] = []
+        self.metered: list[Config] = []
 
     @property
     def device(self) -> Device:
@@ -107,6 +113,14 @@ class FakeRunner:
         self.examined.append(candidate.config)
         outcome = self._examination(candidate.config)
         return outcome if isinstance(outcome, Failure) else None
+
+    def energy_fault(self) -> str | None:
+        return "this fake has no energies" if self._energy is None else None
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        assert self._energy is not None
+        self.metered += [candidate.config for candidate in candidates]
+        return [self._energy(candidate.config) for candidate in candidates]
 
     def baseline(self) -> Measurement | None:
         return Measurement(90.0)

@@ -12,6 +12,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem.integers import ceil_div
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.energy import Energy
 from autotune.user_kernels import KernelTunable, UserKernel, Workload, define_kernel, workload
 from support.sample_records import H100
 
@@ -79,6 +80,8 @@ class KernelRunner:
     Attributes:
         broken: outcome of configurations with a number of threads, such as `t256`.
         measured: the configurations passed to `measure`, in order.
+        metered: those passed to `energies`.
+        fault: why there are no energies.
     """
 
     evidence: Evidence = "measured"
@@ -87,6 +90,8 @@ class KernelRunner:
     def __init__(self, **broken: Failure) -> None:
         self.broken = broken
         self.measured: list[Config] = []
+        self.metered: list[Config] = []
+        self.fault: str | None = None
 
     def known(self) -> Sequence[Config] | None:
         return None
@@ -108,6 +113,13 @@ class KernelRunner:
         del candidate
         return None
 
+    def energy_fault(self) -> str | None:
+        return self.fault
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        self.metered += [candidate.config for candidate in candidates]
+        return [self._energy(candidate.config) for candidate in candidates]
+
     def baseline(self) -> None:
         return None
 
@@ -117,6 +129,12 @@ class KernelRunner:
 
     def close(self) -> None:
         return None
+
+    def _energy(self, config: Config) -> Energy:
+        """The fewer threads, the less power: the slowest kernel takes the least energy."""
+        threads, outcome = config.integer("THREADS"), self._outcome(config)
+        assert isinstance(outcome, Measurement)
+        return Energy(threads**2 * outcome.time_us * 1e-6, 0.0, float(threads**2), 1_500.0)
 
     def _outcome(self, config: Config) -> Measurement | Failure:
         threads, each = config.integer("THREADS"), config.integer("EACH")

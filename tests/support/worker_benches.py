@@ -17,6 +17,7 @@ from autotune.errors import MissingError, RunnerError
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
+from autotune.runners.energy import Energy
 
 CRAMPED = 2**40
 """Bytes of workspace with which the GPU has no room for two processes."""
@@ -91,6 +92,21 @@ class Fake:
             os.kill(os.getpid(), signal.SIGKILL)
         baseline = Measurement(20.0, samples=25) if with_baseline else None
         return [self.measure(candidate, None) for candidate in candidates], baseline
+
+    def energy_fault(self) -> str | None:
+        return None
+
+    def energies(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[object], Energy | None] | str:
+        """A joule a microsecond; `still` is a counter that fails."""
+        acts = {candidate.config.values.get("act") for candidate in candidates}
+        if "still" in acts:
+            return "the counter stands still"
+        times = [self.measure(candidate, None) for candidate in candidates]
+        joules = [each.time_us if isinstance(each, Measurement) else each for each in times]
+        energies = [Energy(each, 0.0, 1e6, 1.0) if type(each) is float else each for each in joules]
+        return energies, Energy(20.0, 0.0, 1e6, 1.0) if with_baseline else None
 
     def examine(self, candidate: Candidate) -> object:
         outcome = self.measure(candidate, None)

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autotune.device import Device
+from autotune.errors import MissingError, RunnerError
+from autotune.gpu.energy_meter import EnergyMeter
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Samples, Timer, WarmRun
 from autotune.runners.base import BestTimes, Failure, Measurement, Objective
+from autotune.runners.energy import Energy
 from autotune.runners.estimates import Estimate
 
 T = TypeVar("T")
@@ -19,6 +22,9 @@ Ready = tuple[Run, Verdict]
 
 Rematch = tuple[list[Measurement | Failure], Measurement | None]
 """The candidates' outcomes in their order, and the baseline's."""
+
+Energies = tuple[list[Energy | Failure], Energy | None]
+"""The candidates' energies in their order, and the baseline's."""
 
 
 class BaseBench:
@@ -56,6 +62,25 @@ class BaseBench:
             entry if isinstance(entry, Failure) else _measurement(next(samples), entry[1])
             for entry in entries
         ]
+
+    def energy_fault(self) -> str | None:
+        """Why there are no energies; None if there are."""
+        try:
+            self._session.energy_counter()
+        except MissingError as error:
+            return str(error)
+        return None
+
+    def _metered(self, entries: Sequence[Ready | Failure]) -> list[Energy | Failure] | str:
+        """Energies of the verified runs; failures as they are. A text says why the counter fails,
+        which no run is to blame for."""
+        runs = [_warm(entry) for entry in entries if not isinstance(entry, Failure)]
+        try:
+            counter = self._session.energy_counter()
+            energies = iter(EnergyMeter(self._session, self._timer, counter).measure(runs))
+        except (MissingError, RunnerError) as error:
+            return str(error)
+        return [entry if isinstance(entry, Failure) else next(energies) for entry in entries]
 
     def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
         try:

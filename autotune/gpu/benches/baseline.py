@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from autotune import settings
-from autotune.gpu.benches.base import Rematch
+from autotune.gpu.benches.base import Energies, Rematch
 from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.cublas import open_cublas
 from autotune.gpu.opening import open_session
@@ -79,6 +79,10 @@ class BaselineBench:
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
         """As `GemmBench.rematch`."""
         return self._bench().rematch(candidates, with_baseline)
+
+    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
+        """As `GemmBench.energies`."""
+        return self._bench().energies(candidates, with_baseline)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]

@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune import settings
 from autotune.errors import RunnerError
 from autotune.families.plan import Alignment
-from autotune.gpu.benches.base import BaseBench, Ready, Rematch
+from autotune.gpu.benches.base import BaseBench, Energies, Ready, Rematch
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.opening import open_session
 from autotune.gpu.operands import Operands
@@ -32,6 +32,7 @@ from autotune.runners.base import (
     Objective,
     RowReference,
 )
+from autotune.runners.energy import Energy
 from autotune.verification.accuracy import inaccuracy
 
 BASELINE = "vendor"
@@ -137,6 +138,18 @@ class GemmBench(BaseBench):
         outcomes = self._interleaved([*ready, *([baseline] if baseline else [])])
         timed = outcomes.pop() if baseline else None
         return outcomes, timed if isinstance(timed, Measurement) else None
+
+    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
+        """Verifies all candidates, then measures the energy of each, on request of the baseline."""
+        self._begin(candidates)
+        baseline = self._verified_baseline() if with_baseline else None
+        ready = [self._prepared(candidate, None) for candidate in candidates]
+        self.operands.clear_counters()
+        energies = self._metered([*ready, *([baseline] if baseline else [])])
+        if isinstance(energies, str):
+            return energies
+        own = energies.pop() if baseline else None
+        return energies, own if isinstance(own, Energy) else None
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]

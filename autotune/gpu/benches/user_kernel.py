@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autotune.gpu.arrays import GuardedArrays
-from autotune.gpu.benches.base import BaseBench, Ready, Rematch
+from autotune.gpu.benches.base import BaseBench, Energies, Ready, Rematch
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.opening import open_session
 from autotune.gpu.session import Run, Session
@@ -59,6 +59,12 @@ class KernelBench(BaseBench):
         """Verifies all candidates, then times them interleaved."""
         del with_baseline
         return self._interleaved([self._prepared(candidate) for candidate in candidates]), None
+
+    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
+        """Verifies all candidates, then measures the energy of each."""
+        del with_baseline
+        energies = self._metered([self._prepared(candidate) for candidate in candidates])
+        return energies if isinstance(energies, str) else (energies, None)
 
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner once more, after it was timed beside others."""

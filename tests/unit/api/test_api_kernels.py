@@ -394,6 +394,27 @@ def test_recorded_search_is_replayed_without_a_gpu(
     assert cache.exists()
 
 
+def test_recording_has_the_energies_of_the_leaders(runner: OpenedRunner, tmp_path: Path) -> None:
+    path = tmp_path / "saxpy.json.gz"
+    record = tune(recording=path, objective="energy")
+    replayed = tune(device=f"replay:{path}", sampler="exhaustive", objective="energy")
+    assert record.best_energy is not None
+    assert replayed.best_energy is not None
+    assert replayed.best_energy.config == record.best_energy.config
+    assert replayed.best_energy.measurement.energy == record.best_energy.measurement.energy
+    assert runner.works
+
+
+def test_objective_may_be_a_function_of_energy(runner: OpenedRunner, tmp_path: Path) -> None:
+    record = tune(objective=lambda r: r.joules * r.time_us, energy=True, trials=4)
+    assert len({*runner.metered}) == 4
+    assert record.best.score is not None
+    path = tmp_path / "saxpy.json.gz"
+    tune(recording=path, trials=4)  # has trials of its own, without energies
+    with pytest.raises(MissingError, match="the recording of 4 configurations has no energies"):
+        tune(device=f"replay:{path}", objective=lambda r: r.joules, energy=True)
+
+
 def test_recording_of_another_call_is_refused(runner: OpenedRunner, tmp_path: Path) -> None:
     path = tmp_path / "saxpy.json.gz"
     tune(recording=path, trials=1)

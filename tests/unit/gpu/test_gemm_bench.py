@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import RunnerError
+from autotune.errors import AutotuneError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu.benches import base
@@ -19,6 +19,7 @@ from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, WarmRun
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
+from autotune.runners.energy import Energy
 
 PROBLEM = Problem(64, 64, 64)
 BASELINE_ERROR = 5.7e-7
@@ -52,6 +53,9 @@ class FakeSession:
             raise Error("invalid argument")
         run = Named(str(values["act"]), float(values["error"]) * 1e-9)
         return lambda _: run
+
+    def energy_counter(self) -> None:
+        return None
 
     def broken(self) -> bool:
         return False
@@ -264,3 +268,38 @@ def test_baseline_has_its_relative_error(bench: GemmBench) -> None:
     baseline = bench.baseline()
     assert baseline is not None
     assert baseline.relative_error == BASELINE_ERROR
+
+
+class FakeMeter:
+    def __init__(self, session: FakeSession, *_: object) -> None:
+        self._log = session.log
+
+    def measure(self, warm_runs: Sequence[WarmRun]) -> list[Energy]:
+        names = [warm.run.name for warm in warm_runs if isinstance(warm.run, Named)]
+        self._log.append(f"meter {' '.join(names)}")
+        return [Energy(warm.first_us, 0.0, 1.0, 1.0) for warm in warm_runs]
+
+
+def test_energies_are_of_verified_runs_and_the_baseline(
+    log: list[str], bench: GemmBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "EnergyMeter", FakeMeter)
+    answer = bench.energies([candidate("fast"), candidate("wrong"), candidate("slow")], True)
+    assert not isinstance(answer, str)
+    energies, baseline = answer
+    assert [type(energy) for energy in energies] == [Energy, Failure, Energy]
+    assert isinstance(baseline, Energy)
+    assert log[-2:] == ["clear counters", "meter fast slow vendor"]
+
+
+@pytest.mark.parametrize("error", [MissingError("no NVML"), RunnerError("it stands still")])
+def test_failing_counter_is_no_failure_of_a_candidate(
+    error: AutotuneError, bench: GemmBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: FakeSession) -> None:
+        raise error
+
+    monkeypatch.setattr(FakeSession, "energy_counter", failing)
+    assert bench.energies([candidate("fast")], False) == str(error)
+    if isinstance(error, MissingError):
+        assert bench.energy_fault() == "no NVML"

@@ -60,7 +60,7 @@ class Counting(Timer):
     """A timer whose graphs are consecutive runs after a gap."""
 
     @contextmanager
-    def _replayable(self, run: Run, runs: int) -> Iterator[Run]:
+    def replayable(self, run: Run, runs: int) -> Iterator[Run]:
         def replay() -> None:
             self._session.now += LAUNCH_US  # type: ignore[attr-defined]
             for _ in range(runs):

@@ -19,6 +19,7 @@ from autotune.records import FamilyRecord, Record
 from autotune.records.codec import decode
 from autotune.report.record import render, to_json
 from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.energy import Energy
 
 NEAR = Problem(4096, 4096, 2048)
 SIMT = Config.parse(
@@ -90,6 +91,43 @@ def test_text_has_the_best_cold_beside_cublas() -> None:
     assert facts["time"] == "200.0 us +- 1.00 us, cold 380.0 us"
     assert facts["cuBLAS"] == "210.0 us, cold 350.0 us; 105.0% of its speed, cold 92.1%"
     assert "best cold  320.0 us, 109.4% of cuBLAS's speed: tile_width=32\n" in _text(_twofold())
+
+
+def _metered() -> Record:
+    """A record whose second entry takes less energy, beside cuBLAS."""
+    entries = (
+        replace(made, measurement=replace(made.measurement, energy=energy))
+        for made, energy in (
+            (entry(16, 200.0, 1.0), Energy(0.1284, 0.0004, 642.4, 1_755.2)),
+            (entry(32, 220.0, 2.0), Energy(0.0964, 0.0, 438.2, 1_980.0)),
+        )
+    )
+    vendor = Measurement(210.0, 1.0, 20, energy=Energy(0.0931, 0.0, 443.3, 1_900.0))
+    return replace(record(*entries), baseline=vendor)
+
+
+def test_text_has_the_energy_beside_cublas() -> None:
+    text = _text(_metered())
+    beside = "cuBLAS 93.1 mJ"
+    assert f"energy        0.1284 J +- 0.4 mJ a run, 642 W at 1755 MHz; {beside}\n" in text
+    assert "least energy  96.4 mJ: tile_width=32\n" in text
+
+
+def test_text_of_the_kernel_with_the_least_energy() -> None:
+    text = _text(_metered(), "energy")
+    assert "time       220.0 us +- 2.00 us\n" in text
+    assert "config     tiled tile_width=32\n" in text
+    assert "energy     96.4 mJ a run, 438 W at 1980 MHz; cuBLAS 93.1 mJ\n" in text
+    assert "`matmul` calls it" not in text  # it goes by times
+
+
+def test_json_has_the_energies() -> None:
+    document = to_json(_metered())
+    assert [document[name] for name in ("joules", "power_w", "clock_mhz", "cublas_joules")] == [
+        *(0.1284, 642.4, 1755.2, 0.0931)
+    ]
+    assert document["least_energy"] == "tiled:tile_width=32"
+    assert to_json(record())["joules"] is None
 
 
 def test_text_of_the_cold_kernel() -> None:

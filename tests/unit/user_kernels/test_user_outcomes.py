@@ -10,7 +10,7 @@ from support.fake_runner import ORIGIN, compiled
 from support.sample_records import H100
 from support.sample_user_kernels import KernelRunner, kernel, work
 
-from autotune.errors import UsageError
+from autotune.errors import MissingError, UsageError
 from autotune.records import KernelRecord, Store
 from autotune.tuning import searches
 from autotune.tuning.loop import Options, tune
@@ -19,12 +19,20 @@ from autotune.user_kernels import KernelTunable
 from autotune.user_kernels.outcomes import KernelResult, Metric, Score, check_metrics
 
 
-def go(store: Store, objective: Metric | None = None, **metrics: Metric) -> KernelRecord:
+def go(
+    store: Store,
+    objective: Metric | None = None,
+    *,
+    runner: KernelRunner | None = None,
+    energy: bool = False,
+    **metrics: Metric,
+) -> KernelRecord:
     call = work()
     score = None if objective is None else Score(objective)
     tunable = KernelTunable(kernel(), call.call, call.arguments, metrics=metrics, score=score)
-    options = Options(score=score)
-    return tune(tunable, KernelRunner(), store, options, compile=compiled, origin=ORIGIN)
+    options = Options(score=score, energy=energy)
+    used = runner or KernelRunner()
+    return tune(tunable, used, store, options, compile=compiled, origin=ORIGIN)
 
 
 @pytest.fixture
@@ -110,3 +118,55 @@ def test_objective_that_is_no_number_is_refused(store: Store, function: Any, mes
 def test_metric_that_is_no_function_is_refused(metrics: Any) -> None:
     with pytest.raises(UsageError, match="give a name and a function of a result"):
         check_metrics(metrics)
+
+
+# Energies
+
+
+def test_metrics_of_energy_need_that_of_the_leaders(store: Store) -> None:
+    runner = KernelRunner()
+    product = go(store, runner=runner, energy=True, edp=lambda r: r.joules * r.time_us)
+    assert 1 <= len(runner.metered) <= 10 < len(runner.measured)
+    for entry in product.entries:
+        energy = entry.measurement.energy
+        assert energy is not None
+        assert dict(entry.metrics) == {"edp": energy.joules * entry.measurement.time_us}
+    assert " J a run, " in str(product)
+
+
+def test_objective_of_energy_measures_that_of_every_trial(store: Store) -> None:
+    runner = KernelRunner()
+    record = go(store, lambda r: r.joules, runner=runner, energy=True)
+    assert {*runner.metered} == {*runner.measured}
+    least = record.best.measurement.energy
+    assert least is not None
+    assert record.best.score == least.joules
+    assert record.best.config.values["THREADS"] == 32
+
+
+def test_result_has_power_and_clock(store: Store) -> None:
+    record = go(store, energy=True, power=lambda r: r.power_w, clock=lambda r: r.clock_mhz)
+    first = record.entries[0]
+    assert dict(first.metrics) == {"power": first.config.integer("THREADS") ** 2, "clock": 1_500}
+
+
+def test_energy_without_being_asked_for_is_refused_in_a_line(store: Store) -> None:
+    with pytest.raises(UsageError, match=r"energies were not measured; give energy=True"):
+        go(store, lambda result: 2 * result.joules)
+
+
+def test_missing_counter_is_an_error_before_the_first_trial(store: Store) -> None:
+    runner = KernelRunner()
+    runner.fault = "the GPU has no counter"
+    with pytest.raises(MissingError, match=r"^saxpy\(.*: the GPU has no counter$"):
+        go(store, lambda r: r.joules, runner=runner, energy=True)
+    assert runner.measured == []
+
+
+def test_trials_with_energies_are_a_study_of_their_own() -> None:
+    call = work()
+    digests = {
+        KernelTunable(kernel(), call.call, metered=metered).digest("5e1f")
+        for metered in (False, True)
+    }
+    assert len(digests) == 2

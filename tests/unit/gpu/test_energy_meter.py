@@ -1,0 +1,157 @@
+"""The energy of runs, on a board that only advances a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.errors import RunnerError
+from autotune.gpu.energy_meter import EnergyMeter
+from autotune.gpu.session import Run
+from autotune.gpu.timing import Timer, WarmRun
+from autotune.runners.energy import Energy
+
+IDLE_W = 80.0
+
+
+class Event:
+    """A point in the board's time, in microseconds."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time_till(self, later: Event) -> float:
+        """Milliseconds."""
+        return (later.now - self.now) / 1e3
+
+    def synchronize(self) -> None:
+        """Everything has run."""
+
+
+class Board:
+    """A session, a clock of the host and a counter of energy in one.
+
+    The counter moves every `period_us` to the energy of that moment.
+
+    Args:
+        period_us: microseconds between two movements.
+        warming_w: watts by which every second raises the power.
+    """
+
+    stream = None
+    device = SimpleNamespace(l2_bytes=2**20)
+
+    def __init__(self, period_us: float = 100e3, warming_w: float = 0.0) -> None:
+        self._period, self._warming = period_us, warming_w
+        self.now, self._joules, self._shown, self._next = 0.0, 0.0, 0.0, period_us
+
+    def work(self, time_us: float, power_w: float) -> None:
+        while time_us > 0:
+            step = min(time_us, self._next - self.now)
+            self._joules += (power_w + self._warming * self.now / 1e6) * step / 1e6
+            self.now, time_us = self.now + step, time_us - step
+            if self.now >= self._next:
+                self._shown, self._next = self._joules, self._next + self._period
+
+    def mark(self) -> Event:
+        return Event(self.now)
+
+    def synchronize(self) -> None:
+        """Everything has run."""
+
+    def allocate(self, size: int) -> int:
+        return size
+
+    def fill(self, *_: Any) -> None:
+        self.work(30.0, IDLE_W)
+
+    def seconds(self) -> float:
+        return self.now / 1e6
+
+    def millijoules(self) -> int:
+        return int(1e3 * self._shown)
+
+    def clock_mhz(self) -> float:
+        return 1_700.0 if self.now % 200e3 < 100e3 else 1_800.0
+
+
+class Graphs(Timer):
+    """A timer whose graphs are one long piece of work; before each the board idles."""
+
+    @contextmanager
+    def replayable(self, run: Run, runs: int) -> Iterator[Run]:
+        assert isinstance(run, Kernel)
+        run.board.work(300e3, IDLE_W)
+        yield lambda: run.board.work(runs * run.time_us, run.power_w)
+
+
+class Kernel:
+    """A run that takes `time_us` at `power_w`."""
+
+    def __init__(self, board: Board, time_us: float, power_w: float) -> None:
+        self.board, self.time_us, self.power_w = board, time_us, power_w
+
+    def __call__(self) -> None:
+        self.board.work(self.time_us, self.power_w)
+
+
+def metered(board: Board, *kernels: tuple[float, float]) -> list[Energy]:
+    """The energies of runs that take (microseconds, watts)."""
+    session: Any = board
+    runs = [Kernel(board, *kernel) for kernel in kernels]
+    meter = EnergyMeter(session, Graphs(session), session, board.seconds)
+    return meter.measure([WarmRun(run, run.time_us) for run in runs])
+
+
+@pytest.mark.parametrize("period_us", [20e3, 100e3])
+@pytest.mark.parametrize(
+    ("time_us", "power_w"), [(5.0, 350.0), (180.0, 690.0), (40e3, 500.0), (1.3e6, 600.0)]
+)
+def test_energy_is_power_times_time(period_us: float, time_us: float, power_w: float) -> None:
+    (energy,) = metered(Board(period_us), (time_us, power_w))
+    assert energy.joules == pytest.approx(power_w * time_us / 1e6, rel=0.01)
+    assert energy.power_w == pytest.approx(power_w, rel=0.01)
+    assert energy.spread_j <= 0.01 * energy.joules
+
+
+def test_each_run_has_its_own_energy() -> None:
+    energies = metered(Board(), (200.0, 400.0), (100.0, 650.0))
+    assert [energy.joules for energy in energies] == pytest.approx([0.08, 0.065], rel=0.01)
+
+
+def test_warming_board_favours_no_run() -> None:
+    energies = metered(Board(warming_w=10.0), *[(200.0, 500.0)] * 5)
+    joules = [energy.joules for energy in energies]
+    assert max(joules) <= 1.005 * min(joules)
+    assert max(energy.spread_j for energy in energies) > 0.02 * min(joules)
+
+
+def test_clock_is_the_mean_over_the_windows() -> None:
+    (energy,) = metered(Board(), (200.0, 500.0))
+    assert 1_700 < energy.clock_mhz < 1_800
+
+
+@pytest.mark.parametrize("seconds", [1.0, 3.0])
+def test_measuring_a_run_takes_two_seconds(seconds: float) -> None:
+    board = Board()
+    metered(board, *[(200.0, 500.0)] * int(seconds))
+    idle = 0.3 * 2 * 2 * seconds  # what the fake adds before each of the graphs
+    assert board.seconds() - idle <= 2 * seconds
+
+
+def test_counter_that_stands_still_is_an_error() -> None:
+    with pytest.raises(RunnerError, match="energy stands still at 0 J for 5 s of work"):
+        metered(Board(period_us=1e12), (2_000.0, 500.0))
+
+
+def test_failing_counter_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: Board) -> int:
+        raise RunnerError("the GPU is lost")
+
+    monkeypatch.setattr(Board, "millijoules", failing)
+    with pytest.raises(RunnerError, match="the GPU is lost"):
+        metered(Board(), (2_000.0, 500.0))

@@ -1,0 +1,166 @@
+"""The objective "energy": the least of the fastest is recorded, and only where it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled
+from support.sample_recording import PROBLEM, recorded
+from support.sample_records import H100, SQUARE
+
+from autotune.errors import MissingError, RunnerError
+from autotune.families.config import Config
+from autotune.problem import Problem
+from autotune.records import Record, Store
+from autotune.runners.base import Failure, Measurement, Runner
+from autotune.runners.energy import Energy
+from autotune.runners.predicted import PredictedRunner
+from autotune.runners.recording import Recording
+from autotune.runners.replay import ReplayRunner
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.leaderboard import LEADERS
+from autotune.tuning.loop import tune
+from autotune.tuning.options import Options
+
+ENERGY = Options(sampler="random", objective="energy")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def joules(amount: float) -> Energy:
+    return Energy(amount, 0.01, 600.0, 1_755.0)
+
+
+def by_power(config: Config) -> Energy:
+    """Joules of the tiled kernel, least at TILE_WIDTH 21, which is not the fastest."""
+    return joules(1.0 + abs(config.integer("tile_width") - 21))
+
+
+def go(
+    runner: Runner,
+    store: Store,
+    options: Options = ENERGY,
+    problem: Problem = SQUARE,
+    family: str = "tiled",
+) -> Record:
+    asked = GemmTunable(problem, family), runner, store, options
+    return tune(*asked, compile=compiled, origin=ORIGIN)
+
+
+def test_least_energy_of_the_fastest_is_recorded(store: Store) -> None:
+    runner = FakeRunner(energy=by_power)
+    record = go(runner, store)
+    assert record.best_energy is not None
+    assert (record.best.config, record.best_energy.config) == (tiled(23, 0), tiled(21, 0))
+    assert record.best_by("energy").measurement.energy == joules(1.0)
+    assert store.family(H100, SQUARE, "tiled") == record
+
+
+def test_energies_are_measured_of_the_leaders_alone(store: Store) -> None:
+    runner = FakeRunner(energy=by_power)
+    go(runner, store)
+    assert len(runner.measured) == 58
+    assert runner.metered == runner.rematched
+    assert len(runner.metered) == LEADERS
+
+
+def test_winner_by_energy_is_examined(store: Store) -> None:
+    runner = FakeRunner(energy=by_power)
+    go(runner, store)
+    assert runner.examined == [tiled(23, 0), tiled(21, 0)]
+
+
+@pytest.mark.parametrize("objective", ["hot", "cold"])
+def test_times_need_no_energies(store: Store, objective: str) -> None:
+    def outcome(config: Config) -> Measurement:
+        return replace(by_width(config), cold_us=200.0)
+
+    runner = FakeRunner(outcome, energy=by_power)
+    options = replace(ENERGY, objective="cold" if objective == "cold" else "hot")
+    record = go(runner, store, options)
+    assert (runner.metered, record.best_energy) == ([], None)
+
+
+def test_missing_energies_are_an_error_before_the_first_trial(store: Store) -> None:
+    runner = FakeRunner()
+    with pytest.raises(MissingError, match=r"^4096x4096x4096:f32:nn: this fake has no energies"):
+        go(runner, store)
+    assert runner.measured == []
+
+
+def test_predictions_have_no_energies(store: Store) -> None:
+    with pytest.raises(MissingError, match="energies are not predicted; give a GPU"):
+        go(PredictedRunner(SQUARE, H100), store)
+
+
+def test_kernel_that_fails_under_load_is_not_recorded(store: Store) -> None:
+    def energy(config: Config) -> Energy | Failure:
+        return Failure("crash", "illegal access") if config == tiled(23, 0) else by_power(config)
+
+    record = go(FakeRunner(energy=energy), store)
+    assert tiled(23, 0) not in [entry.config for entry in record.entries]
+
+
+def test_times_are_recorded_although_the_counter_fails(store: Store) -> None:
+    def energy(_: Config) -> Energy:
+        raise RunnerError("the counter stands still")
+
+    with pytest.raises(RunnerError, match="stands still"):
+        go(FakeRunner(energy=energy), store)
+    record = store.family(H100, SQUARE, "tiled")
+    assert record is not None
+    assert (record.best.config, record.provenance.interrupted) == (tiled(23, 0), True)
+
+
+def test_search_for_a_time_keeps_earlier_energies(store: Store) -> None:
+    go(FakeRunner(energy=by_power), store)
+    record = go(FakeRunner(), store, replace(ENERGY, objective="hot"))
+    assert record.best_by("energy").config == tiled(21, 0)
+
+
+# Replays
+
+
+def replayed(recording: Recording, store: Store) -> Record:
+    return go(ReplayRunner(recording), store, ENERGY, PROBLEM, "auto")
+
+
+def with_energies(energy: Callable[[Measurement], Energy | None]) -> Recording:
+    """The sample recording with energies of its measurements."""
+    recording = recorded()
+    rows = (
+        replace(row, outcome=replace(row.outcome, energy=energy(row.outcome)))
+        if isinstance(row.outcome, Measurement)
+        else row
+        for row in recording.rows
+    )
+    return replace(recording, rows=tuple(rows))
+
+
+def test_recording_without_energies_is_an_error(store: Store) -> None:
+    with pytest.raises(MissingError, match=r"the recording of \d+ configurations has no energies"):
+        replayed(recorded(), store)
+
+
+def test_recorded_energies_are_replayed(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "energies.json.gz"
+    with_energies(lambda outcome: joules(100.0 / outcome.time_us)).save(path)
+    record = replayed(Recording.load(path), store)
+    assert record.best_energy is not None
+    energies = [entry.measurement.energy for entry in record.entries]
+    assert record.best_energy.measurement.energy == min(
+        (energy for energy in energies if energy), key=lambda energy: energy.joules
+    )
+    assert record.best_energy.config != record.best.config
+
+
+def test_configuration_without_a_recorded_energy_does_not_win(store: Store) -> None:
+    recording = with_energies(lambda outcome: joules(2.0) if outcome.time_us > 11.5 else None)
+    record = replayed(recording, store)
+    assert all(entry.measurement.energy == joules(2.0) for entry in record.entries)
