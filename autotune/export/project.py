@@ -13,6 +13,7 @@ def project(library: ExportedLibrary) -> dict[str, bytes]:
     name = library.name
     files = {
         f"{name}.h": filled("gemm.h", name),
+        f"{name}.hpp": filled("gemm.hpp", name),
         f"{name}.c": filled(
             "gemm.c", name, KERNELS=kernels(library).text(), TABLES=tables(library)
         ),

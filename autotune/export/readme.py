@@ -32,6 +32,11 @@ a static library with `pkg-config --static`.
     status = {name}_prepare_workspace(workspace, bytes, stream);  /* once for a workspace */
     status = {name}_matmul(&product, workspace, bytes, stream);
 
+In C++17, `{name}.hpp` has the same with exceptions and a workspace that owns its memory:
+
+    {name}::Workspace workspace(stream);
+    {name}::matmul(product, workspace);
+
 `{name}.h` documents the rest. `{name}_message(status)` explains a status other than 0. A context
 has to be current; with the runtime API, `cudaFree(0)` creates the device's. `{name}_warm_up` loads
 all kernels, so that a graph can capture even the first call of a shape. Two calls that may run at

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "gemm.h"
+#include "gemm.hpp"
 
 // The part of cuda.h (CUDA toolkit) that is used here.
 using CUdeviceptr = unsigned long long;
@@ -38,10 +38,6 @@ void cuda(int status) {
     if (status) throw std::runtime_error("the driver gave " + std::to_string(status));
 }
 
-void gemm(int status) {
-    if (status) throw std::runtime_error(gemm_message(status));
-}
-
 // The primary context of the first GPU, current in this thread.
 class Context {
 public:
@@ -56,18 +52,16 @@ public:
     Context& operator=(const Context&) = delete;
 };
 
-// Device memory; a null pointer for 0 bytes.
+// Device memory.
 class Memory {
 public:
     explicit Memory(std::size_t bytes) {
-        if (bytes) cuda(cuMemAlloc_v2(&address_, bytes));
+        cuda(cuMemAlloc_v2(&address_, bytes));
     }
     explicit Memory(const std::vector<float>& from) : Memory(from.size() * sizeof(float)) {
         cuda(cuMemcpyHtoD_v2(address_, from.data(), from.size() * sizeof(float)));
     }
-    ~Memory() {
-        if (address_) cuMemFree_v2(address_);
-    }
+    ~Memory() { cuMemFree_v2(address_); }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
@@ -80,26 +74,6 @@ private:
     CUdeviceptr address_ = 0;
 };
 
-// A matmul with the workspace that it needs.
-class Matmul {
-public:
-    explicit Matmul(const gemm_product& product) : product_(product), workspace_(size(product)) {
-        gemm(gemm_prepare_workspace(workspace_.get(), size(product), nullptr));
-    }
-    void operator()(CUstream stream = nullptr) const {
-        gemm(gemm_matmul(&product_, workspace_.get(), size(product_), stream));
-    }
-
-private:
-    static std::size_t size(const gemm_product& product) {
-        std::size_t bytes;
-        gemm(gemm_workspace_size(&product, &bytes));
-        return bytes;
-    }
-    gemm_product product_;
-    Memory workspace_;
-};
-
 float run() {
     constexpr int rows = 64, out = 256, in = 128;
     std::vector<float> x(rows * in), w(in * out), bias(out), y(rows * out);
@@ -109,11 +83,11 @@ float run() {
 
     const Context context;
     const Memory a(x), b(w), added(bias), c(y);
-    gemm_product layer = gemm_default(rows, out, in);
+    gemm::Product layer(rows, out, in);
     layer.epilogue = GEMM_BIAS_RELU;
     layer.a = a.get(), layer.b = b.get(), layer.c = c.get(), layer.bias = added.get();
-    const Matmul matmul(layer);
-    matmul();
+    gemm::Workspace workspace;
+    gemm::matmul(layer, workspace);
     cuda(cuCtxSynchronize());
     c.read(y);
 

@@ -181,6 +181,18 @@ int cuMemAlloc_v2(uint64_t *address, size_t size) {
 
 int cuMemFree_v2(uint64_t address) { free((void *)(uintptr_t)address); return 0; }
 
+int cuMemAllocAsync(uint64_t *address, size_t size, void *stream) {
+    ENTER(cuMemAllocAsync);
+    if (cuMemAlloc_v2(address, size)) return 2;
+    note("alloc %llx %zu %p\n", (unsigned long long)*address, size, stream);
+    return 0;
+}
+
+int cuMemFreeAsync(uint64_t address, void *stream) {
+    note("free %llx %p\n", (unsigned long long)address, stream);
+    return cuMemFree_v2(address);
+}
+
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) {
     memcpy((void *)(uintptr_t)to, from, size);
     return 0;

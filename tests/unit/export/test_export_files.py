@@ -85,7 +85,9 @@ def test_json_lists_every_file_with_its_hash(small: ExportedLibrary, tmp_path: P
     hashes = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
     del hashes["lib.json"]
     assert files == hashes
-    assert set(files) == {"lib.h", "lib.c", "main.c", "CMakeLists.txt", "lib.pc.in", "README.md"}
+    assert set(files) == {
+        *("lib.h", "lib.hpp", "lib.c", "main.c", "CMakeLists.txt", "lib.pc.in", "README.md")
+    }
 
 
 def test_json_names_the_source_of_each_kernel(small: ExportedLibrary, tmp_path: Path) -> None:
@@ -148,13 +150,14 @@ def test_library_name_replaces_the_templates_name(tmp_path: Path) -> None:
     library = exported_library.library_of({SMALL: NAIVE}, name="fast_mm")
     write_library(library, tmp_path, "c")
     texts = [path.read_text() for path in tmp_path.iterdir()]
-    assert len(texts) == 7
+    assert len(texts) == 8
     assert [text for text in texts if "gemm" in text.lower()] == []
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "1st", "a-b", "a b", "../up", "/tmp/x", "a/b", "a.b", "ü", "main", "x" * 41, "a\n"],
+    ["", "1st", "a-b", "a b", "../up", "/tmp/x", "a/b", "a.b", "ü", "main", "x" * 41, "a\n"]
+    + ["class"],
 )  # fmt: skip
 def test_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="give another, such as gemm"):
