@@ -156,9 +156,11 @@ def test_library_name_replaces_the_templates_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "1st", "a-b", "a b", "../up", "/tmp/x", "a/b", "a.b", "ü", "main", "x" * 41, "a\n"]
-    + ["class"],
-)  # fmt: skip
+    [
+        *("", "1st", "a-b", "a b", "../up", "/tmp/x", "a/b", "a.b", "ü", "a\n"),
+        *("main", "class", "x" * 41),
+    ],
+)
 def test_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="give another, such as gemm"):
         check_name(name)
