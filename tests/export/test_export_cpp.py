@@ -30,18 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = exported_library.library_of(LIBRARY)
     write_library(library, place, "c")
     exported_library.fake_driver(place, library)
-    flags = ["-std=c++17", *STRICT, "-Wold-style-cast", "-Wnon-virtual-dtor", "-O1"]
-    sources = [TESTS / "export" / "cpp_caller.cpp", "-x", "c++", place / "lib.c"]
-    relaxed = ["-Wno-old-style-cast"]
-    objects = [place / "caller.o", place / "lib.o"]
-    for source, output, more in (
-        (sources[:1], objects[0], ["-fsanitize=address,undefined"]),
-        (sources[1:], objects[1], relaxed),
-    ):
-        subprocess.run(
-            ["g++", *flags, *more, f"-I{place}", "-c", *source, "-o", output], check=True
-        )
-    command = ["g++", "-fsanitize=address,undefined", *objects, "-o", place / "caller"]
+    flags = ["-std=c++17", *STRICT, "-Wnon-virtual-dtor", "-O1", f"-I{place}"]
+    sanitizers = "-fsanitize=address,undefined"
+    caller = "-Wold-style-cast", sanitizers, str(TESTS / "export" / "cpp_caller.cpp")
+    library_in_c = "-x", "c++", str(place / "lib.c")
+    for words, output in ((caller, "caller.o"), (library_in_c, "lib.o")):
+        subprocess.run(["g++", *flags, "-c", *words, "-o", place / output], check=True)
+    command = ["g++", sanitizers, place / "caller.o", place / "lib.o", "-o", place / "caller"]
     subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     return place
 
