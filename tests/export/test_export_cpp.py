@@ -36,7 +36,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library_in_c = "-x", "c++", str(place / "lib.c")
     for words, output in ((caller, "caller.o"), (library_in_c, "lib.o")):
         subprocess.run(["g++", *flags, "-c", *words, "-o", place / output], check=True)
-    command = ["g++", sanitizers, place / "caller.o", place / "lib.o", "-o", place / "caller"]
+    command: list[str | Path] = [
+        "g++",
+        sanitizers,
+        place / "caller.o",
+        place / "lib.o",
+        "-o",
+        place / "caller",
+    ]
     subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     return place
 
