@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from autotune.candidates import space
 from autotune.candidates.ordered import order_of
+from autotune.candidates.verdicts import Verdicts
 from autotune.device import Device, same_model
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -35,24 +35,18 @@ class Legality:
     ) -> None:
         self._problem, self._device, self._recorded = problem, device, recorded
         self._order = order
-        self._families: dict[str, space.Judge | None] = {}
+        self._families: dict[str, Verdicts | None] = {}
 
     def __call__(self, config: Config) -> bool:
         """Whether a configuration is legal."""
         family = config.family
         if family not in self._families:
             try:
-                judge = space.Judge(
-                    *(family, self._problem, self._device),
-                    recorded=self._recorded,
-                    ordered=self._order is not None,
-                )
+                self._families[family] = Verdicts.of(family, self._problem, self._device)
             except ConfigError:
                 self._families[family] = None
-            else:
-                self._families[family] = judge
-        judged = self._families[family]
-        if judged is None or judged.rejection(config) is not None:
+        verdicts, ordered = self._families[family], self._order is not None
+        if verdicts is None or not verdicts.legal(config, recorded=self._recorded, ordered=ordered):
             return False
         return self._order is None or str(order_of(config, self._problem)) == self._order
 
@@ -76,10 +70,11 @@ def as_tuned(device: Device, tuned_on: Device) -> Device:
 
 def for_compute(config: Config, problem: Problem) -> Config:
     """The configuration with the problem's compute, which is a parameter of some families."""
-    params = (
-        (name, problem.compute if name == "compute" else value) for name, value in config.params
-    )
-    return Config(config.family, tuple(params))
+    for place, (name, value) in enumerate(config.params):
+        if name == "compute" and value != problem.compute:
+            own = (name, problem.compute)
+            return Config(config.family, (*config.params[:place], own, *config.params[place + 1 :]))
+    return config
 
 
 def current(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -29,7 +30,32 @@ def source_hash(
         OSError: if a named source cannot be read.
     """
     root = directory or settings.source_dir()
-    folders = (root / "include",) if includes is None else includes
+    if directory is None and includes is None:
+        return _hash_in_state(sources, root, tuple(_state(str(root))))
+    return _hash(sources, root, (root / "include",) if includes is None else includes)
+
+
+@lru_cache(maxsize=64)
+def _hash_in_state(
+    sources: tuple[str, ...], root: Path, state: tuple[tuple[str, int, int], ...]
+) -> str:
+    """The hash of the package's sources, whose folder in that state holds all their headers."""
+    del state
+    return _hash(sources, root, (root / "include",))
+
+
+def _state(folder: str) -> Iterator[tuple[str, int, int]]:
+    """The state of all files below a folder."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir():
+                yield from _state(entry.path)
+            else:
+                status = entry.stat()
+                yield entry.path, status.st_mtime_ns, status.st_size
+
+
+def _hash(sources: Sequence[str], root: Path, folders: Sequence[Path]) -> str:
     pending = [(name, root / name) for name in sources]
     digests: dict[Path, tuple[str, str]] = {}
     while pending:

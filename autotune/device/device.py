@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
+from functools import lru_cache
 from typing import Annotated
 
 from msgspec import Meta
@@ -137,9 +138,7 @@ class Device:
 
     def tensor_rate(self, compute: str) -> float | None:
         """Fused multiply-adds per clock of an SM's tensor cores; see `rates.tensor_rate`."""
-        rate = tensor_rate(self.compute_capability, compute)
-        halved = PRECISIONS[compute].sums != "integer" and _HALF_RATE.search(self.name)
-        return rate / 2 if rate and halved else rate
+        return _tensor_rate(self.compute_capability, self.name, compute)
 
     def peak(self, compute: str) -> float:
         """Peak FLOP/s of a precision at the boost clock, counting 2 M N K for a GEMM.
@@ -197,3 +196,10 @@ class Device:
                     f"device field clusters states {count} clusters of {size} blocks that fill an "
                     f"SM; {self.sms} SMs hold at most {self.sms // size}"
                 )
+
+
+@lru_cache(maxsize=256)
+def _tensor_rate(capability: tuple[int, int], name: str, compute: str) -> float | None:
+    rate = tensor_rate(capability, compute)
+    halved = PRECISIONS[compute].sums != "integer" and _HALF_RATE.search(name)
+    return rate / 2 if rate and halved else rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from typing import Annotated, Literal
 
@@ -175,6 +176,7 @@ class Alignment:
         return cls(*(_width(gcd(ld, step), address, size) for ld, address, size, step in rows))
 
     @classmethod
+    @lru_cache(maxsize=256)
     def dense(cls, problem: Problem) -> Alignment:
         """The alignment of operands without gaps that start at aligned addresses."""
         sizes = problem.element_bytes, problem.element_bytes, problem.output_bytes

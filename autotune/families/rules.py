@@ -52,6 +52,11 @@ class Rule:
         """The parameters that the check reads."""
         return needs_of(self.check)
 
+    @property
+    def reads_device(self) -> bool:
+        """Whether the check may find otherwise on another device."""
+        return any(argument.name == "device" for argument in _arguments(self.check))
+
     def bind(self, problem: Problem, device: Device, views: Views) -> BoundRule:
         """The rule for one problem on one device; `views` keeps the views it makes."""
         check = bind(self.check, {"problem": problem, "device": device}, views)
@@ -90,28 +95,13 @@ class _Argument:
     parameters: tuple[str, ...]
     view: type[Any] | None = None
 
-    def reader(self, needs: Sequence[str], context: Mapping[str, object], views: Views) -> _Reader:
-        """The function that makes the argument from the values of `needs`."""
-        if not self.parameters:
-            value = context[self.name]
-            return lambda _: value
-        pick = itemgetter(*map(needs.index, self.parameters))
-        return pick if self.view is None else self._view_reader(self.view, pick, views)
-
-    def _view_reader(self, view: type[Any], pick: Callable[[Any], Any], views: Views) -> _Reader:
-        made = views.setdefault(view, {})
-        single = len(self.parameters) == 1
-
-        def read(chosen: Sequence[Value]) -> Any:
-            key = pick(chosen)
-            if key not in made:
-                made[key] = view(key) if single else view(*key)
-            return made[key]
-
-        return read
+    def picker(self, needs: Sequence[str]) -> _Reader | None:
+        """Picks the argument's parameters from the values of `needs`; None if it has none."""
+        return itemgetter(*map(needs.index, self.parameters)) if self.parameters else None
 
 
-def needs_of(function: Callable[..., T]) -> tuple[str, ...]:
+@cache
+def needs_of(function: Callable[..., object]) -> tuple[str, ...]:
     """The parameters that a function of a rule's arguments reads."""
     read = (name for argument in _arguments(function) for name in argument.parameters)
     return tuple(dict.fromkeys(read))
@@ -122,13 +112,40 @@ def bind(
 ) -> Callable[[Sequence[Value]], T]:
     """A function of a rule's arguments that takes the values of `needs_of` in their order;
     `context` has the problem and the device, if it reads them."""
-    needs = needs_of(function)
-    readers = [argument.reader(needs, context, views) for argument in _arguments(function)]
+    readers = [_reader(argument, pick, context, views) for argument, pick in _pickers(function)]
 
     def bound(chosen: Sequence[Value]) -> T:
         return function(*[read(chosen) for read in readers])
 
     return bound
+
+
+def _reader(
+    argument: _Argument, pick: _Reader | None, context: Mapping[str, object], views: Views
+) -> _Reader:
+    """The function that makes an argument from the values that its function reads."""
+    if pick is None:
+        value = context[argument.name]
+        return lambda _: value
+    if argument.view is None:
+        return pick
+    view, single = argument.view, len(argument.parameters) == 1
+    made = views.setdefault(view, {})
+
+    def read(chosen: Sequence[Value]) -> Any:
+        key = pick(chosen)
+        if key not in made:
+            made[key] = view(key) if single else view(*key)
+        return made[key]
+
+    return read
+
+
+@cache
+def _pickers(function: Callable[..., object]) -> tuple[tuple[_Argument, _Reader | None], ...]:
+    """The arguments of a function, each with what picks its parameters."""
+    needs = needs_of(function)
+    return tuple((argument, argument.picker(needs)) for argument in _arguments(function))
 
 
 @cache

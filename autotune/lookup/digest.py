@@ -6,8 +6,9 @@ of them. A digest holds the descriptions as arrays, beside the vendor library's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +36,16 @@ class Entries:
 
     def config(self, family: str, row: int) -> Config:
         """The configuration of a row."""
-        pairs = zip(self.names, self.values[row].tolist(), strict=True)
-        params = (
-            (name, self.words[value] if name in self.worded else value) for name, value in pairs
-        )
-        return Config(family, tuple(params))
+        return _config(self, family, row)
+
+
+@lru_cache(maxsize=8192)
+def _config(table: Entries, family: str, row: int) -> Config:
+    pairs = zip(table.names, table.values[row].tolist(), strict=True)
+    params = (
+        (name, table.words[value] if name in table.worded else value) for name, value in pairs
+    )
+    return Config(family, tuple(params))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,20 +72,22 @@ class RecordDigest:
     tables: Mapping[str, Entries]
     rows: Mapping[str, tuple[int, int]]
 
-    def entries(self) -> list[tuple[Config, Resources]]:
+    def entries(self) -> Iterator[tuple[Config, Resources]]:
         """The configurations with their resources as compiled, the fastest first."""
-        rows = sorted(
-            (float(self.tables[family].times[row, 0]), family, row)
+        for _, family, row in self._ranked:
+            table = self.tables[family]
+            yield table.config(family, row), Resources(*table.resources[row].tolist())
+
+    @cached_property
+    def _ranked(self) -> list[tuple[float, str, int]]:
+        """The hot time, the family and the row of each entry, the fastest first."""
+        return sorted(
+            (time_us, family, first + place)
             for family, (first, count) in self.rows.items()
-            for row in range(first, first + count)
-        )
-        return [
-            (
-                self.tables[family].config(family, row),
-                Resources(*self.tables[family].resources[row].tolist()),
+            for place, time_us in enumerate(
+                self.tables[family].times[first : first + count, 0].tolist()
             )
-            for _, family, row in rows
-        ]
+        )
 
 
 def samples(records: Sequence[RecordDigest], objective: Objective) -> list[SampleGroup]:

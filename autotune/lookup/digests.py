@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -25,19 +25,22 @@ SUFFIX = ".digest"
 FOLDER = "choices"
 
 
-def own(device: Device, records: Records) -> list[RecordDigest]:
+Digests = tuple[RecordDigest, ...]
+
+
+def own(device: Device, records: Records) -> Digests:
     """A digest of every problem recorded on the device's model."""
-    names = (device, *records.namesakes(device))
-    return _merged(names, lambda card: same_model(device, card), records)
+    return _merged((device, *records.namesakes(device)), same_model, device, records)
 
 
-def related(device: Device, records: Records) -> list[RecordDigest]:
+def related(device: Device, records: Records) -> Digests:
     """A digest of every problem recorded on other models of the architecture."""
+    names = (card for card in records.devices() if _is_related(device, card))
+    return _merged(names, _is_related, device, records)
 
-    def is_related(card: Device) -> bool:
-        return same_architecture(card, device) and not same_model(card, device)
 
-    return _merged(filter(is_related, records.devices()), is_related, records)
+def _is_related(device: Device, card: Device) -> bool:
+    return same_architecture(card, device) and not same_model(card, device)
 
 
 def of_bundle(path: Path, content: str, read: Callable[[], Iterable[Record]]) -> list[RecordDigest]:
@@ -66,32 +69,47 @@ def made(content: str, records: Iterable[Record]) -> bytes:
 
 
 def _merged(
-    names: Iterable[Device], serves: Callable[[Device], bool], records: Records
-) -> list[RecordDigest]:
-    stored = (_of_store(name, records) for name in names)
-    bundles = shipped.decoded(serves, _of_bundle)
-    ours = ([row for row in rows if serves(row.device)] for rows in bundles)
-    return first_of_each_problem(*stored, *ours)
+    names: Iterable[Device],
+    serves: Callable[[Device, Device], bool],
+    device: Device,
+    records: Records,
+) -> Digests:
+    stored = [_of_store(name, records) for name in names]
+    bundles = shipped.decoded(partial(serves, device), _of_bundle)
+    return _first_of_each((*stored,), (*bundles,), serves, device)
 
 
-def _of_store(device: Device, records: Records) -> list[RecordDigest]:
+@lru_cache(maxsize=16)
+def _first_of_each(
+    stored: tuple[Digests, ...],
+    bundles: tuple[Digests, ...],
+    serves: Callable[[Device, Device], bool],
+    device: Device,
+) -> Digests:
+    """The digest that stands for each problem; the same object for the same files."""
+    serving = {id(row.device): serves(device, row.device) for rows in bundles for row in rows}
+    ours = ([row for row in rows if serving[id(row.device)]] for rows in bundles)
+    return tuple(first_of_each_problem(*stored, *ours))
+
+
+def _of_store(device: Device, records: Records) -> Digests:
     """The digests of a store's records of a device."""
     state = [*_state(records.store.root / Record.FOLDER, device)]
     if not state:
-        return []
+        return ()
     key = _key(json.dumps([str(records.store.root), state]))
     path = records.store.root / FOLDER / device.slug / f"records{SUFFIX}"
     return _kept_records(path, key, records, device)
 
 
 @lru_cache(maxsize=8)
-def _kept_records(path: Path, key: str, records: Records, device: Device) -> list[RecordDigest]:
-    return _kept(path, key, lambda: records.store.records(device))
+def _kept_records(path: Path, key: str, records: Records, device: Device) -> Digests:
+    return tuple(_kept(path, key, lambda: records.store.records(device)))
 
 
 @lru_cache(maxsize=16)
-def _of_bundle(path: Path, reader: BundleReader) -> list[RecordDigest]:
-    return of_bundle(path, reader.content, reader.records)
+def _of_bundle(path: Path, reader: BundleReader) -> Digests:
+    return tuple(of_bundle(path, reader.content, reader.records))
 
 
 def _state(root: Path, device: Device) -> Iterator[tuple[str, int, int]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, takewhile, zip_longest
+from functools import lru_cache
+from itertools import chain, repeat, takewhile, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
@@ -19,7 +20,7 @@ from autotune.lookup.answer import Answer, tune_command, vendor_wins
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import own, related
 from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.neighbours import REACH, TEACHERS, by_remoteness, remoteness
+from autotune.lookup.neighbours import REACH, TEACHERS, Pool
 from autotune.lookup.portfolio import candidates
 from autotune.lookup.predicted import model_choice
 from autotune.lookup.programs import ready
@@ -80,16 +81,19 @@ def nearest(
     only if the nearest record has some, and energies never.
     """
     listed = with_listed_clusters(device)
-    pool = by_remoteness(problem, device, own(device, records))
-    if not _near(pool, problem, device):
-        pool = by_remoteness(problem, device, [*pool, *related(device, records)])
-    if not _near(pool, problem, device):
+    ranked = _pool(own(device, records)).by_remoteness(problem, device)
+    if not _near(ranked):
+        both = own(device, records) + related(device, records)
+        ranked = _pool(both).by_remoteness(problem, device)
+    if not _near(ranked):
         return None
+    pool = [record for _, record in ranked]
     if objective != "cold" or not pool[0].cold:
         objective = "hot"
     errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
     accuracy = accuracy_filter(problem, device, pool)
-    choices = from_records(problem, listed, pool, errors, accuracy)
+    near = [record for apart, record in ranked[:NEIGHBOURS] if apart <= REACH]
+    choices = from_records(problem, listed, near, errors, accuracy)
     compiled = installed.count(device.arch) > 0
     if not choices or choices[0].deviation > CERTAIN or compiled:
         choices = [*choices, *from_portfolio(problem, listed, errors, accuracy)]
@@ -112,36 +116,49 @@ def _ready(choices: Sequence[NeighbourChoice], problem: Problem, device: Device)
     return next((choice for choice in within if ready(choice.config, problem, device)), ranked[0])
 
 
-def _near(pool: Sequence[RecordDigest], problem: Problem, device: Device) -> bool:
+@lru_cache(maxsize=4)
+def _pool(digests: tuple[RecordDigest, ...]) -> Pool[RecordDigest]:
+    return Pool(digests)
+
+
+def _near(ranked: Sequence[tuple[float, RecordDigest]]) -> bool:
     """Whether the first record, the nearest, is a neighbour."""
-    return any(remoteness(record, problem, device) <= REACH for record in pool[:1])
+    return any(apart <= REACH for apart, _ in ranked[:1])
 
 
 def from_records(
     problem: Problem,
     device: Device,
-    pool: Sequence[RecordDigest],
+    near: Sequence[RecordDigest],
     errors: ModelError,
     accuracy: AccuracyFilter,
 ) -> list[NeighbourChoice]:
-    """The accurate entries of the nearest records, the most promising on the problem first."""
-    near = list(takewhile(lambda row: remoteness(row, problem, device) <= REACH, pool[:NEIGHBOURS]))
-    judges = {row.device: Legality(problem, as_tuned(device, row.device)) for row in near}
+    """The accurate entries of near records, the most promising on the problem first."""
+    judges = _judges(problem, device, near)
     entries: dict[Config, tuple[Resources, RecordDigest]] = {}
-    seen: set[tuple[Config, Device]] = set()
-    columns = ([(row, *entry) for entry in row.entries()] for row in near)
-    for row, recorded, resources in filter(None, chain.from_iterable(zip_longest(*columns))):
-        config = for_compute(recorded, problem)
+    seen: set[tuple[Config, Legality]] = set()
+    columns = (zip(repeat(row), row.entries()) for row in near)
+    for row, (recorded, resources) in filter(None, chain.from_iterable(zip_longest(*columns))):
+        config, legal = for_compute(recorded, problem), judges[row.device]
         if len(entries) == CANDIDATES:
             break
-        if config in entries or (config, row.device) in seen:
+        if (config, legal) in seen:
             continue
-        seen.add((config, row.device))
-        if judges[row.device](config) and accuracy.fault(config) is None:
+        seen.add((config, legal))
+        if config not in entries and legal(config) and accuracy.fault(config) is None:
             entries[config] = resources, row
     compiled = [needed for needed, _ in entries.values()]
     predictions = errors.predict([*entries], problem, compiled)
     return _ranked(predictions, [*entries], [record for _, record in entries.values()])
+
+
+def _judges(
+    problem: Problem, device: Device, records: Sequence[RecordDigest]
+) -> dict[Device, Legality]:
+    """What judges the entries of records, by their device; the same for equal clusters."""
+    tuned_on = {row.device: as_tuned(device, row.device) for row in records}
+    judges = {card: Legality(problem, card) for card in tuned_on.values()}
+    return {ran_on: judges[card] for ran_on, card in tuned_on.items()}
 
 
 def from_portfolio(

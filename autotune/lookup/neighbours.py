@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from operator import itemgetter
+from typing import Generic, Protocol, TypeVar
 
 from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import current
@@ -48,15 +49,22 @@ TEACHERS = 128
 
 def remoteness(record: Neighbour, problem: Problem, device: Device) -> float:
     """How far a record is from a problem on a device, in octaves."""
-    letters = zip(record.problem.layout, problem.layout, strict=True)
+    apart = distance(record.problem, problem)
+    return sum(_differences(record.problem, record.device, problem, device), apart)
+
+
+def _differences(
+    recorded: Problem, recorded_on: Device, asked: Problem, device: Device
+) -> tuple[float, ...]:
+    """How far apart two problems are in octaves by each difference other than size."""
+    letters = zip(recorded.layout, asked.layout, strict=True)
     return (
-        distance(record.problem, problem)
-        + A_LAYOUT * sum(recorded != asked for recorded, asked in letters)
-        + _between(record.problem.precision, problem.precision)
-        + _eight_bit(record.problem, problem)
-        + AN_OUTPUT * _outputs_differ(record.problem, problem)
-        + AN_EPILOGUE * (record.problem.epilogue != problem.epilogue)
-        + A_DEVICE * (not same_model(record.device, device))
+        A_LAYOUT * sum(letter != wanted for letter, wanted in letters),
+        _between(recorded.precision, asked.precision),
+        _eight_bit(recorded, asked),
+        AN_OUTPUT * _outputs_differ(recorded, asked),
+        AN_EPILOGUE * (recorded.epilogue != asked.epilogue),
+        A_DEVICE * (not same_model(recorded_on, device)),
     )
 
 
@@ -80,8 +88,42 @@ def _eight_bit(recorded: Problem, asked: Problem) -> float:
 
 def by_remoteness(problem: Problem, device: Device, records: Iterable[N]) -> list[N]:
     """The measured and replayed records, the nearest first."""
-    usable = [record for record in records if record.evidence != "predicted"]
-    return sorted(usable, key=lambda record: (remoteness(record, problem, device), record.problem))
+    return [record for _, record in Pool(records).by_remoteness(problem, device)]
+
+
+class Pool(Generic[N]):
+    """Measured and replayed records, with what tells how near they are to any problem.
+
+    Most records differ from others in their sizes alone; other differences are looked at once.
+    """
+
+    def __init__(self, records: Iterable[N]) -> None:
+        usable = (record for record in records if record.evidence != "predicted")
+        self._records = sorted(usable, key=lambda record: record.problem)
+        kinds: dict[object, tuple[int, N]] = {}
+        self._kinds = [
+            kinds.setdefault(_kind(record), (len(kinds), record))[0] for record in self._records
+        ]
+        self._examples = [record for _, record in kinds.values()]
+
+    def by_remoteness(self, problem: Problem, device: Device) -> list[tuple[float, N]]:
+        """The records, the nearest first, each behind its remoteness in octaves."""
+        differences = [
+            _differences(example.problem, example.device, problem, device)
+            for example in self._examples
+        ]
+        ranked = [
+            (sum(differences[kind], distance(record.problem, problem)), record)
+            for record, kind in zip(self._records, self._kinds, strict=True)
+        ]
+        return sorted(ranked, key=itemgetter(0))  # of equals the first problem
+
+
+def _kind(record: Neighbour) -> tuple[object, ...]:
+    """Equal for records that differ in nothing but the sizes of their problems."""
+    sizes = ("m", "n", "k", "batch")
+    others = (value for name, value in vars(record.problem).items() if name not in sizes)
+    return *others, record.device
 
 
 def learn_errors(

@@ -8,7 +8,6 @@ the entries of the nearest records, rather than thousands.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
@@ -16,7 +15,7 @@ from autotune.candidates.recorded import Legality, for_compute
 from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.families import registry
-from autotune.families.config import Config, Value
+from autotune.families.config import Config
 from autotune.problem import Problem
 
 KIN = {"f16": "bf16", "f8e5": "f8"}
@@ -27,7 +26,8 @@ FEWEST = 24
 
 def candidates(problem: Problem, device: Device) -> list[Config]:
     """The members that can run a problem; without any, a survey of all configurations."""
-    members = [_adapted(config, problem, device) for config in members_of(problem, device)]
+    counts = _WorkerCounts(problem, device)
+    members = [counts.adapted(config) for config in members_of(problem, device)]
     suiting = [*filter(Legality(problem, device, recorded=False), members)]
     if len(suiting) < FEWEST:
         able = filter(Legality(problem, device), members)
@@ -51,23 +51,31 @@ def _listed(device: Device) -> str:
     return min(kin, key=lambda arch: abs(int(arch[-1]) - minor), default=device.arch)
 
 
-def _adapted(config: Config, problem: Problem, device: Device) -> Config:
-    """The configuration with as many persistent blocks as the device runs."""
-    workers = config.values.get("workers", 0)
-    if not isinstance(workers, int) or workers == 0:
-        return config
-    counts = [
-        count
-        for count in _domain(config.family, problem, device).get("workers", ())
-        if isinstance(count, int) and count > 0
-    ]
-    nearest = min(counts, key=lambda count: abs(count - workers), default=workers)
-    params = ((name, nearest if name == "workers" else value) for name, value in config.params)
-    return Config(config.family, tuple(params))
+class _WorkerCounts:
+    """The numbers of persistent blocks that families have for a problem on a device."""
 
+    def __init__(self, problem: Problem, device: Device) -> None:
+        self._problem, self._device = problem, device
+        self._families: dict[str, list[int]] = {}
 
-def _domain(family: str, problem: Problem, device: Device) -> Mapping[str, tuple[Value, ...]]:
-    return registry.find(family).domain(problem, device)
+    def adapted(self, config: Config) -> Config:
+        """The configuration with as many persistent blocks as the device runs."""
+        workers = next((value for name, value in config.params if name == "workers"), 0)
+        if not isinstance(workers, int) or workers == 0:
+            return config
+        counts = self._of(config.family)
+        nearest = min(counts, key=lambda count: abs(count - workers), default=workers)
+        if nearest == workers:
+            return config
+        params = ((name, nearest if name == "workers" else value) for name, value in config.params)
+        return Config(config.family, tuple(params))
+
+    def _of(self, family: str) -> list[int]:
+        if family not in self._families:
+            domain = registry.find(family).domain(self._problem, self._device)
+            counts = domain.get("workers", ())
+            self._families[family] = [n for n in counts if isinstance(n, int) and n > 0]
+        return self._families[family]
 
 
 @cache

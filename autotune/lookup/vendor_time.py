@@ -62,10 +62,11 @@ def vendor_time_us(
     problem: Problem, device: Device, records: Sequence[Neighbour], objective: Objective = "hot"
 ) -> float | None:
     """Predicted microseconds of the vendor's library; None if the records do not tell."""
+    here = {card: same_model(card, device) for card in {record.device for record in records}}
     times = {
         record.problem: estimate.time_us
         for record in records
-        if record.evidence == "measured" and record.baseline and same_model(record.device, device)
+        if record.evidence == "measured" and record.baseline and here[record.device]
         if (estimate := record.baseline.estimate(objective)) is not None
     }
     if not times:

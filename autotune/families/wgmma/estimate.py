@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from itertools import product
 
 from autotune.device import Device
 from autotune.families.wgmma import tile_choice
-from autotune.families.wgmma.tiles import SplitTile
+from autotune.families.wgmma.tiles import CLUSTERS, Cluster, SplitTile, cluster_grid, reducers
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -25,19 +26,36 @@ def cycles(tile: SplitTile, problem: Problem, device: Device, *, streamed: bool 
 
     Infinite if no cluster of that size is resident. `streamed`: stream-K fills the last wave.
     """
-    shape = tile.shape
-    reached, units = device.cluster_sms(shape.blocks), tile.units(problem)
+    sides = tile.tile_m, tile.tile_n
+    return _cycles(
+        *(tile.units(problem), sides, tile.shape, tile.split_k, problem, device), streamed=streamed
+    )
+
+
+def _cycles(
+    units: int,
+    tile: tuple[int, int],
+    shape: Cluster,
+    split_k: int,
+    problem: Problem,
+    device: Device,
+    *,
+    streamed: bool = False,
+) -> float:
+    """`cycles` of so many units of work on tiles of tile_m x tile_n."""
+    (tile_m, tile_n), reached = tile, device.cluster_sms(shape.blocks)
     if reached == 0:
         return math.inf
     waves = max(1.0, units / reached) if streamed else ceil_div(units, reached)
-    read = tile.tile_m / shape.n + tile.tile_n / shape.m
-    step = tile_choice.step_cycles(problem, device, tile.elements, read)
-    steps = LINE_STEPS * ceil_div(ceil_div(problem.k, LINE_STEPS), tile.split_k)
+    elements, read = tile_m * tile_n, tile_m / shape.n + tile_n / shape.m
+    step = tile_choice.step_cycles(problem, device, elements, read)
+    steps = LINE_STEPS * ceil_div(ceil_div(problem.k, LINE_STEPS), split_k)
     total = START_CYCLES + waves * steps * step
     if shape.k > 1:
         total += CLUSTER_CYCLES
-    if tile.grid_splits > 1 or streamed:
-        gathered = 4 * tile.grid_splits * tile.elements / tile.reducers
+    grid_splits = split_k // shape.k
+    if grid_splits > 1 or streamed:
+        gathered = 4 * grid_splits * elements / reducers(tile_n, shape)
         total += LAST_BLOCK_CYCLES + gathered / GATHERED_BYTES_A_CYCLE
     return total
 
@@ -46,17 +64,17 @@ def cycles(tile: SplitTile, problem: Problem, device: Device, *, streamed: bool 
 def least(problem: Problem, device: Device) -> float:
     """The least `cycles` of all tiles that are tried, alone or in pairs."""
     return min(
-        cycles(SplitTile(swap, *sides, cluster, split_k), problem, device)
+        _cycles(down * across * split_k * problem.batch, tile, shape, split_k, problem, device)
         for swap in tile_choice.swaps(problem)
-        for tile_m in tile_choice.TILE_ROWS
-        for tile_n in tile_choice.tile_columns(problem, device, swap)
-        for sides in [(tile_n, tile_m) if swap else (tile_m, tile_n)]
-        for cluster, split_k in PAIRS
+        for extents in [(problem.n, problem.m) if swap else (problem.m, problem.n)]
+        for tile in product(tile_choice.TILE_ROWS, tile_choice.tile_columns(problem, device, swap))
+        for shape, split_k in PAIRS
+        for down, across in [cluster_grid(extents, tile, shape)]
     )
 
 
 PAIRS = (
-    *((cluster, 1) for cluster in ("1x1", "2x1", "1x2")),
-    *(("1x1x2", split_k) for split_k in (2, 4, 8, 16, 32)),
+    *((CLUSTERS[cluster], 1) for cluster in ("1x1", "2x1", "1x2")),
+    *((CLUSTERS["1x1x2"], split_k) for split_k in (2, 4, 8, 16, 32)),
 )
 """Clusters and splits of K among which the best is near the best of all."""

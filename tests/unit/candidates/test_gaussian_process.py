@@ -52,6 +52,18 @@ def test_triangular_solves_agree_with_numpy(size: int) -> None:
     assert root.T @ solve_upper(root.T, right) == pytest.approx(right)
 
 
+@pytest.mark.parametrize("size", [2, 31, 32, 33, 100])
+def test_predictions_are_those_of_the_whole_inverse(size: int) -> None:
+    points, values = grid_of(size, size)
+    moved, covariance = points + 0.1, Covariance.prior(points.shape[1])
+    mean, deviation = GaussianProcess(covariance, points, values).predict(moved)
+    across = covariance.between(points, moved)
+    solved = np.linalg.solve(covariance.noisy(points), across)
+    assert mean == pytest.approx(values @ solved)
+    explained = (across * solved).sum(0)
+    assert deviation**2 == pytest.approx(covariance.signal - explained, abs=1e-9)
+
+
 def test_gradient_of_the_loss_matches_differences() -> None:
     squares = np.square(POINTS[:, None] - POINTS[None])
     logs = np.array([-1.0, -0.3, 0.4, 0.2, -3.0])

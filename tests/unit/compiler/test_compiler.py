@@ -742,6 +742,20 @@ def test_headers_are_searched_in_the_given_folders(tmp_path: Path) -> None:
     assert isinstance(built(), CompileFailure)
 
 
+def test_hash_of_the_packages_sources_follows_every_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "k.cu").write_text('#include "deep.cuh"')
+    monkeypatch.setattr(settings, "source_dir", lambda: tmp_path)
+    hashes = [compiler.source_hash("k.cu")]
+    for text in ("int a;", "int bc;"):
+        (tmp_path / "include" / "deep.cuh").write_text(text)
+        hashes.append(compiler.source_hash("k.cu"))
+    assert len({*hashes}) == 3
+    assert compiler.source_hash("k.cu") == hashes[-1]
+
+
 def test_source_hash_covers_nested_headers(tmp_path: Path) -> None:
     inner = tmp_path / "there" / "detail" / "inner.cuh"
     inner.parent.mkdir(parents=True)

@@ -96,7 +96,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     return Records(store)
 
 
-def own(records: Records) -> list[RecordDigest]:
+def own(records: Records) -> tuple[RecordDigest, ...]:
     """The digests, as a new process finds them."""
     digests._kept_records.cache_clear()
     return digests.own(H100, records)

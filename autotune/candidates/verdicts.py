@@ -1,0 +1,121 @@
+"""Whether configurations are legal, judged many at a time.
+
+Of a few hundred configurations most share the values that a rule reads, so a rule is asked once for
+each combination of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
+from autotune.device import Device
+from autotune.families import registry
+from autotune.families.config import Config, Value
+from autotune.families.parameters import chosen_for_speed
+from autotune.families.rules import Rule, Views
+from autotune.problem import Problem
+
+Values = tuple[Value, ...]
+_Check = Callable[[Sequence[Value]], str | None]
+
+
+class Verdicts:
+    """Judges configurations of a family for a problem on a device, as `space.Judge` does.
+
+    Rules that do not read the device share their verdicts between devices.
+
+    Raises:
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
+    """
+
+    def __init__(self, family: str, problem: Problem, device: Device) -> None:
+        kind = registry.serving(family, problem)
+        domain, free = kind.domain(problem, device), chosen_for_speed(kind.params)
+        self._problem, self._device, self._views = problem, device, Views()
+        self._names = tuple(domain)
+        self._allowed = [(frozenset(values), name in free) for name, values in domain.items()]
+        self._rules = _placed_rules(family, self._names)
+        everywhere = _everywhere(family, problem)
+        self._verdicts = [
+            {} if rule.reads_device else verdicts
+            for rule, verdicts in zip(self._rules, everywhere, strict=True)
+        ]
+        self._checks: list[_Check | None] = [None] * len(self._rules)
+
+    @classmethod
+    @lru_cache(maxsize=32)
+    def of(cls, family: str, problem: Problem, device: Device) -> Verdicts:
+        """The same, with the verdicts of earlier calls."""
+        return cls(family, problem, device)
+
+    def legal(self, config: Config, *, recorded: bool, ordered: bool) -> bool:
+        """Whether a configuration breaks no rule; `recorded` and `ordered` as in
+        `space.rejection`."""
+        values = self._values(config)
+        if values is None:
+            return False
+        for value, (allowed, free) in zip(values, self._allowed, strict=True):
+            if value not in allowed and not (recorded and free and isinstance(value, int)):
+                return False
+        for place, (rule, pick, _) in enumerate(self._rules):
+            if (recorded and rule.for_speed) or (ordered and rule.for_shape):
+                continue
+            read, verdicts = pick(values), self._verdicts[place]
+            verdict = verdicts.get(read)
+            if verdict is None:
+                verdict = verdicts[read] = self._check(place)(read) is None
+            if not verdict:
+                return False
+        return True
+
+    def _check(self, place: int) -> _Check:
+        """The check of a rule, bound when it is first needed."""
+        check = self._checks[place]
+        if check is None:
+            rule = self._rules[place].rule
+            check = rule.bind(self._problem, self._device, self._views).check
+            self._checks[place] = check
+        return check
+
+    def _values(self, config: Config) -> Values | None:
+        """The values in the domain's order; None if a parameter is missing or unknown."""
+        names, values = zip(*config.params, strict=True) if config.params else ((), ())
+        if names == self._names:
+            return values
+        by_name = config.values
+        if by_name.keys() != {*self._names}:
+            return None
+        return tuple(by_name[name] for name in self._names)
+
+
+class _PlacedRule(NamedTuple):
+    """A rule, what picks the values that it reads, and whether it reads the device."""
+
+    rule: Rule
+    pick: Callable[[Values], Values]
+    reads_device: bool
+
+
+@cache
+def _placed_rules(family: str, names: tuple[str, ...]) -> tuple[_PlacedRule, ...]:
+    """The rules of a family with parameters in that order."""
+    rules = registry.find(family).rules
+    return tuple(_PlacedRule(rule, _picker(rule, names), rule.reads_device) for rule in rules)
+
+
+def _picker(rule: Rule, names: tuple[str, ...]) -> Callable[[Values], Values]:
+    """A function that picks the values that a rule reads, as a tuple."""
+    places = [names.index(name) for name in rule.needs]
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+
+
+@lru_cache(maxsize=16)
+def _everywhere(family: str, problem: Problem) -> tuple[dict[Values, bool], ...]:
+    """The verdicts of each rule that are the same on every device."""
+    del problem
+    return tuple({} for _ in registry.find(family).rules)

@@ -1,0 +1,55 @@
+"""Verdicts on many configurations: the same as those of the rules asked one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.candidates import space
+from autotune.candidates.verdicts import Verdicts
+from autotune.device import Device, find
+from autotune.errors import ConfigError
+from autotune.families.config import Config
+from autotune.lookup import portfolio
+from autotune.problem import Problem
+
+H200 = find("h200")
+PROBLEM = Problem(300, 520, 1000, "bf16", "nt")
+
+
+def members(problem: Problem, family: str) -> list[Config]:
+    listed = portfolio.members_of(problem, H200)
+    return [config for config in listed if config.family == family]
+
+
+@pytest.mark.parametrize("family", ["mma", "wgmma"])
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("device", [H200, replace(H200, clusters=None)], ids=["listed", "bound"])
+def test_verdicts_are_those_of_the_rules(
+    family: str, recorded: bool, ordered: bool, device: Device
+) -> None:
+    verdicts = Verdicts.of(family, PROBLEM, device)
+    judge = space.Judge(family, PROBLEM, device, recorded=recorded, ordered=ordered)
+    asked = members(PROBLEM, family)
+    found = [verdicts.legal(config, recorded=recorded, ordered=ordered) for config in asked]
+    assert found == [judge.rejection(config) is None for config in asked]
+    assert len(set(found)) == 2
+
+
+def test_order_of_parameters_does_not_matter() -> None:
+    verdicts = Verdicts.of("mma", PROBLEM, H200)
+    config = next(
+        config
+        for config in members(PROBLEM, "mma")
+        if verdicts.legal(config, recorded=True, ordered=False)
+    )
+    turned = Config(config.family, config.params[::-1])
+    assert verdicts.legal(turned, recorded=True, ordered=False)
+    assert not verdicts.legal(Config("mma", config.params[1:]), recorded=True, ordered=False)
+
+
+def test_family_has_to_serve_the_precision() -> None:
+    with pytest.raises(ConfigError, match="does not compute f32"):
+        Verdicts.of("wgmma", replace(PROBLEM, compute="f32"), H200)
