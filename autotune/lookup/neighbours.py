@@ -122,8 +122,8 @@ class Pool(Generic[N]):
 def _kind(record: Neighbour) -> tuple[object, ...]:
     """Equal for records that differ in nothing but the sizes of their problems."""
     sizes = ("m", "n", "k", "batch")
-    others = (value for name, value in vars(record.problem).items() if name not in sizes)
-    return *others, record.device
+    values = (value for name, value in vars(record.problem).items() if name not in sizes)
+    return *values, record.device
 
 
 def learn_errors(
