@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from autotune import runtime
+from autotune.errors import UsageError
 from autotune.problem import (
     ProblemArguments,
     ProblemDefaults,
@@ -28,6 +29,7 @@ def kernel(
     device: DeviceLike | None = None,
     verify: bool = False,
     cold: bool = False,
+    batch_invariant: bool = False,
     **arguments: Unpack[ProblemArguments],
 ) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded.
@@ -42,17 +44,25 @@ def kernel(
         verify: whether to check first that the kernel computes a product of small integers bit for
             bit, for operands without gaps; see `autotune.matmul`.
         cold: whether to take the kernel that is fastest with operands that are not in L2.
+        batch_invariant: whether to take that of a batch-invariant range (see `autotune.matmul`).
         arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
 
     Raises:
         ProblemError: for an impossible problem.
         DeviceError: if this machine has no such GPU.
         MissingError: without a driver or a GPU.
-        NotFoundError: if no kernel can run the problem.
+        NotFoundError: if no kernel can run the problem, or with `batch_invariant` no range serves
+            it.
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     posed = problem_of(*problem, **arguments)
-    return runtime.load(posed, ordinal_of(device), verify=verify, objective=_objective(cold))
+    return runtime.load(
+        posed,
+        ordinal_of(device),
+        verify=verify,
+        objective=_objective(cold),
+        in_order=batch_invariant,
+    )
 
 
 def warmup(
@@ -63,6 +73,7 @@ def warmup(
     verify: bool = False,
     cold: bool = False,
     measure: bool = False,
+    batch_invariant: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of these shapes, so that the first
@@ -80,6 +91,8 @@ def warmup(
         cold: as for `kernel`; a matmul finds the kernel with the same `cold`.
         measure: whether to race the eight most promising configurations and cuBLAS of each shape
             without a record first (`autotune.tune` with `quick`).
+        batch_invariant: as for `kernel`; a matmul finds the kernel with the same
+            `batch_invariant`. Takes no `measure`.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -90,18 +103,26 @@ def warmup(
         ProblemError: for an impossible shape.
         DeviceError: if this machine has no such GPU.
         MissingError: without a driver or a GPU.
-        NotFoundError: if no kernel can run a shape.
+        NotFoundError: if no kernel can run a shape; with `batch_invariant`, if no range serves it.
+        UsageError: for `measure` with `batch_invariant`.
         AutotuneError: if a kernel does not compile, or fails its check.
     """
     problems, objective = problems_of(shapes, **defaults), _objective(cold)
     ordinal = ordinal_of(device)
+    if measure and batch_invariant:
+        raise UsageError(
+            "a batch-invariant kernel is not measured alone; tune its range: "
+            "autotune.tune_range(..., batch_invariant=True)"
+        )
     if measure:
         from autotune.api.matmul import race_unrecorded
 
         for problem in dict.fromkeys(problems):
             race_unrecorded(problem, runtime.probe(ordinal or 0), objective)
             runtime.current().forget(problem)
-    return runtime.load_all(problems, ordinal, jobs, verify=verify, objective=objective)
+    return runtime.load_all(
+        problems, ordinal, jobs, verify=verify, objective=objective, in_order=batch_invariant
+    )
 
 
 def _objective(cold: bool) -> Objective:

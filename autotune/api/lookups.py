@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from autotune import settings
 from autotune.candidates.family_names import AUTO, families_of
 from autotune.device import Device
-from autotune.errors import FrozenError, NotFoundError
+from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
-from autotune.records import FamilyRecord, Record, Records, Store, merging
+from autotune.records import FamilyRecord, OrderedRecord, Record, Records, Store, merging
 from autotune.runners.base import Objective, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
@@ -26,25 +26,35 @@ def best(
     *problem: ProblemLike | int,
     device: DeviceLike = DEFAULT,
     family: str = AUTO,
+    batch_invariant: bool = False,
     **arguments: Unpack[ProblemArguments],
 ) -> Record:
     """The record of a problem on a device, with the best evidence recorded; the record names it.
 
-    Its `best` is the fastest hot, its `best_cold` the fastest with L2 flushed. The arguments are
-    those of `tune`: with a `family` it is what was tuned for that family alone.
+    Its `best` is the fastest hot, its `best_cold` the fastest with L2 flushed, its `best_energy`
+    that of the least energy. The arguments are those of `tune`: with a `family` it is what was
+    tuned for that family alone, with `batch_invariant` for the order of its range.
 
     Raises:
         NotFoundError: if the problem was never tuned.
-        UsageError: for an impossible problem or an unknown device.
+        UsageError: for an impossible problem, an unknown device, or a family and `batch_invariant`.
         MissingError: without a GPU, if no other device is given.
     """
-    return recorded(problem_of(*problem, **arguments), device, family)
+    return recorded(problem_of(*problem, **arguments), device, family, batch_invariant)
 
 
-def recorded(problem: Problem, device: DeviceLike = DEFAULT, family: str = AUTO) -> Record:
+def recorded(
+    problem: Problem,
+    device: DeviceLike = DEFAULT,
+    family: str = AUTO,
+    batch_invariant: bool = False,
+) -> Record:
     """`best` with its arguments decoded."""
     resolved = targets.resolve(device)
     targets.check_memory(problem, resolved)
+    if batch_invariant:
+        _refuse_family(family)
+        return _ordered(problem, resolved, device)
     families_of(family, problem)  # to refuse unknown ones
     record = _loaded(problem, resolved, family)
     if record is None:
@@ -64,34 +74,64 @@ def best_of_all(result: Record | Answer) -> Record | None:
     return _loaded(result.problem, result.device, AUTO)
 
 
+def _refuse_family(family: str) -> None:
+    if family != AUTO:
+        raise UsageError("a batch-invariant range takes no family; leave either out")
+
+
+def _ordered(problem: Problem, resolved: Device, device: DeviceLike) -> Record:
+    """The record of a tuned size of a batch-invariant range."""
+    from autotune.lookup.batch_invariant import required
+
+    answer = required(problem, resolved, _records(), option=option(device))
+    if answer.record is None or answer.record.problem != problem:
+        raise NotFoundError(
+            f"{problem} is no tuned size of its batch-invariant range on {resolved.name}; "
+            f"`autotune best {problem} --batch-invariant{option(device)}` says what runs"
+        )
+    return answer.record
+
+
+def _records() -> Records:
+    return Records(Store(settings.cache_dir()))
+
+
 def _loaded(problem: Problem, device: Device, family: str) -> Record | None:
-    store = Store(settings.cache_dir())
+    records = _records()
     if family == AUTO:
-        return Records(store).load(device, problem)
-    return store.family(device, problem, family)
+        return records.load(device, problem)
+    return records.store.family(device, problem, family)
 
 
 def choose(
     *problem: ProblemLike | int,
     device: DeviceLike = DEFAULT,
     objective: str = "hot",
+    batch_invariant: bool = False,
     **arguments: Unpack[ProblemArguments],
 ) -> Answer:
     """The configuration that `matmul` runs for a problem, tuned or not: where it comes from and the
     expected loss against full tuning (see `lookup.Answer`).
 
-    With the objective "cold" it is what `matmul(..., cold=True)` runs. The other arguments are
-    those of `tune`.
+    With the objective "cold" it is what `matmul(..., cold=True)` runs, with `batch_invariant` what
+    `matmul(..., batch_invariant=True)` does; with the objective "energy" it is the recorded kernel
+    of the least energy. The other arguments are those of `tune`.
 
     Raises:
-        NotFoundError: if no kernel can run the problem.
+        NotFoundError: if no kernel can run the problem; with `batch_invariant`, if no range serves
+            it.
         UsageError: for an impossible problem or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    return answered(problem_of(*problem, **arguments), device, objective)
+    return answered(problem_of(*problem, **arguments), device, objective, batch_invariant)
 
 
-def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "hot") -> Answer:
+def answered(
+    problem: Problem,
+    device: DeviceLike = DEFAULT,
+    objective: str = "hot",
+    batch_invariant: bool = False,
+) -> Answer:
     """`choose` with its arguments decoded."""
     from autotune.lookup.answer import tune_command, unrecorded
     from autotune.lookup.kept_choice import KEPT_STEPS
@@ -100,6 +140,10 @@ def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "h
     decides = objective_named(objective)
     resolved = targets.resolve(device)
     targets.check_memory(problem, resolved)
+    if batch_invariant:
+        from autotune.lookup.batch_invariant import required
+
+        return required(problem, resolved, _records(), decides, option(device))
     frozen = settings.mode().frozen
     steps = RECORDED if frozen else KEPT_STEPS
     answer = lookup(problem, resolved, Store(settings.cache_dir()), decides, steps)
@@ -121,7 +165,7 @@ def warnings_of(
         yield f"no energies are recorded, so the time decides; {command} measures them"
     if record is None:
         return
-    command = f"`autotune tune {record.title}{option(device)}`"
+    command = f"`{_tuning(record, option(device))}`"
     if (changed := outdated(result)) is not None:
         again = f"; `autotune cache verify --retime` or {command} measures again"
         yield f"it was measured with {changed}{again if targets.measures(device) else ''}"
@@ -129,6 +173,15 @@ def warnings_of(
         yield f"its search was interrupted; {command} continues it"
     elif record.provenance.quick:
         yield f"only a few promising configurations were raced; {command} searches all"
+
+
+def _tuning(record: Record, option: str) -> str:
+    """The command that tunes a record again."""
+    if not isinstance(record, OrderedRecord):
+        return f"autotune tune {record.title}{option}"
+    from autotune.lookup.batch_invariant import range_command, range_of
+
+    return range_command(record.problem, range_of(record, _records()), option)
 
 
 def outdated(result: Record | Answer) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import (
+    BatchInvariant,
     DeviceNumbers,
     DeviceSpec,
     Json,
@@ -211,6 +212,7 @@ def best(
         typer.Option(help="Print what was tuned for this family alone; exit status 3 if nothing."),
     ] = None,
     objective: ObjectiveName = "hot",
+    batch_invariant: BatchInvariant = False,
     json: Json = False,
 ) -> None:
     """Print the best kernel of a problem: as recorded, or else as its neighbours suggest."""
@@ -224,9 +226,10 @@ def best(
     problem, decides = problem_of(shape, **options), objective_named(objective)
     target = device or DEFAULT
     if exact or family is not None:
-        result: Record | Answer = lookups.recorded(problem, target, family or AUTO)
+        alone = family or AUTO, batch_invariant
+        result: Record | Answer = lookups.recorded(problem, target, *alone)
     else:
-        result = lookups.answered(problem, target, decides)
+        result = lookups.answered(problem, target, decides, batch_invariant)
     for warning in lookups.warnings_of(result, target, decides):
         typer.echo(f"warning: {warning}", err=True)
     overall = lookups.best_of_all(result)

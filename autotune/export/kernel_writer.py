@@ -64,7 +64,7 @@ def write_kernels(
         devices: the GPUs to export for; by default all that the kernels were tuned on.
         format: `c`, a library with a function for each call; `h`, a header with the best values of
             the parameters; `cubin`, a file for each kernel and `NAME.json`; `json`, that alone.
-        objective: `hot` or `cold`, the time that chooses the configuration.
+        objective: what chooses the configuration: the `hot` or `cold` time, or `energy`.
         ptx: whether to add the kernels' PTX to `c` or `cubin`, for GPUs newer than the devices.
 
     Raises:

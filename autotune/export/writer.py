@@ -69,8 +69,8 @@ def write(
         devices: the GPUs to export for, named as for `tune`.
         format: `c`, a library with all kernels in it and general ones for other shapes; `cubin`,
             `ptx` or `cu`, a file for each kernel and `NAME.json`; `json`, that file alone.
-        objective: `hot` or `cold`, the time that chooses the kernels: those of `matmul(...)` or of
-            `matmul(..., cold=True)`.
+        objective: what chooses the kernels: `hot` or `cold`, those of `matmul(...)` or of
+            `matmul(..., cold=True)`, or `energy`.
         batch_invariant: whether the kernels are those of batch-invariant ranges; the library then
             has no general ones, which add up in another order.
         ptx: whether to add the kernels' PTX to `c` or `cubin`, which the driver of a GPU newer than
@@ -80,7 +80,8 @@ def write(
 
     Raises:
         UsageError: for an invalid shape, device, format, objective or name.
-        NotFoundError: if no kernel can run one of the shapes.
+        NotFoundError: if no kernel can run one of the shapes, or with `batch_invariant` no range
+            serves it.
         AutotuneError: if a kernel does not compile, the folder cannot be written, or it holds
             files of the same names that no export wrote or that changed since.
     """
@@ -94,7 +95,7 @@ def write(
     for device in resolved:
         targets.check_compilable(device)
     cache = settings.cache_dir()
-    steps = (invariant.batch_invariant,) if batch_invariant else STEPS
+    steps = (invariant.required,) if batch_invariant else STEPS
     decides = objective_named(objective)
     library = gather(
         name,

@@ -41,14 +41,47 @@ def batch_invariant(
     return answer or _predicted(ranked[0], problem, device, objective)
 
 
-def unordered(problem: Problem, device: Device) -> NotFoundError:
-    """The error that no batch-invariant range serves a problem."""
+def required(
+    problem: Problem,
+    device: Device,
+    records: Records,
+    objective: Objective = "hot",
+    option: str = "",
+) -> Answer:
+    """As `batch_invariant`; `option` ends the command in the error, such as ` --device h100`.
+
+    Raises:
+        NotFoundError: if no range serves the problem; with the command that tunes one.
+    """
+    answer = batch_invariant(problem, device, records, objective)
+    if answer is None:
+        raise NotFoundError(
+            f"no batch-invariant range serves {problem} on {device.name}; "
+            f"`{range_command(problem, option=option)}` makes it"
+        )
+    return answer
+
+
+def range_command(problem: Problem, tuned: Range | None = None, option: str = "") -> str:
+    """The command that tunes a batch-invariant range, by default one that serves a problem.
+
+    Args:
+        problem: the problem.
+        tuned: the range.
+        option: the end of the command, such as ` --device h100`.
+    """
     most = max(problem.m, 8192)
     shape = str(replace(problem, epilogue="none")).partition("x")[2]
-    return NotFoundError(
-        f"no batch-invariant range serves {problem} on {device.name}; "
-        f"`autotune tune 1..{most}x{shape} --batch-invariant` makes it"
+    return f"autotune tune {tuned or f'1..{most}x{shape}'} --batch-invariant{option}"
+
+
+def range_of(record: OrderedRecord, records: Records) -> Range | None:
+    """The batch-invariant range that a record is a point of."""
+    ranges = records.invariant_ranges(record.device)
+    own = (
+        tuned for tuned in ranges if tuned.order == record.order and record.problem in tuned.points
     )
+    return next(own, None)
 
 
 def order_recorded(problem: Problem, device: Device, records: Records) -> str | None:

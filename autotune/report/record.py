@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.lookup.answer import Answer, recorded_objective
-from autotune.records import Entry, FamilyRecord, Record
+from autotune.records import Entry, FamilyRecord, OrderedRecord, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
 from autotune.report.entries import (
@@ -61,10 +61,11 @@ def to_json(
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
     calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
     `joules`, `power_w` and `clock_mhz` are those of a run of the kernel, `cublas_joules` of cuBLAS;
-    `least_energy` is the configuration that takes the fewest joules.
-    `regret` is the expected loss against full tuning. `family` is the one that was tuned alone, and
-    `best_of_all` the best of the `overall` record. `ties` are the other configurations whose hot
-    times differ by at most 0.5 % from that of the fastest. Unknown values are None.
+    `least_energy` is the configuration that takes the fewest joules. `regret` is the expected loss
+    against full tuning. `family` is the one that was tuned alone, `order` the order of summation of
+    a batch-invariant range, and `best_of_all` the best of the `overall` record. `ties` are the
+    other configurations whose hot times differ by at most 0.5 % from that of the fastest. Unknown
+    values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
@@ -98,6 +99,7 @@ def to_json(
         "interrupted": record is not None and record.provenance.interrupted,
         "family": record.family if isinstance(record, FamilyRecord) else None,
         "best_of_all": overall and _best_json(overall, answer.objective),
+        "order": answer.record.order if isinstance(answer.record, OrderedRecord) else None,
         "record": encode(answer.record) if answer.record else None,
     }
 
@@ -138,7 +140,9 @@ def _answer(result: Record | Answer, objective: Objective) -> Answer:
 
 
 def _subject(answer: Answer) -> str:
-    """The problem, with the family if that was tuned alone."""
+    """The problem, with the family if that was tuned alone, or that it keeps an order."""
+    if isinstance(answer.record, OrderedRecord):
+        return f"{answer.problem} --batch-invariant"
     alone = isinstance(answer.record, FamilyRecord)
     return answer.record.title if alone and answer.record else str(answer.problem)
 

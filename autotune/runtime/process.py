@@ -38,6 +38,7 @@ def load(
     *,
     verify: bool = False,
     objective: Objective = "hot",
+    in_order: bool = False,
 ) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded on a GPU.
 
@@ -46,13 +47,14 @@ def load(
         ordinal: number of the GPU; None is that of the current context, else the first.
         verify: whether to check the kernel for operands without gaps.
         objective: the time that chooses the kernel.
+        in_order: whether to take that of a batch-invariant range.
 
     Raises:
         MissingError: without a driver or a GPU.
-        NotFoundError: if no kernel can run the problem.
+        NotFoundError: if no kernel can run the problem, or no range serves it.
         VerificationError: if the check fails.
     """
-    runtime = current().runtime
+    runtime = (batch_invariant() if in_order else current()).runtime
     number = _ordinal(runtime, ordinal)
     kernel = Kernel(runtime, problem, number, objective)
     if verify:
@@ -67,6 +69,7 @@ def load_all(
     *,
     verify: bool = False,
     objective: Objective = "hot",
+    in_order: bool = False,
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of problems for matmul on a GPU.
 
@@ -76,16 +79,17 @@ def load_all(
         jobs: threads that compile; None is one for each core.
         verify: whether to check each kernel for operands without gaps.
         objective: the time that chooses the kernels.
+        in_order: whether to take those of batch-invariant ranges.
 
     Returns:
         The answer for each problem, in their order.
 
     Raises:
         MissingError: without a driver or a GPU.
-        NotFoundError: if no kernel can run a problem.
+        NotFoundError: if no kernel can run a problem, or no range serves it.
         AutotuneError: if a kernel does not compile, or fails its check.
     """
-    runtime = current().runtime
+    runtime = (batch_invariant() if in_order else current()).runtime
     number = _ordinal(runtime, ordinal)
     answers = runtime.warm(problems, number, jobs or available(), objective)
     for answer in answers if verify else ():
@@ -161,10 +165,7 @@ def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
     records = Records(Store(cache))
 
     def find(problem: Problem, device: Device, objective: Objective) -> Answer:
-        answer = invariant.batch_invariant(problem, device, records, objective)
-        if answer is None:
-            raise invariant.unordered(problem, device)
-        return answer
+        return invariant.required(problem, device, records, objective)
 
     build = partial(compiler.compile, cache=cache, kept_only=mode.frozen)
     strict = replace(mode, missing="raise")  # the vendor's library has an order of its own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,10 @@ from autotune.candidates import space
 from autotune.candidates.ordered import order_of
 from autotune.candidates.recorded import is_legal
 from autotune.device import find
+from autotune.errors import NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
-from autotune.lookup.batch_invariant import batch_invariant, order_recorded, unordered
+from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
 from autotune.lookup.lookup import RECORDED, lookup
 from autotune.maintenance import exchange, fingerprints
 from autotune.problem import Problem
@@ -91,8 +93,22 @@ def test_other_product_has_no_answer(changes: dict[str, int | str], records: Rec
     problem = replace(TOP, **changes)  # type: ignore[arg-type]
     assert batch_invariant(problem, H100, records) is None
     assert order_recorded(problem, H100, records) is None
-    missing = str(unordered(problem, H100))
-    assert f"`autotune tune 1..8192x{str(problem).partition('x')[2]} --batch-invariant`" in missing
+    command = (
+        f"`autotune tune 1..8192x{str(problem).partition('x')[2]} --batch-invariant --device x`"
+    )
+    with pytest.raises(NotFoundError, match=re.escape(command)):
+        required(problem, H100, records, option=" --device x")
+
+
+def test_required_answer_is_that_of_the_ranges(records: Records) -> None:
+    assert required(sized(20), H100, records) == batch_invariant(sized(20), H100, records)
+
+
+def test_record_names_the_range_that_it_is_a_point_of(records: Records) -> None:
+    (tuned,) = records.invariant_ranges(H100)
+    assert range_of(ordered(16, of_order(16)[0]), records) == tuned
+    assert range_of(ordered(20, of_order(20)[0]), records) is None
+    assert range_of(ordered(16, of_order(16, OTHER)[0], order=OTHER), records) is None
 
 
 def test_usual_lookup_ignores_batch_invariant_ranges(records: Records) -> None:

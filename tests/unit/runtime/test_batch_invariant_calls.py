@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_driver import FakeCuda
+from support.fake_runner import compiled
 from support.sample_records import entry, record
 
-from autotune import runtime
+import autotune
+from autotune import compiler, runtime
 from autotune.candidates import space
-from autotune.errors import NotFoundError
+from autotune.errors import NotFoundError, UsageError
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -37,7 +41,9 @@ def test_product_without_a_range_is_refused() -> None:
         runtime.batch_invariant().runtime.resolve(TOP, 0)
 
 
-def test_range_is_run_and_never_the_vendor(tmp_path: Path) -> None:
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """The kernel of a range of the fake GPU."""
     device = runtime.batch_invariant().runtime.gpu(0).device
     config = space.feasible(TOP, device, "mma", ORDER).configs[0]
     plain = record(replace(entry(16, 9.0), config=config), problem=TOP, baseline_us=1.0)
@@ -45,8 +51,31 @@ def test_range_is_run_and_never_the_vendor(tmp_path: Path) -> None:
     Store(tmp_path).save(OrderedRecord(device, "measured", *fields))
     segments = (Segment(1, 64, 64),)
     ranges.save(tmp_path, Range(device, TOP, "m", segments, 0.0, order=ORDER))
+    return config
+
+
+def test_range_is_run_and_never_the_vendor(config: Config) -> None:
     answer = runtime.batch_invariant().runtime.resolve(TOP, 0)
     assert (answer.config, answer.vendor) == (config, False)
+
+
+def test_kernel_is_that_of_the_range(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "compile", lambda template, arch, **_: compiled(template, arch))
+    assert autotune.kernel(TOP, batch_invariant=True, device=0).config == config
+    (answer,) = autotune.warmup([TOP], batch_invariant=True, device=0)
+    assert answer.config == config
+    assert runtime.batch_invariant().runtime.has_answer(TOP, 0)
+
+
+@pytest.mark.parametrize("load", [autotune.kernel, lambda *a, **k: autotune.warmup([*a], **k)])
+def test_kernel_without_a_range_says_what_to_tune(load: Any) -> None:
+    with pytest.raises(NotFoundError, match=r"`autotune tune 1..8192x64x128:bf16:nt --batch-inv"):
+        load(TOP, batch_invariant=True, device=0)
+
+
+def test_warmup_does_not_measure_a_single_size() -> None:
+    with pytest.raises(UsageError, match="not measured alone; tune its range"):
+        autotune.warmup([TOP], batch_invariant=True, measure=True, device=0)
 
 
 def test_frozen_mode_does_not_fall_back_to_the_vendor() -> None:
