@@ -9,7 +9,7 @@
 namespace host {
 namespace {
 
-constexpr int ROWS = 64, LARGEST_N = 256;
+constexpr int ROWS = 64, LARGEST_N = 256, LARGEST_K = 32;
 
 int bytes_of(int type) { return type == TF32 ? 4 : type == F16 || type == BF16 ? 2 : 1; }
 
@@ -60,13 +60,6 @@ unsigned plus(int type, unsigned sum, float products) {
     return sum;
 }
 
-// Row of the 16 that a lane's registers of A hold, and their element `k`.
-float of_a(int type, const std::vector<Thread*>& lanes, const unsigned* (*registers)(Thread*),
-           int row, int k) {
-    const unsigned* fragment = registers(lanes[row % 8 * 4 + holder(type, k)]);
-    return held(type, fragment + row / 8, 2, k);
-}
-
 struct Fragments {
     int type_a, type_b, k;
     unsigned* d;
@@ -77,15 +70,18 @@ void multiply_fragments(const std::vector<Thread*>& lanes) {
     const auto of = [&](int lane) -> const Fragments& {
         return *lanes[lane]->brought<Fragments>(Thread::WARP);
     };
-    const auto a = [](Thread* lane) { return lane->brought<Fragments>(Thread::WARP)->a; };
     const int type_a = of(0).type_a, type_b = of(0).type_b, count = of(0).k;
+    float a[16][LARGEST_K], b[8][LARGEST_K];
+    for (int k = 0; k < count; ++k) {
+        for (int row = 0; row < 16; ++row)
+            a[row][k] = held(type_a, of(row % 8 * 4 + holder(type_a, k)).a + row / 8, 2, k);
+        for (int column = 0; column < 8; ++column)
+            b[column][k] = held(type_b, of(column * 4 + holder(type_b, k)).b, 1, k);
+    }
     for (int row = 0; row < 16; ++row) {
         for (int column = 0; column < 8; ++column) {
             unsigned& sum = of(row % 8 * 4 + column / 2).d[row / 8 * 2 + column % 2];
-            for (int k = 0; k < count; ++k)
-                sum = plus(type_a, sum,
-                           of_a(type_a, lanes, a, row, k) *
-                               held(type_b, of(column * 4 + holder(type_b, k)).b, 1, k));
+            for (int k = 0; k < count; ++k) sum = plus(type_a, sum, a[row][k] * b[column][k]);
         }
     }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import astuple, replace
+from functools import cache
 from math import erf
 from pathlib import Path
 from random import Random
@@ -917,5 +918,11 @@ COMPILATIONS = [
 @pytest.mark.parametrize(("text", "arch"), COMPILATIONS)
 def test_verification_kernels_compile(text: str, arch: str) -> None:
     problem = Problem.parse(f"1x1x1:{text}")
-    programs = [compiler.compile(kernel, arch, cache=None) for kernel in templates_of(problem).all]
+    programs = [compiled(kernel, arch) for kernel in templates_of(problem).all]
     assert {type(program) for program in programs} == {compiler.Program}
+
+
+@cache
+def compiled(kernel: Template, arch: str) -> compiler.Program | compiler.CompileFailure:
+    """The program of a kernel, which several problems may share."""
+    return compiler.compile(kernel, arch, cache=None)
