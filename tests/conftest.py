@@ -11,12 +11,15 @@ from hypothesis import HealthCheck, settings
 
 
 def pytest_configure() -> None:
-    """Has Ctrl-C end what the tests start, and takes Hypothesis's time limits away.
+    """Has Ctrl-C end what the tests start, limits BLAS, and lifts Hypothesis's time limits.
 
     A shell that starts the suite in the background has Ctrl-C ignored, and `nohup` the end of the
     terminal, which processes hand on.
+    BLAS runs one thread, as `tune` has it: on a busy machine its threads block each other. Its
+    variable is read when NumPy is imported, after this.
     Hypothesis's time limits fail on a loaded machine.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.blas_threads import one_thread as one_thread
 
 from autotune.candidates import gaussian_process
 from autotune.candidates.gaussian_process import (
@@ -16,8 +15,6 @@ from autotune.candidates.gaussian_process import (
     solve_lower,
     solve_upper,
 )
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 POINTS = np.random.default_rng(3).random((12, 3))
 VALUES = np.sin(6 * POINTS).sum(1)

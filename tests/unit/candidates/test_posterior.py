@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.blas_threads import one_thread as one_thread
 
 from autotune.candidates.gaussian_process import JITTER, Covariance, Floats, GaussianProcess
 from autotune.candidates.posterior import Posterior
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 RANDOM = np.random.default_rng(2)
 POINTS, QUERIES = RANDOM.random((90, 4)), RANDOM.random((300, 4))

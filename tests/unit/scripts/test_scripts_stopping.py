@@ -10,7 +10,6 @@ import pytest
 import stopping
 from spaces import Space
 from support import sample_recording
-from support.blas_threads import one_thread as one_thread
 from typer import Typer
 from typer.testing import CliRunner, Result
 
@@ -38,7 +37,6 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_search_that_understands_its_space_stops() -> None:
     evaluations, loss = stopping.stopped(space(), 1, SIDE**2)
     assert evaluations < SIDE**2 / 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.blas_threads import one_thread as one_thread
 from support.fake_runner import ORIGIN, uncompiled
 from support.paths import ROOT
 from support.sample_study import store as store
@@ -36,7 +35,6 @@ class CountingRunner(ReplayRunner):
         return outcome
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_search_spends_no_trial_on_inaccurate_kernels(store: Store) -> None:
     recording = Recording.load(RECORDING)
     runner = CountingRunner(recording)

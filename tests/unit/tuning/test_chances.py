@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.blas_threads import one_thread as one_thread
 
 from autotune.candidates.gaussian_process import Covariance, Floats
 from autotune.tuning.search.chances import DOUBTFUL, Chances
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 RANDOM = np.random.default_rng(6)
 POOL = RANDOM.random((200, 3))

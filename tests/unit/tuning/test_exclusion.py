@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-from support.blas_threads import one_thread as one_thread
 from support.sample_search import (
     proposed,
     result,
@@ -15,8 +13,6 @@ from support.sample_search import (
 from autotune.families.config import Config
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_excluded_configurations_are_not_proposed() -> None:

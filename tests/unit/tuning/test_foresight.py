@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from support.blas_threads import one_thread as one_thread
 from support.sample_search import result, space
 
 from autotune.runners.base import Measurement
@@ -77,7 +76,6 @@ def test_gain_brings_the_doubt_back() -> None:
     assert after(*[1.0] * CALM, 1 - 1.1 * GAIN) == pytest.approx(after())
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_outlook_stays_high_where_nothing_can_be_foreseen() -> None:
     random = np.random.default_rng(1)
     configs = space()[::4]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.blas_threads import one_thread as one_thread
 from support.sample_search import (
     result,
     searched,
@@ -16,8 +15,6 @@ from support.sample_search import (
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import OUTLOOK, Search
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_outlook_is_unknown_at_first() -> None:

@@ -8,14 +8,11 @@ import statistics
 import numpy as np
 import optuna
 import pytest
-from support.blas_threads import one_thread as one_thread
 
 from autotune.families.config import Config
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Sampler, Search, axes_of
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 SAMPLERS: tuple[Sampler, ...] = ("gp", "tpe", "random", "exhaustive")
 LEARNING: tuple[Sampler, ...] = ("gp", "tpe")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import spaces
-from support.blas_threads import one_thread as one_thread
 from support.fake_runner import ORIGIN, uncompiled
 
 from autotune.problem import Problem
@@ -24,7 +23,6 @@ SQUARE = Problem(4096, 4096, 4096)
 PATH = recording.path_of("h100", SQUARE)
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
     pytest.mark.skipif(not PATH.is_file(), reason="no recording of an H100 is there"),
 ]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.blas_threads import one_thread as one_thread
 from support.sample_search import (
     RESOURCES,
     hint,
@@ -27,8 +26,6 @@ from autotune.tuning.search import Search, surrogate
 from autotune.tuning.search.described import WEIGHT
 from autotune.tuning.search.history import LEAST
 from autotune.tuning.search.sampler import SURE
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def until_best(seed: int, describe: Describe | None) -> int:
