@@ -135,7 +135,7 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
 
 
 def _eight_bit(problem: Problem, finals: Finals) -> Row:
-    """What only rows of 8-bit problems have."""
+    """The fields that only rows of 8-bit problems have."""
     if not problem.precision.eight_bit:
         return {}
     triton_us = finals.triton.time_us if finals.triton else None

@@ -1,4 +1,4 @@
-"""What tuning a user kernel and listing its occupancy share: the call, the compiler, the checks."""
+"""The call, the compiler and the checks that tuning a user kernel and its occupancy share."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SLOWEST = 1.6
 
 @dataclass(frozen=True)
 class OrderOutlook:
-    """What an order of summation promises.
+    """The expected cost of an order of summation.
 
     Attributes:
         order: the order.
@@ -74,7 +74,7 @@ def _outlook(
     limits: dict[int, float],
     configs: int,
 ) -> OrderOutlook | None:
-    """What an order promises; None if it cannot serve a probe within its limit."""
+    """The expected cost of an order; None if it cannot serve a probe within its limit."""
     best: dict[int, tuple[Config, ...]] = {}
     logs = []
     for size in least:

@@ -13,7 +13,7 @@ from autotune.families.plan import LaunchPlan
 
 
 class Dependence(IntEnum):
-    """What of a product waits for the kernel before it on the stream."""
+    """The part of a product that waits for the kernel before it on the stream."""
 
     NONE = 0
     """The product starts after that kernel."""

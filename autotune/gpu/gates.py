@@ -1,5 +1,5 @@
-"""The vendor baseline of SwiGLU: a product whose gates lie apart from what they are for, in two
-halves, and SiLU and a multiplication after it."""
+"""The vendor baseline of SwiGLU: a product with gates and values in two halves, then SiLU and a
+multiplication."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from autotune.gpu.session import Run
 from autotune.problem import GATE_SPAN, Problem
 
 Copy = tuple[Any, Any]
-"""What is copied to, and from where."""
+"""The destination and the source of a copy."""
 
 
 def apart(to: Any, source: Any, axis: int) -> Copy:
-    """The copy of interleaved gates, and of what they are for, to two halves along an axis."""
+    """The copy of interleaved gates and values to two halves along an axis."""
     shape = tuple(source.shape)
     pairs = shape[axis] // (2 * GATE_SPAN)
     halves = to.reshape(*shape[:axis], 2, pairs, GATE_SPAN, *shape[axis + 1 :])
@@ -23,7 +23,7 @@ def apart(to: Any, source: Any, axis: int) -> Copy:
 
 
 def halves_of(product: Any) -> tuple[Any, Any]:
-    """The gates of a product, and what they are for, that lie apart."""
+    """The gates and the values of a product, its two halves."""
     half = product.shape[-1] // 2
     return product[..., :half], product[..., half:]
 

@@ -50,12 +50,12 @@ def _config(table: Entries, family: str, row: int) -> Config:
 
 @dataclass(frozen=True, eq=False)
 class RecordDigest:
-    """What choices for other problems need of a record.
+    """The part of a record that choices for other problems read.
 
     Attributes:
         problem: the problem.
         device: the device.
-        evidence: what its times rest on.
+        evidence: whether its times are measured, and by which runner.
         quick: whether it is of a race.
         cold: whether it has cold times.
         baseline: the vendor library's measurement, if it was timed.

@@ -48,7 +48,7 @@ def ready(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def templates(device: Device, computes: Iterable[str] = PRECISIONS) -> list[Template]:
-    """What is compiled for a device's architecture."""
+    """The kernel instances to compile for a device's architecture."""
     wanted: dict[Template, None] = {}
     for compute in computes:
         for problem, most in _problems(compute):

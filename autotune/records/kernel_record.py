@@ -99,7 +99,7 @@ class KernelEntry(Entry):
         return load(self, device)
 
     def launchable(self) -> KernelLaunch:
-        """What launching it takes.
+        """The source, arguments and geometry to launch the best configuration with.
 
         Raises:
             NotFoundError: if the record does not have it.

@@ -70,7 +70,7 @@ def broken(checks: Sequence[Check]) -> list[Check]:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """What works on this machine, in one line that ends with a command to try."""
+    """The state of this machine, in one line that ends with a command to try."""
     if failed := broken(checks):
         names = ", ".join(check.name for check in failed)
         return f"{len(failed)} of {len(checks)} checks fail: {names}"

@@ -1,4 +1,4 @@
-"""What the CUDA driver says of itself and of its GPUs, and what tuning calls it through."""
+"""The CUDA driver, its GPUs, and the libraries through which tuning calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the texts of all records share: the title, facts of an entry, the runners-up, the run."""
+"""Parts of the texts of all records: the title, facts of an entry, the runners-up, the run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def runners_up(best: Config, record: TuningRecord) -> Table:
 
 
 def occupancy_facts(entry: Entry) -> list[tuple[str, str]]:
-    """What a block takes, and the resident warps that follow."""
+    """The resources of a block, and the resident warps that follow."""
     resources = entry.resources
     return [
         (

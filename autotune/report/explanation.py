@@ -33,7 +33,7 @@ Finding = Literal["holds", "slow", "broken", "not reached"]
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """What a rule says of a configuration.
+    """The verdict of a rule on a configuration.
 
     Attributes:
         rule: the rule's short name.
@@ -77,7 +77,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known of a configuration of a problem on a device.
+    """A configuration of a problem on a device: its verdicts, occupancy and times.
 
     Attributes:
         config: the configuration.

@@ -98,7 +98,7 @@ def _tables(cards: Mapping[str, SmLimits]) -> dict[str, object]:
 
 
 def _card(card: SmLimits) -> dict[str, object]:
-    """What the page needs to know of a device; an SM alone has neither clusters nor a roofline."""
+    """The data of a device for the page; an SM alone has neither clusters nor a roofline."""
     described: dict[str, object] = {"name": card.name, "tables": _limits_key(card)}
     if not isinstance(card, Device):
         return described

@@ -44,7 +44,7 @@ class Overview:
 
     @property
     def summary(self) -> str:
-        """What it holds, in one line of ASCII."""
+        """The counts of problems and their devices, in one line of ASCII."""
         tuned = sum(row.trials is not None for row in self.rows)
         devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
         return f"{_problems(self.rows)} ({tuned} tuned) on {devices}"

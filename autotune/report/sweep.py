@@ -41,14 +41,14 @@ class Sweep:
 
     @property
     def first(self) -> BlockDemand:
-        """What a block of the first kernel takes."""
+        """The demand of a block of the first kernel."""
         row = next(iter(self.rows.values()))[0]
         amounts = row.threads, row.registers, row.shared
         return BlockDemand(*amounts, row.barriers, row.carve_out, row.cluster)
 
     @property
     def note(self) -> str:
-        """What all kernels have alike."""
+        """The fields that are equal in all kernels, as text."""
         row = next(iter(self.rows.values()))[0]
         alike = [f"{getattr(row, n):,} {_UNITS[n]}" for n in NAMES if n not in self.swept]
         alike += [f"{row.barriers} barriers"] if row.barriers != 1 else []
@@ -189,7 +189,7 @@ def _merged(
 
 
 def _outcome(rows: tuple[OccupancyRow, ...], outer: Sequence[str]) -> tuple[object, ...]:
-    """What has to be equal for two neighbouring kernels to be one row."""
+    """The values that two neighbouring kernels have to share to become one row."""
     fares = [(r.blocks_per_sm, r.occupancy, r.limiter, r.clusters, r.idle_sms) for r in rows]
     return (*fares, *(getattr(rows[0], name) for name in outer))
 

@@ -165,7 +165,7 @@ class Leaderboard:
         return sorted(pool, key=lambda trial: trial.time(second))[:BY_OTHER_OBJECTIVE]
 
     def _time(self, trial: Trial) -> float:
-        """What is minimised: the time, or the score."""
+        """The value to minimise: the time, or the score."""
         return trial.time(self._objective) if self._score is None else self._score(trial)
 
 

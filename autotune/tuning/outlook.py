@@ -1,4 +1,4 @@
-"""What the untried configurations of a finished search promise, by the search's own model."""
+"""The gain that a finished search still expects of its untried configurations."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from autotune.user_kernels.geometry import Extent, Extents, ParameterValues
 
 Factor = str | SupportsIndex
 Divisor = Factor | Sequence[Factor] | Callable[[ParameterValues], SupportsIndex]
-"""What a block covers of a problem along an axis: a parameter or a number, several that are
-multiplied, or a function of the parameters."""
+"""The extent of a block along an axis of the problem: a parameter, a number, a product of several,
+or a function of the parameters."""
 
 AXES = "xyz"
 BLOCK = tuple(f"block_size_{axis}" for axis in AXES)

@@ -197,7 +197,7 @@ class KernelTunable:
         return replace(made, metrics=metrics, score=score)
 
     def _launch(self, config: Config) -> KernelLaunch | None:
-        """What a record keeps to launch a configuration; None if the source is too large."""
+        """The launch that a record keeps for a configuration; None if the source is too large."""
         kernel = self.kernel
         if kernel.source.size > LARGEST_SOURCE:
             return None

@@ -1,4 +1,4 @@
-"""What a picture is: the values that it draws, how it draws them, and its file."""
+"""A picture: the values that it draws, the function that draws them, and its file."""
 
 from __future__ import annotations
 

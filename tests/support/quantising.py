@@ -1,4 +1,4 @@
-"""What `quantize.cu` computes, in NumPy and to the last bit."""
+"""The results of `quantize.cu`, in NumPy and to the last bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every tuning session does, whatever library it calls the driver through."""
+"""The contract of every tuning session, whatever library it calls the driver through."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def zeros(session: Session) -> Any:
 
 
 def read(session: Session, memory: Any) -> list[float]:
-    """What the kernel has stored."""
+    """The values that the kernel has stored."""
     copied = np.empty(len(TYPES))
     session.download(copied, int(memory))
     return [float(value) for value in copied]

@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes, and text that plotly.js does not read as markup."""
+"""Parts of all figures: colours, axes, and text that plotly.js does not read as markup."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Surrogate:
         view.told = len(told)
 
     def _standard(self, rows: Indices) -> Values:
-        """What the process is to explain of the times of `rows`, to mean 0 and deviation 1."""
+        """The part of the times of `rows` left to the process, to mean 0 and deviation 1."""
         logs = self._logs[rows]
         timed = np.isfinite(logs)
         best = self._history.best

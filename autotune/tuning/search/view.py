@@ -1,4 +1,4 @@
-"""What a search sees of its candidates: times and chances of a pool, given the results so far."""
+"""Predicted times and chances of a search's candidates, given the results so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model failed to foresee keeps a search from stopping."""
+"""A search goes on while its results surprise its model."""
 
 from __future__ import annotations
 
