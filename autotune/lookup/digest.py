@@ -55,7 +55,7 @@ class RecordDigest:
     Attributes:
         problem: the problem.
         device: the device.
-        evidence: whether its times are measured, and by which runner.
+        evidence: whether its times are measured, replayed or predicted.
         quick: whether it is of a race.
         cold: whether it has cold times.
         baseline: the vendor library's measurement, if it was timed.
