@@ -63,6 +63,10 @@ def export(
         bool,
         typer.Option("--ptx", help="Add PTX, which later GPUs compile: to format c or cubin."),
     ] = False,
+    bench: Annotated[
+        bool,
+        typer.Option("--bench", help="Add bench.c to format c: times every shape beside cuBLAS."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write the kernels of problems as a C library, or one by one, with their launch plans.
@@ -71,9 +75,12 @@ def export(
     are exported as `tune_kernel` recorded them, for all devices or those of --device.
     """
     from autotune import export
+    from autotune.errors import UsageError
     from autotune.targets import sources
 
     if kernels := [word for word in shapes if _KERNEL.match(word)]:
+        if bench:
+            raise UsageError("user kernels have no bench: no library computes the same")
         _export_kernels(shapes, kernels, out, name, device or (), format, objective, ptx, json)
         return
     written = export.write(
@@ -85,6 +92,7 @@ def export(
         objective=objective,
         batch_invariant=batch_invariant,
         ptx=ptx,
+        bench=bench,
         **options,
     )
     products = [

@@ -20,7 +20,10 @@ def filled(template: str, name: str, **parts: str) -> str:
         name: the library's name.
         parts: what replaces `/* @PART@ */` and `@PART@`, which are not renamed.
     """
-    text = _text(template).replace("/* @DRIVER@ */", _text("driver.c"))
+    text = _text(template)
+    for fragment in ("driver.c", "problems.c"):
+        mark = fragment.removesuffix(".c").upper()
+        text = text.replace(f"/* @{mark}@ */", _text(fragment).rstrip("\n"))
     fields = {"VERSION": __version__, "NAME": name, "UPPER": name.upper()}
     for field, value in fields.items():
         text = text.replace(f"@{field}@", value)

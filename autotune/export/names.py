@@ -11,7 +11,7 @@ LONGEST_NAME = 40
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 # CMake's own targets, the example, and headers that the library includes.
 _RESERVED = frozenset(
-    {"all", "clean", "help", "install", "package", "test", "main"}
+    {"all", "clean", "help", "install", "package", "test", "main", "bench"}
     | {"dlfcn", "math", "pthread", "stddef", "stdint", "stdio", "stdlib", "string"}
 )
 # The C++ header has a namespace of the library's name.

@@ -8,8 +8,8 @@ from autotune.export.readme import readme
 from autotune.export.tables import kernels, shapes, tables
 
 
-def project(library: ExportedLibrary) -> dict[str, bytes]:
-    """The content of every file, by its name."""
+def project(library: ExportedLibrary, *, bench: bool = False) -> dict[str, bytes]:
+    """The content of every file, by its name; with `bench`, of the program that times them too."""
     name = library.name
     files = {
         f"{name}.h": filled("gemm.h", name),
@@ -22,4 +22,6 @@ def project(library: ExportedLibrary) -> dict[str, bytes]:
         f"{name}.pc.in": filled("gemm.pc.in", name),
         "README.md": readme(library),
     }
+    if bench:
+        files["bench.c"] = filled("bench.c", name, SHAPES=shapes(library))
     return {path: text.encode() for path, text in files.items()}

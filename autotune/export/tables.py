@@ -51,7 +51,7 @@ def tables(library: ExportedLibrary) -> str:
 
 
 def shapes(library: ExportedLibrary) -> str:
-    """The exported problems, as a table for the example program."""
+    """The exported problems, as a table for the programs that run them all."""
     problems = dict.fromkeys(gemm.problem for gemm in library.gemms)
     return table("Shape", "SHAPES", map(_shape, problems))
 
@@ -174,4 +174,5 @@ def _map_count(launch: Launch) -> int:
 
 
 def _shape(problem: Problem) -> str:
-    return f"{{{numbers(problem.m, problem.n, problem.k, problem.batch, *codes(problem))}}}"
+    sizes = numbers(problem.m, problem.n, problem.k, problem.batch, *codes(problem))
+    return f"{{{c_string(str(problem))}, {sizes}}}"

@@ -57,6 +57,7 @@ def write(
     objective: str = "hot",
     batch_invariant: bool = False,
     ptx: bool = False,
+    bench: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> WrittenExport:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
@@ -75,6 +76,7 @@ def write(
             has no general ones, which add up in another order.
         ptx: whether to add the kernels' PTX to `c` or `cubin`, which the driver of a GPU newer than
             the devices compiles; kernels for one architecture alone, of `wgmma`, have none.
+        bench: whether to add `bench.c` to `c`, a program that times every shape beside cuBLAS.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -91,6 +93,8 @@ def write(
     check_name(name)
     check_format(format)
     check_ptx(format, ptx)
+    if bench and format != "c":
+        raise UsageError(f"format {format!r} takes no bench; give c")
     resolved = [targets.resolve(device) for device in devices]
     for device in resolved:
         targets.check_compilable(device)
@@ -106,7 +110,7 @@ def write(
         fallback=format == "c" and not batch_invariant,
         ptx=_ptx if ptx else None,
     )
-    return WrittenExport(library, write_library(library, Path(directory), format))
+    return WrittenExport(library, write_library(library, Path(directory), format, bench=bench))
 
 
 def check_format(format: str) -> None:
@@ -123,7 +127,9 @@ def _ptx(program: Program) -> bytes | CompileFailure:
     return compiler.ptx(program.template, program.arch)
 
 
-def write_library(library: ExportedLibrary, directory: Path, format: str) -> tuple[Path, ...]:
+def write_library(
+    library: ExportedLibrary, directory: Path, format: str, *, bench: bool = False
+) -> tuple[Path, ...]:
     """Writes a library to a directory, with its plans and the SHA-256 of every file in `NAME.json`.
 
     Raises:
@@ -133,7 +139,7 @@ def write_library(library: ExportedLibrary, directory: Path, format: str) -> tup
     check_format(format)
     kernels = kernel_files(library, format) if format in KERNEL_FORMATS else {}
     names = {key: file for key, (file, _) in kernels.items()}
-    files = project(library) if format == "c" else dict(kernels.values())
+    files = project(library, bench=bench) if format == "c" else dict(kernels.values())
     if format == "cubin":
         files |= {
             ptx_file(file): library.ptx[key] for key, file in names.items() if key in library.ptx

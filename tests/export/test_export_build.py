@@ -97,8 +97,9 @@ def test_pkg_config_finds_the_installed_package(installed: Path) -> None:
 def test_example_program_checks_every_gemm(folder: Path, installed: Path) -> None:
     assert installed.is_dir()
     lines = run([folder / "build" / "gemm-example"], folder).splitlines()
-    assert [line.split(",")[0] for line in lines] == [
-        *("right 8x9x10", "right 33x17x65", "right 64x256x128")
+    assert [line.rpartition(": naive:")[0] for line in lines] == [
+        *("right 8x9x10:f32:nt:batch=3:gelu", "right 33x17x65:f32:tt"),
+        "right 64x256x128:f32:nn:bias_relu",
     ]
 
 

@@ -4,46 +4,11 @@
  *
  * The exit status is 0 if all are right. Operands are whole numbers from -2 to 2, exact in every
  * precision. Of large results, some elements are compared. */
-#include "gemm.h"
+/* @PROBLEMS@ */
 
-#include <dlfcn.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-typedef struct {
-    int64_t m, n, k, batch;
-    int compute, layout, epilogue, output, scale, accumulate, e5m2;
-} Shape;
-
-/* @SHAPES@ */
-
-enum { FP32, FP16, BFLOAT16, E4M3, E5M2, INT8, INT32 };
-static const size_t BYTES[] = {4, 2, 2, 1, 1, 1, 4};
 static const size_t CHECKED = 500;
-
-/* Functions of the driver. A program that links with -lcuda can call them by name. */
-static int (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *), (*cuCtxSynchronize)(void);
-static int (*cuMemAlloc)(uint64_t *, size_t), (*cuMemFree)(uint64_t);
-static int (*cuMemcpyHtoD)(uint64_t, const void *, size_t);
-static int (*cuMemcpyDtoH)(void *, uint64_t, size_t);
-
-static void must(const char *what, int status) {
-    if (status == 0) return;
-    fprintf(stderr, "%s gave %d\n", what, status);
-    exit(1);
-}
-
-static void find(void *function, const char *name) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol;
-    must(gemm_message(GEMM_NO_DRIVER), library == NULL);
-    symbol = dlsym(library, name);
-    must(name, symbol == NULL);
-    memcpy(function, &symbol, sizeof symbol);
-}
 
 static float read_number(const void *from, size_t at, int type) {
     uint32_t bits;
@@ -162,50 +127,41 @@ static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8
 
 /* Runs one problem; returns whether the result is right. */
 static int right(const Shape *s) {
-    static const int OPERANDS[] = {FP32, FP32, FP32, FP16, BFLOAT16, E4M3, E5M2, INT8};
-    static const int OUTPUTS[] = {-1, FP32, FP16, BFLOAT16, INT32};
-    int mixed = s->compute == GEMM_F8E5;
-    int type_a = mixed && s->e5m2 == GEMM_E5M2_B ? E4M3 : OPERANDS[s->compute];
-    int type_b = mixed && s->e5m2 == GEMM_E5M2_A ? E4M3 : OPERANDS[s->compute];
-    int own = s->compute >= GEMM_F8 ? BFLOAT16 : OPERANDS[s->compute];
-    int type = s->output == GEMM_SAME ? own : OUTPUTS[s->output];
+    int types[3], added;
     size_t batch = (size_t)s->batch, size_a = batch * (size_t)(s->m * s->k);
     size_t size_b = batch * (size_t)(s->k * s->n), size_c = batch * (size_t)(s->m * s->n);
-    size_t bytes_c = size_c * BYTES[type], needed = 0;
+    size_t needed = 0;
     int8_t *a = (int8_t *)malloc(size_a), *b = (int8_t *)malloc(size_b);
     int8_t *bias = (int8_t *)malloc((size_t)s->n), *residual = (int8_t *)malloc(size_c);
-    uint64_t at_a = filled(a, size_a, type_a), at_b = filled(b, size_b, type_b), at_c, space = 0;
-    uint64_t at_bias = filled(bias, (size_t)s->n, type == INT32 ? FP32 : type);
-    uint64_t at_residual = filled(residual, size_c, type == INT32 ? FP32 : type);
-    uint64_t scale_a = filled_scales(s, 0), scale_b = filled_scales(s, 1);
-    void *c = malloc(bytes_c);
-    gemm_product product = gemm_default(s->m, s->n, s->k);
+    uint64_t at_a, at_b, at_c, at_bias, at_residual, scale_a, scale_b, space = 0;
+    void *c;
+    gemm_product product = product_of(s);
     gemm_choice choice;
     double error;
+    find_types(s, types);
+    added = types[2] == INT32 ? FP32 : types[2];
+    at_a = filled(a, size_a, types[0]), at_b = filled(b, size_b, types[1]);
+    at_bias = filled(bias, (size_t)s->n, added), at_residual = filled(residual, size_c, added);
+    scale_a = filled_scales(s, 0), scale_b = filled_scales(s, 1);
+    c = malloc(size_c * BYTES[types[2]]);
     must("malloc", c == NULL);
-    must("cuMemAlloc", cuMemAlloc(&at_c, bytes_c));
-    product.batch = s->batch;
-    product.compute = s->compute, product.layout = s->layout;
-    product.epilogue = s->epilogue, product.output = s->output;
-    product.a = (const void *)(uintptr_t)at_a, product.b = (const void *)(uintptr_t)at_b;
-    product.c = (void *)(uintptr_t)at_c;
-    product.scale = s->scale, product.accumulate = s->accumulate, product.e5m2 = s->e5m2;
-    product.scale_a = (const float *)(uintptr_t)scale_a;
-    product.scale_b = (const float *)(uintptr_t)scale_b;
-    if (s->epilogue / 2 == 5) product.residual = (const void *)(uintptr_t)at_residual;
-    if (s->epilogue & 1) product.bias = (const void *)(uintptr_t)at_bias;
+    must("cuMemAlloc", cuMemAlloc(&at_c, size_c * BYTES[types[2]]));
+    product.a = pointer(at_a), product.b = pointer(at_b), product.c = pointer(at_c);
+    product.scale_a = (const float *)pointer(scale_a);
+    product.scale_b = (const float *)pointer(scale_b);
+    if (s->epilogue / 2 == 5) product.residual = pointer(at_residual);
+    if (s->epilogue & 1) product.bias = pointer(at_bias);
 
     must("gemm_choose", gemm_choose(&product, &choice));
     must("gemm_workspace_size", gemm_workspace_size(&product, &needed));
     if (needed) must("cuMemAlloc", cuMemAlloc(&space, needed));
-    must("gemm_prepare_workspace", gemm_prepare_workspace((void *)(uintptr_t)space, needed, NULL));
-    must("gemm_matmul", gemm_matmul(&product, (void *)(uintptr_t)space, needed, NULL));
+    must("gemm_prepare_workspace", gemm_prepare_workspace(pointer(space), needed, NULL));
+    must("gemm_matmul", gemm_matmul(&product, pointer(space), needed, NULL));
     must("cuCtxSynchronize", cuCtxSynchronize());
-    must("cuMemcpyDtoH", cuMemcpyDtoH(c, at_c, bytes_c));
+    must("cuMemcpyDtoH", cuMemcpyDtoH(c, at_c, size_c * BYTES[types[2]]));
 
-    error = worst(s, a, b, bias, residual, c, type);
-    printf("%s %lldx%lldx%lld, batch %lld: %s\n", error <= 1 ? "right" : "WRONG", (long long)s->m,
-           (long long)s->n, (long long)s->k, (long long)s->batch, choice.config);
+    error = worst(s, a, b, bias, residual, c, types[2]);
+    printf("%s %s: %s\n", error <= 1 ? "right" : "WRONG", s->name, choice.config);
     cuMemFree(at_a), cuMemFree(at_b), cuMemFree(at_c), cuMemFree(at_bias);
     cuMemFree(at_residual);
     if (needed) cuMemFree(space);
@@ -216,19 +172,8 @@ static int right(const Shape *s) {
 
 int main(void) {
     size_t i, wrong = 0;
-    void *context;
     int status;
-    find(&cuInit, "cuInit");
-    find(&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
-    find(&cuCtxSetCurrent, "cuCtxSetCurrent");
-    find(&cuCtxSynchronize, "cuCtxSynchronize");
-    find(&cuMemAlloc, "cuMemAlloc_v2");
-    find(&cuMemFree, "cuMemFree_v2");
-    find(&cuMemcpyHtoD, "cuMemcpyHtoD_v2");
-    find(&cuMemcpyDtoH, "cuMemcpyDtoH_v2");
-    must("cuInit", cuInit(0));
-    must("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&context, 0));
-    must("cuCtxSetCurrent", cuCtxSetCurrent(context));
+    open_gpu();
     status = gemm_warm_up();
     must(gemm_message(status), status);
     for (i = 0; i < sizeof SHAPES / sizeof *SHAPES; ++i) wrong += !right(&SHAPES[i]);

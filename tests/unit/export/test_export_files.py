@@ -158,7 +158,7 @@ def test_library_name_replaces_the_templates_name(tmp_path: Path) -> None:
     "name",
     [
         *("", "1st", "a-b", "a b", "../up", "/tmp/x", "a/b", "a.b", "ü", "a\n"),
-        *("main", "class", "x" * 41),
+        *("main", "bench", "class", "x" * 41),
     ],
 )
 def test_invalid_name_is_refused(name: str) -> None:
