@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from typing import Any
@@ -17,18 +16,6 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel, UntunedWarning
-
-
-@pytest.fixture
-def case() -> Case:
-    return Case()
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
 
 
 def _close(result: Matrix, expected: Matrix) -> bool:

@@ -15,11 +15,6 @@ from autotune.errors import ArrayError
 from autotune.runtime.arrays import MatrixMemory, overlap
 
 
-@pytest.fixture
-def case() -> Case:
-    return Case()
-
-
 def refused(case: Case, a: Any, b: Any, out: Any = None, beta: float = 0.0) -> str:
     """The message of the refusal, which is one line; asserts that nothing was launched."""
     with pytest.raises(ArrayError) as error:

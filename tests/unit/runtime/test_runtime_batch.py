@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,6 @@ from autotune.problem import Problem
 from autotune.problem.fields import ACTIVATIONS
 from autotune.runtime import Kernel
 from autotune.verification.oracle import activated
-
-
-@pytest.fixture
-def case() -> Case:
-    return Case()
 
 
 def _close(result: Matrix, expected: NDArray[Any]) -> bool:
@@ -151,13 +145,6 @@ def test_out_within_a_later_matrix_of_an_input_is_refused(case: Case) -> None:
 
 
 # Epilogues.
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])

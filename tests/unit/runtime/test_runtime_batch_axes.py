@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,6 @@ from support.runtime_case import TYPED, Case
 from autotune.errors import ArrayError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-
-
-@pytest.fixture
-def case() -> Case:
-    return Case()
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    torch = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    return torch
 
 
 @pytest.mark.parametrize(

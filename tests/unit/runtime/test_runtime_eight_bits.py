@@ -33,13 +33,6 @@ def case() -> Case:
     return Case(config=TYPED)
 
 
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
-
-
 def tensors(case: Case, torch: FakeTorch, a: str = E4M3, b: str = E4M3) -> tuple[Any, Any]:
     """A (5 x 300) and B (300 x 7)."""
     left, right = (

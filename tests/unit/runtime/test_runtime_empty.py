@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any
 
@@ -15,18 +14,6 @@ from support.runtime_case import SPLIT, TYPED, Case
 from autotune.errors import ArrayError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-
-
-@pytest.fixture
-def case() -> Case:
-    return Case()
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    torch = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    return torch
 
 
 def refused(case: Case, *operands: Any, **keywords: Any) -> str:

@@ -15,11 +15,6 @@ from autotune.problem import Problem
 from autotune.runtime import Kernel, kernels
 
 
-@pytest.fixture
-def case() -> Case:
-    return Case()
-
-
 def _close(result: Matrix, expected: Matrix) -> bool:
     return np.allclose(result, expected, rtol=1e-5, atol=1e-5)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -43,13 +42,6 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return case
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
 
 
 def tensor(case: Case, torch: FakeTorch, *shape: int, dtype: str = "bfloat16") -> Any:

@@ -31,13 +31,6 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return case
 
 
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
-
-
 def tensor(case: Case, torch: FakeTorch, *shape: int, dtype: str = "bfloat16") -> Any:
     return torch.on("cuda:0", case.matrix(*shape, dtype=dtype, factor=4))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,6 @@ BF16, E4M3 = "bfloat16", "float8_e4m3fn"
 @pytest.fixture
 def case() -> Case:
     return Case(config=TYPED)
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
 
 
 def tensors(

@@ -37,13 +37,6 @@ def case() -> Case:
     return Case(config=TYPED)
 
 
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
-
-
 def _close(result: Any, expected: Any) -> bool:
     rounding = ROUNDING[name_of(result)]
     return np.allclose(decoded(result), expected, rtol=rounding, atol=rounding)
