@@ -94,13 +94,10 @@ class BindingsSession(Session):
         self._bindings.cuStreamDestroy(self._stream)
         self.checked(self._bindings.cuCtxPopCurrent())
 
-    def checked(self, answer: tuple[Any, ...]) -> Any:
-        status, *values = answer
-        if status:
-            out_of_memory = self._bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-            error = CudaMemoryError if status == out_of_memory else CudaError
-            raise error(bindings.worded(self._bindings, status))
-        return values[0] if len(values) == 1 else values
+    def _failure(self, status: Any) -> Exception:
+        out_of_memory = self._bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        error = CudaMemoryError if status == out_of_memory else CudaError
+        return error(bindings.worded(self._bindings, status))
 
     def synchronize(self) -> None:
         self.checked(self._bindings.cuStreamSynchronize(self._stream))

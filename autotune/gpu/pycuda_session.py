@@ -103,11 +103,9 @@ class PyCudaSession(Session):
         self.checked(self._bindings.cuCtxPopCurrent())
         self._context.detach()
 
-    def checked(self, answer: tuple[Any, ...]) -> Any:
-        status, *values = answer
-        if status:
-            raise self._cuda.LogicError(f"{status.name} ({status.value})")
-        return values[0] if len(values) == 1 else values
+    def _failure(self, status: Any) -> Exception:
+        error: Exception = self._cuda.LogicError(f"{status.name} ({status.value})")
+        return error
 
     def synchronize(self) -> None:
         self._stream.synchronize()

@@ -101,13 +101,20 @@ class Session(ABC):
     ) -> None:
         """Takes the context off the thread's stack."""
 
-    @abstractmethod
     def checked(self, answer: tuple[Any, ...]) -> Any:
         """The value of a `cuda.bindings` call, without its status.
 
         Raises:
             Exception: `Error`, if the status is not success.
         """
+        status, *values = answer
+        if status:
+            raise self._failure(status)
+        return values[0] if len(values) == 1 else values
+
+    @abstractmethod
+    def _failure(self, status: Any) -> Exception:
+        """The error for a status of the driver: an `Error`."""
 
     @abstractmethod
     def synchronize(self) -> None:
