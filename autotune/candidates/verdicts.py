@@ -27,16 +27,19 @@ class Verdicts:
 
     Rules that do not read the device share their verdicts between devices.
 
+    Attributes:
+        domain: the values of each parameter, in the order of the parameters.
+
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
 
     def __init__(self, family: str, problem: Problem, device: Device) -> None:
         kind = registry.serving(family, problem)
-        domain, free = kind.domain(problem, device), chosen_for_speed(kind.params)
+        self.domain, free = kind.domain(problem, device), chosen_for_speed(kind.params)
         self._problem, self._device, self._views = problem, device, Views()
-        self._names = tuple(domain)
-        self._allowed = [(frozenset(values), name in free) for name, values in domain.items()]
+        self._names = tuple(self.domain)
+        self._allowed = [(frozenset(values), name in free) for name, values in self.domain.items()]
         self._rules = _placed_rules(family, self._names)
         everywhere = _everywhere(family, problem)
         self._verdicts = [
@@ -60,6 +63,12 @@ class Verdicts:
         for value, (allowed, free) in zip(values, self._allowed, strict=True):
             if value not in allowed and not (recorded and free and isinstance(value, int)):
                 return False
+        return self.broken(values, recorded=recorded, ordered=ordered) is None
+
+    def broken(
+        self, values: Values, *, recorded: bool = False, ordered: bool = False
+    ) -> Rule | None:
+        """The first rule that values of the domain break, in its order; None if they are legal."""
         for place, (rule, pick, _) in enumerate(self._rules):
             if (recorded and rule.for_speed) or (ordered and rule.for_shape):
                 continue
@@ -68,8 +77,8 @@ class Verdicts:
             if verdict is None:
                 verdict = verdicts[read] = self._check(place)(read) is None
             if not verdict:
-                return False
-        return True
+                return rule
+        return None
 
     def _check(self, place: int) -> _Check:
         """The check of a rule, bound when it is first needed."""

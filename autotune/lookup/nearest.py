@@ -81,10 +81,10 @@ def nearest(
     only if the nearest record has some, and energies never.
     """
     listed = with_listed_clusters(device)
-    ranked = _pool(own(device, records)).by_remoteness(problem, device)
+    ranked = pool_of(own(device, records)).by_remoteness(problem, device)
     if not _near(ranked):
         both = own(device, records) + related(device, records)
-        ranked = _pool(both).by_remoteness(problem, device)
+        ranked = pool_of(both).by_remoteness(problem, device)
     if not _near(ranked):
         return None
     pool = [record for _, record in ranked]
@@ -117,7 +117,8 @@ def _ready(choices: Sequence[NeighbourChoice], problem: Problem, device: Device)
 
 
 @lru_cache(maxsize=4)
-def _pool(digests: tuple[RecordDigest, ...]) -> Pool[RecordDigest]:
+def pool_of(digests: tuple[RecordDigest, ...]) -> Pool[RecordDigest]:
+    """The digests, with what tells how near they are to any problem."""
     return Pool(digests)
 
 
@@ -134,7 +135,7 @@ def from_records(
     accuracy: AccuracyFilter,
 ) -> list[NeighbourChoice]:
     """The accurate entries of near records, the most promising on the problem first."""
-    judges = _judges(problem, device, near)
+    judges = judges_of(problem, device, near)
     entries: dict[Config, tuple[Resources, RecordDigest]] = {}
     seen: set[tuple[Config, Legality]] = set()
     columns = (zip(repeat(row), row.entries()) for row in near)
@@ -152,7 +153,7 @@ def from_records(
     return _ranked(predictions, [*entries], [record for _, record in entries.values()])
 
 
-def _judges(
+def judges_of(
     problem: Problem, device: Device, records: Sequence[RecordDigest]
 ) -> dict[Device, Legality]:
     """What judges the entries of records, by their device; the same for equal clusters."""

@@ -1,0 +1,52 @@
+"""The configurations that a race tries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.candidates.recorded import Legality
+from autotune.device import find
+from autotune.families import registry
+from autotune.lookup import portfolio
+from autotune.lookup.promising import ALIKE, RACED, promising
+from autotune.problem import Problem
+from autotune.records import Records, Store
+
+H200 = find("h200")
+PROBLEM = Problem(300, 521, 1000, "bf16", "nt")
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
+    def decoded(*_: object) -> None:
+        raise AssertionError("a race reads digests")
+
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(Records, "records", decoded)
+    monkeypatch.setattr(Records, "related", decoded)
+    return Records(Store(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["h200", "a100-80"])
+def test_configurations_of_a_race_are_legal_and_diverse(name: str, records: Records) -> None:
+    device = find(name)
+    raced = promising(PROBLEM, device, records)
+    assert len({*raced}) == RACED
+    assert all(map(Legality(PROBLEM, device), raced))
+    works = [
+        (config.family, registry.find(config.family).work(config, PROBLEM)) for config in raced
+    ]
+    kinds = [(family, work.tile, work.iterations) for family, work in works]
+    assert max(map(kinds.count, kinds)) <= ALIKE
+
+
+def test_race_tries_more_than_is_listed(records: Records) -> None:
+    raced = promising(PROBLEM, H200, records)
+    assert not {*raced} <= {*portfolio.candidates(PROBLEM, H200)}
+
+
+def test_race_may_be_restricted_to_configurations(records: Records) -> None:
+    listed = portfolio.candidates(PROBLEM, H200)[:5]
+    assert {*promising(PROBLEM, H200, records, configs=listed)} <= {*listed}
