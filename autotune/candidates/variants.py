@@ -16,11 +16,11 @@ STAGES = "stages"
 def variants(configs: Iterable[Config], problem: Problem, device: Device) -> list[Config]:
     """The legal configurations that differ from one of these in one parameter, and where only a
     rule on the stages forbids that, in the stages too."""
-    found: dict[Config, None] = {}
+    legal: dict[Config, None] = {}
     for config in configs:
         verdicts = Verdicts.of(config.family, problem, device)
-        found |= dict.fromkeys(_of(config, verdicts))
-    return [*found]
+        legal |= dict.fromkeys(_of(config, verdicts))
+    return [*legal]
 
 
 def _of(config: Config, verdicts: Verdicts) -> Iterator[Config]:
@@ -30,8 +30,8 @@ def _of(config: Config, verdicts: Verdicts) -> Iterator[Config]:
             if value == values[place]:
                 continue
             changed = _with(values, place, value)
-            for legal in _legal(changed, name, verdicts):
-                yield Config(config.family, tuple(zip(names, legal, strict=True)))
+            for permitted in _legal(changed, name, verdicts):
+                yield Config(config.family, tuple(zip(names, permitted, strict=True)))
 
 
 def _legal(changed: tuple[Value, ...], name: str, verdicts: Verdicts) -> list[tuple[Value, ...]]:
