@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
-from autotune.api.kernel_replays import replay, replayed, save_recording
+from autotune.api.kernel_replays import replay, replayed
 from autotune.api.kernel_runs import (
     check_arguments,
     compiling,
@@ -17,6 +17,7 @@ from autotune.api.kernel_runs import (
     tunable_of,
     work_of,
 )
+from autotune.api.recordings import save_recording
 from autotune.api.shown import shown
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
@@ -34,6 +35,7 @@ def tune(
     objective: str = "hot",
     storage: str | None = None,
     quick: bool = False,
+    recording: str | Path | None = None,
     observer: Observer | None = None,
     progress: bool = True,
     **arguments: Unpack[ProblemArguments],
@@ -47,8 +49,8 @@ def tune(
 
     Args:
         problem: text, a `Problem`, (m, n, k) or three sizes.
-        device: `gpu` or a number (measured), `replay:h100` (a recording), or a name of the
-            catalogue, a JSON file or a `Device` (predicted).
+        device: `gpu` or a number (measured), `replay:h100` or `replay:FILE.json.gz` (a
+            recording), or a name of the catalogue, a JSON file or a `Device` (predicted).
         devices: several GPUs of one model in place of `device`, which share the work: their
             numbers, also as text such as `0,1`, or `all`.
         trials: stop at this number of configurations, those of earlier calls and of other processes
@@ -69,6 +71,8 @@ def tune(
         quick: races the eight most promising configurations and cuBLAS instead of searching, in
             seconds. The record says so, and a search replaces it. Takes none of `trials`, `budget`,
             `sampler`, `seed`, `storage`, `devices` and `family`.
+        recording: a file, such as `mine.json.gz`, for the outcomes of all configurations that were
+            tried on a GPU; `device="replay:mine.json.gz"` searches among them without one.
         observer: receives progress events.
         progress: whether to show a progress bar, on standard error or in the notebook, if there is
             no observer.
@@ -86,7 +90,13 @@ def tune(
         options = quick_options(options, family)
     with shown(posed, options, observer, progress) as observes:
         return search(
-            posed, options, device=device, devices=devices, family=family, observer=observes
+            posed,
+            options,
+            device=device,
+            devices=devices,
+            family=family,
+            recording=recording,
+            observer=observes,
         )
 
 
@@ -130,17 +140,20 @@ def search(
     device: DeviceLike = DEFAULT,
     devices: str | Sequence[int] | None = None,
     family: str = "auto",
+    recording: str | Path | None = None,
     observer: Observer | None = None,
 ) -> Record:
     """`tune` with its arguments decoded.
 
     Raises:
-        UsageError: for several devices and quick options.
+        UsageError: for several devices or a recording and quick options.
     """
     if options.quick:
-        if devices is not None:
-            raise UsageError("quick takes no devices; leave either out")
+        if devices is not None or recording is not None:
+            raise UsageError("quick takes no devices and no recording; leave either out")
         return race(problem, options, device=device, observer=observer)
+    if recording is not None and devices is None and not targets.measures(device):
+        raise UsageError(f"{device} has no times to record; give a GPU of this machine, or none")
     settings.refuse_frozen(f"cannot tune {problem}")
     cache = settings.cache_dir()
     with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:
@@ -148,14 +161,19 @@ def search(
         from autotune.tuning.loop import tune
 
         tunable = GemmTunable(problem, family)
-        target = opened()
-        return tune(
+        target, store = opened(), Store(settings.ensure(cache))
+        record = tune(
             tunable,
             target.runner,
-            Store(settings.ensure(cache)),
+            store,
             options,
             compile=partial(compiler.compile, cache=cache),
             origin=target.origin,
             observer=observer,
             further=target.further,
         )
+    if recording is not None:
+        from autotune.api.recordings import save_recording
+
+        save_recording(record, store, Path(recording))
+    return record

@@ -29,8 +29,8 @@ DeviceSpec = Annotated[
     typer.Option(
         "--device",
         metavar="NAME|FILE",
-        help="Device: gpu (gpu:1 is the second), replay:h100 (a recording), or a name of the "
-        "catalogue or a JSON file (predicted).  [default: gpu]",
+        help="Device: gpu (gpu:1 is the second), replay:h100 or replay:FILE.json.gz (a recording), "
+        "or a name of the catalogue or a JSON file (predicted).  [default: gpu]",
     ),
 ]
 DeviceNumbers = Annotated[

@@ -86,6 +86,12 @@ def tune(
             "--quick", help="Race the 8 most promising configurations and cuBLAS, in seconds."
         ),
     ] = False,
+    recording: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json.gz", help="Write all trials, for --device replay:FILE.json.gz."
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Count the rejected configurations by reason.")
     ] = False,
@@ -123,8 +129,8 @@ def tune(
     if batch_invariant and not one_range:
         raise UsageError("batch invariance takes one range of M, such as 1..8192x4096x4096:bf16")
     if noted is not None or shapes is None or len(shapes) != 1:
-        if explain:
-            raise UsageError("several shapes take no --explain; leave it out or give one shape")
+        if explain or recording:
+            raise UsageError("several shapes take neither --explain nor --recording; give one")
         counted = counted_shapes(shapes or (), noted, options)
         shared = replace(search, budget_s=seconds)
         tune_shapes(counted, shared, device, devices, family, quiet, json)
@@ -132,10 +138,11 @@ def tune(
     (shape,) = shapes
     if ".." not in shape:
         problem = problem_of(shape, **options)
-        _tune_problem(problem, search, device, devices, family, explain, quiet, json)
+        place = device, devices, family, recording
+        _tune_problem(problem, search, *place, explain, quiet, json)
         return
-    if devices or explain:
-        raise UsageError("a range takes neither --devices nor --explain; leave them out")
+    if devices or explain or recording:
+        raise UsageError("a range takes no --devices, --explain and --recording; leave them out")
     span = Span.parse(shape, **options)
     tune_span(span, search, device, family, loss, quiet, json, batch_invariant)
 
@@ -146,6 +153,7 @@ def _tune_problem(
     device: str | None,
     devices: str | None,
     family: str,
+    recording: Path | None,
     explain: bool,
     quiet: bool,
     json: bool,
@@ -169,6 +177,7 @@ def _tune_problem(
                 device=device or DEFAULT,
                 devices=devices,
                 family=family,
+                recording=recording,
                 observer=tally,
             )
         except KeyboardInterrupt:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from autotune.device import Device
-from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Value
-from autotune.files import limits, read, write_whole
-from autotune.files.decoding import convert, gunzip, parse, require_schema
-from autotune.files.domains import Date, Name
+from autotune.files.decoding import convert
+from autotune.files.domains import Name
 from autotune.problem.call import Call
 from autotune.runners.base import Measurement
-from autotune.runners.recording import SCHEMA, Origin, SweepRow, columns_of, rows_of
+from autotune.runners.recording_file import (
+    Origin,
+    RecordedSweep,
+    SweepFields,
+    SweepRow,
+    document_of,
+    parsed,
+    reading,
+    write,
+)
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,9 @@ class KernelRecording:
         Raises:
             AutotuneError: if it cannot be written.
         """
-        document = {
-            "schema": SCHEMA,
-            "call": {"name": self.call.name, "arguments": list(self.call.arguments)},
-            "device": self.device.to_json(),
-            "origin": asdict(self.origin),
-            "date": self.date,
-            "families": columns_of(self.rows),
-        }
-        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, gzip.compress(text.encode(), mtime=0))
-        except OSError as error:
-            raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
+        call = {"name": self.call.name, "arguments": list(self.call.arguments)}
+        sweep = RecordedSweep(self.device, self.origin, self.date, self.rows)
+        write(document_of({"call": call}, sweep), path)
 
     @classmethod
     def load(cls, path: Path) -> KernelRecording:
@@ -61,24 +53,16 @@ class KernelRecording:
 
         Raises:
             NotFoundError: if there is no such file.
-            AutotuneError: if it is broken or of another schema.
+            AutotuneError: if it is broken, of another schema or of a GEMM.
         """
-        try:
-            text = gunzip(read(path, limits.RECORDING), limits.RECORDING_TEXT)
-            document = require_schema(parse(text), "recording", SCHEMA)
+        with reading(path, "recording of a user kernel") as data:
+            document = parsed(data)
+            if "problem" in document:
+                raise ValueError("it is of a GEMM; give it to `tune`")
             written = convert(document, _KernelRecordingFields, "recording")
-            rows = [
-                row
-                for family, columns in written.families.items()
-                for row in rows_of(family, columns, Value)
-            ]
-        except FileNotFoundError as error:
-            raise NotFoundError(f"{path}: no such recording") from error
-        except (OSError, ValueError) as error:
-            raise AutotuneError(f"{path}: not a recording of a user kernel: {error}") from error
-        device, call = Device.from_json(written.device), written.call
-        origin = written.origin, written.date
-        return cls(Call(call.name, call.arguments), device, *origin, _checked(path, rows))
+            sweep = written.sweep(Value)
+        call = Call(written.call.name, written.call.arguments)
+        return cls(call, sweep.device, sweep.origin, sweep.date, sweep.rows)
 
 
 @dataclass(frozen=True)
@@ -88,17 +72,7 @@ class _RecordedCall:
 
 
 @dataclass(frozen=True)
-class _KernelRecordingFields:
+class _KernelRecordingFields(SweepFields):
     """A recording as it is written."""
 
     call: _RecordedCall
-    device: dict[str, Any]
-    origin: Origin
-    date: Date
-    families: dict[str, dict[str, Any]]
-
-
-def _checked(path: Path, rows: Sequence[SweepRow]) -> tuple[SweepRow, ...]:
-    if not rows:
-        raise AutotuneError(f"{path}: a recording without configurations")
-    return tuple(rows)

@@ -2,62 +2,47 @@
 
     <root>/<name>/4096x4096x4096-f32-nn.json.gz
 
-`<root>` is the package's `data/recordings` by default. Rows are stored by column, in a group for
-each kernel family.
+`<root>` is the package's `data/recordings` by default.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune.device import Device
-from autotune.errors import AutotuneError, NotFoundError
-from autotune.families.config import Config, FamilyValue
-from autotune.families.plan import Resources
-from autotune.files import limits, read, write_whole
-from autotune.files.decoding import convert, gunzip, parse, require_schema, shown
-from autotune.files.domains import Date, Text
+from autotune.errors import NotFoundError
+from autotune.files.decoding import convert
+from autotune.files.domains import Text
 from autotune.problem import Problem
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.energy import Energy
+from autotune.runners.base import Measurement
+from autotune.runners.recording_file import (
+    SUFFIX,
+    Origin,
+    RecordedSweep,
+    SweepFields,
+    SweepRow,
+    device_of,
+    document_of,
+    parsed,
+    reading,
+    write,
+)
 
-SCHEMA = 1
+__all__ = [
+    "ROOT",
+    "Origin",
+    "Recording",
+    "SweepRow",
+    "device_in",
+    "find",
+    "find_in",
+    "names",
+    "path_of",
+]
+
 ROOT = Path(__file__).parents[1] / "data" / "recordings"
-
-_COLUMNS: dict[type[Any], tuple[str, ...]] = {
-    part: tuple(field.name for field in fields(part)) for part in (Resources, Measurement, Failure)
-}
-# Columns that older files do not have; the last is left out where it is empty.
-_LATER = ("relative_error", "cold_spread_us", "energy")
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Driver, compiler and kernel sources of measurements.
-
-    Attributes:
-        driver: the driver's CUDA version, such as `13.0`; empty if nothing ran.
-        compiler: such as `NVRTC 13.0`.
-        source: hash of the kernel sources.
-    """
-
-    driver: Text
-    compiler: Text
-    source: Text
-
-
-@dataclass(frozen=True)
-class SweepRow:
-    """One recorded configuration; if it did not compile, its resources are estimates."""
-
-    config: Config
-    resources: Resources
-    outcome: Measurement | Failure
 
 
 @dataclass(frozen=True)
@@ -75,22 +60,18 @@ class Recording:
     rows: tuple[SweepRow, ...]
 
     def save(self, path: Path) -> None:
-        """Writes the file whole; the same recording always gives the same bytes."""
-        text = json.dumps(self.document(), separators=(",", ":"), allow_nan=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, gzip.compress(text.encode(), mtime=0))
+        """Writes the file whole; the same recording always gives the same bytes.
+
+        Raises:
+            AutotuneError: if it cannot be written.
+        """
+        write(self.document(), path)
 
     def document(self) -> dict[str, Any]:
         """The recording as JSON data."""
-        return {
-            "schema": SCHEMA,
-            "problem": str(self.problem),
-            "device": self.device.to_json(),
-            "origin": asdict(self.origin),
-            "date": self.date,
-            "baseline": self.baseline and self.baseline.fields(),
-            "families": columns_of(self.rows),
-        }
+        baseline = self.baseline and self.baseline.fields()
+        subject = {"problem": str(self.problem), "baseline": baseline}
+        return document_of(subject, RecordedSweep(self.device, self.origin, self.date, self.rows))
 
     @classmethod
     def load(cls, path: Path) -> Recording:
@@ -98,14 +79,10 @@ class Recording:
 
         Raises:
             NotFoundError: if there is no such file.
-            AutotuneError: if it is broken or of another schema.
+            AutotuneError: if it is broken, of another schema or of a user kernel.
         """
-        try:
-            return cls.loads(read(path, limits.RECORDING))
-        except FileNotFoundError as error:
-            raise NotFoundError(f"{path}: no such recording") from error
-        except (OSError, ValueError) as error:
-            raise AutotuneError(f"{path}: not a recording that can be used: {error}") from error
+        with reading(path) as data:
+            return cls.loads(data)
 
     @classmethod
     def loads(cls, data: bytes) -> Recording:
@@ -114,45 +91,32 @@ class Recording:
         Raises:
             ValueError: if they are anything but a recording of this schema.
         """
-        document = require_schema(parse(gunzip(data, limits.RECORDING_TEXT)), "recording", SCHEMA)
+        document = parsed(data)
+        if "call" in document:
+            raise ValueError("it is of a user kernel; give it to `tune_kernel`")
         written = convert(document, _RecordingFields, "recording")
-        if not written.families:
-            raise ValueError("it has no configurations")
-        return cls(
-            problem=Problem.parse(written.problem),
-            device=Device.from_json(written.device),
-            origin=written.origin,
-            date=written.date,
-            baseline=written.baseline,
-            rows=tuple(
-                row
-                for family, columns in written.families.items()
-                for row in rows_of(family, columns)
-            ),
-        )
+        sweep, problem = written.sweep(), Problem.parse(written.problem)
+        made = sweep.device, sweep.origin, sweep.date
+        return cls(problem, *made, written.baseline, sweep.rows)
 
 
 @dataclass(frozen=True)
-class _RecordingFields:
+class _RecordingFields(SweepFields):
     """A recording as it is written."""
 
     problem: Text
-    device: dict[str, Any]
-    origin: Origin
-    date: Date
     baseline: Measurement | None
-    families: dict[str, dict[str, Any]]
 
 
 def path_of(name: str, problem: Problem, root: Path = ROOT) -> Path:
     """The file of a problem's recording."""
-    return root / name / f"{problem.slug}.json.gz"
+    return root / name / f"{problem.slug}{SUFFIX}"
 
 
 def names(root: Path = ROOT) -> dict[str, tuple[Problem, ...]]:
     """The names of all recordings with the problems of each, smallest first."""
     recordings = {
-        directory.name: tuple(sorted(map(_problem, directory.glob("*.json.gz")), key=_size))
+        directory.name: tuple(sorted(map(_problem, directory.glob(f"*{SUFFIX}")), key=_size))
         for directory in (sorted(root.iterdir()) if root.is_dir() else ())
     }
     return {name: problems for name, problems in recordings.items() if problems}
@@ -176,78 +140,45 @@ def find(name: str, problem: Problem, root: Path = ROOT) -> Recording:
 
 
 def _problem(path: Path) -> Problem:
-    return Problem.parse(path.name.removesuffix(".json.gz").replace("-", ":"))
+    return Problem.parse(path.name.removesuffix(SUFFIX).replace("-", ":"))
 
 
 def _size(problem: Problem) -> tuple[int, Problem]:
     return problem.flops, problem
 
 
-def columns_of(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
-    """The rows of each family, by column; a column that does not apply to a row holds None."""
-    families: dict[str, list[SweepRow]] = {}
-    for row in rows:
-        families.setdefault(row.config.family, []).append(row)
-    return {family: _columns(group) for family, group in families.items()}
+def find_in(path: Path, problem: Problem) -> Recording:
+    """The recording of a problem in a file, or in a folder of such files.
+
+    Raises:
+        NotFoundError: if there is none; with the problems that there are.
+        AutotuneError: if the file is broken.
+    """
+    file = path / f"{problem.slug}{SUFFIX}" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        listed = ", ".join(each.name for each in _files(path)) or "none"
+        raise NotFoundError(f"{path} has no recording {file.name}; it has {listed}")
+    recording = Recording.load(file)
+    if recording.problem != problem:
+        raise NotFoundError(f"{file} is a recording of {recording.problem}, not of {problem}")
+    return recording
 
 
-def _columns(group: Sequence[SweepRow]) -> dict[str, Any]:
-    """The rows of a family, by column."""
-    names = [name for name, _ in group[0].config.params]
-    columns = {
-        name: [_cell(row, part, name) for row in group]
-        for part, names_ in _COLUMNS.items()
-        for name in names_
-    }
-    if not any(columns["energy"]):
-        del columns["energy"]
-    return {
-        "params": {name: [row.config.values[name] for row in group] for name in names}
-    } | columns
+def device_in(path: Path) -> Device:
+    """The device of a recording of any kind, or of the first in a folder.
+
+    Raises:
+        NotFoundError: if there is none.
+        AutotuneError: if the file is broken.
+    """
+    file = path
+    if path.is_dir():
+        files = _files(path)
+        if not files:
+            raise NotFoundError(f"{path} has no recordings, which end with {SUFFIX}")
+        file = files[0]
+    return device_of(file)
 
 
-def _cell(row: SweepRow, part: type[Any], name: str) -> Any:
-    holder = row.resources if part is Resources else row.outcome
-    value = getattr(holder, name) if isinstance(holder, part) else None
-    if isinstance(value, Energy):
-        return asdict(value)
-    # A nanosecond is finer than any timer; more digits would only make the file larger.
-    return round(value, 3) if name.endswith("_us") and value is not None else value
-
-
-def rows_of(
-    family: str, columns: Mapping[str, Any], value: Any = FamilyValue
-) -> Iterator[SweepRow]:
-    """The rows of a family from its columns, with parameters of the type `value`; ValueError if
-    they do not fit together."""
-    path = f"families.{family}"
-    params = convert(columns.get("params"), dict[str, list[value]], f"{path}.params")
-    written = {name: columns.get(name) for part in _COLUMNS.values() for name in part}
-    absent = [None] * len(convert(written["stage"], list[Any], f"{path}.stage"))
-    written |= {name: absent for name in _LATER if name not in columns}
-    cells = convert(written, dict[str, list[Any]], path)
-    lengths = {len(values) for values in (*cells.values(), *params.values())}
-    if len(lengths) != 1:
-        raise ValueError(f"columns of {family} have {sorted(lengths)} rows")
-    for number in range(lengths.pop()):
-        config = Config.of(family, {name: values[number] for name, values in params.items()})
-        try:
-            yield _row(config, {name: values[number] for name, values in cells.items()})
-        except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}") from error
-
-
-def _row(config: Config, cells: Mapping[str, Any]) -> SweepRow:
-    """The row in one cell of each column."""
-    resources, measured, failed = (
-        {name: cells[name] for name in names_} for names_ in _COLUMNS.values()
-    )
-    unused = failed if cells["stage"] is None else measured
-    if any(value is not None for value in unused.values()):
-        raise ValueError(f"both measured and failed: {shown(cells)}")
-    outcome: Measurement | Failure
-    if cells["stage"] is None:
-        outcome = convert(measured, Measurement, "measurement")
-    else:
-        outcome = convert(failed, Failure, "failure")
-    return SweepRow(config, convert(resources, Resources, "resources"), outcome)
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{SUFFIX}"))

@@ -4,6 +4,7 @@ The text, or the value in Python, decides how times are obtained:
 
     gpu, gpu:1, 1       measured on the first or another GPU of this machine
     replay:h100         replayed from a recording that the package ships
+    replay:a.json.gz    replayed from a file, or a folder such as replay:./trials
     h100, file.json     measured if this machine has that GPU, else predicted; a device of the
                         catalogue, a file or a `Device`
 """
@@ -42,7 +43,18 @@ class ReplayedGpu:
     name: str
 
 
-def source_of(device: DeviceLike) -> LocalGpu | ReplayedGpu | Device:
+@dataclass(frozen=True)
+class ReplayedFile:
+    """The GPU of the user's own recordings: a file, or a folder with a file for each problem."""
+
+    path: Path
+
+
+Replayed = ReplayedGpu | ReplayedFile
+Source = LocalGpu | Replayed | Device
+
+
+def source_of(device: DeviceLike) -> Source:
     """The source that a device stands for.
 
     Raises:
@@ -56,9 +68,10 @@ def source_of(device: DeviceLike) -> LocalGpu | ReplayedGpu | Device:
         text = str(device)
         return devices.load(text if "/" in text or text.endswith(".json") else f"./{text}")
     text = str(device)
-    lower = text.lower()  # the catalogue ignores case too
-    if lower.startswith(_REPLAY):
-        return ReplayedGpu(lower.removeprefix(_REPLAY))
+    if text[: len(_REPLAY)].lower() == _REPLAY:  # the catalogue ignores case too
+        name = text[len(_REPLAY) :]
+        path = "." in name or "/" in name
+        return ReplayedFile(Path(name).expanduser()) if path else ReplayedGpu(name.lower())
     return devices.load(text)
 
 

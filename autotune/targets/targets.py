@@ -13,15 +13,14 @@ from autotune.device import Device, SmLimits, sm_named
 from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
-from autotune.runners import recording
 from autotune.runners.base import Runner
 from autotune.runners.recording import Origin, Recording
-from autotune.targets import local
+from autotune.targets import local, recorded
 from autotune.targets.sources import (
     DEFAULT,
     DeviceLike,
     LocalGpu,
-    ReplayedGpu,
+    Replayed,
     local_gpu,
     source_of,
 )
@@ -65,10 +64,7 @@ def resolve(device: DeviceLike = DEFAULT, *, clusters: bool = False) -> Device:
     if isinstance(source, LocalGpu):
         probed = local.probe(source.index)
         return with_clusters(probed, source.index) if clusters else probed
-    if isinstance(source, ReplayedGpu):
-        first, *_ = recording.names().get(source.name, (Problem(1, 1, 1),))
-        return recording.find(source.name, first).device
-    return source
+    return recorded.device_of(source) if isinstance(source, Replayed) else source
 
 
 def resolve_limits(text: str, *, clusters: bool = False) -> SmLimits:
@@ -158,7 +154,7 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     from autotune import gpu
 
     source = source_of(device)
-    if isinstance(source, ReplayedGpu):
+    if isinstance(source, Replayed):
         raise DeviceError(f"{device} holds times of GEMMs, none of {tunable}; give `gpu`")
     if isinstance(source, LocalGpu):
         index: int | None = source.index
@@ -203,7 +199,7 @@ def ordinal_of(device: DeviceLike) -> int:
     source = source_of(device)
     if isinstance(source, LocalGpu):
         return source.index
-    if isinstance(source, ReplayedGpu):
+    if isinstance(source, Replayed):
         raise DeviceError(f"{device} is a recording, not a GPU; give `gpu` or the number of one")
     return local.running_on(source)
 
@@ -213,9 +209,10 @@ def recording_of(problem: Problem, device: DeviceLike) -> Recording | None:
 
     Raises:
         NotFoundError: if there is no such recording or it does not hold the problem.
+        AutotuneError: if the file is broken.
     """
     source = source_of(device)
-    return recording.find(source.name, problem) if isinstance(source, ReplayedGpu) else None
+    return recorded.recording_of(problem, source) if isinstance(source, Replayed) else None
 
 
 def check_memory(problem: Problem, device: Device) -> None:
@@ -271,12 +268,13 @@ def _target(
     problem: Problem, device: DeviceLike, seed: int, stack: ExitStack, quick: bool
 ) -> Target:
     """The target of a recording, of a named GPU that is in this machine, or of predictions."""
-    resolved = resolve(device)
-    check_memory(problem, resolved)
-    if (recorded := recording_of(problem, device)) is not None:
+    if (recording := recording_of(problem, device)) is not None:
         from autotune.runners.replay import ReplayRunner
 
-        return Target(ReplayRunner(recorded, seed), recorded.origin)
+        check_memory(problem, recording.device)
+        return Target(ReplayRunner(recording, seed), recording.origin)
+    resolved = resolve(device)
+    check_memory(problem, resolved)
     check_compilable(resolved)
     index = local.present(resolved)
     if index is not None:

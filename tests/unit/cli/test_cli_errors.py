@@ -210,8 +210,8 @@ def test_unrecorded_shape_is_not_found(capsys: pytest.CaptureFixture[str]) -> No
         (("1..2x1..2x3",), "malformed range '1..2x1..2x3'; give one size as LOW..HIGH"),
         (("-1..4x4x4",), "malformed range '-1..4x4x4'"),
         (("1..4x4x4", "--loss", "0"), "loss is 0; give more than 0"),
-        (("1..4x4x4", "--devices", "0"), "a range takes neither --devices nor --explain"),
-        (("1..4x4x4", "--explain"), "a range takes neither --devices nor --explain"),
+        (("1..4x4x4", "--devices", "0"), "a range takes no --devices, --explain and --recording"),
+        (("1..4x4x4", "--explain"), "a range takes no --devices, --explain and --recording"),
     ],
 )
 def test_invalid_range_is_refused(

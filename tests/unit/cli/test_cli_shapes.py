@@ -92,7 +92,10 @@ def test_interrupt_says_what_is_kept(
     [
         ((), "no shape to tune; give one, such as 4096x4096x4096, or --from FILE"),
         (("64x64x64", "1..64x64x64"), "a range is tuned alone; give it without other shapes"),
-        (("64x64x64", "64x64x72", "--explain"), "several shapes take no --explain"),
+        (
+            ("64x64x64", "64x64x72", "--explain"),
+            "several shapes take neither --explain nor --recording",
+        ),
         (("--from", "absent.json"), "absent.json: cannot be read: No such file"),
         (("64x64x64", "64x64x72", "--budget", "1"), "budget is 1 s; a search takes 3 s"),
     ],

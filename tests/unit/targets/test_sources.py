@@ -12,7 +12,7 @@ from autotune import runtime
 from autotune.device import Device, find
 from autotune.errors import DeviceError, RunnerError
 from autotune.targets import targets
-from autotune.targets.sources import LocalGpu, ReplayedGpu, source_of, spelled
+from autotune.targets.sources import LocalGpu, ReplayedFile, ReplayedGpu, source_of, spelled
 
 H100 = find("h100")
 
@@ -25,6 +25,9 @@ H100 = find("h100")
         (2, LocalGpu(2)),
         ("replay:h100", ReplayedGpu("h100")),
         ("REPLAY:H100", ReplayedGpu("h100")),
+        ("Replay:Mine.json.gz", ReplayedFile(Path("Mine.json.gz"))),
+        ("replay:a/b", ReplayedFile(Path("a/b"))),
+        ("replay:~/x.json.gz", ReplayedFile(Path.home() / "x.json.gz")),
         ("h100", H100),
         (H100, H100),
     ],

@@ -1,0 +1,50 @@
+"""Recordings of searches on a GPU, written from their trials."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+from autotune.records import KernelRecord, Record, Store
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.energy import Energy
+from autotune.runners.kernel_recording import KernelRecording
+from autotune.runners.recording import Origin, Recording, SweepRow
+
+
+def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> None:
+    """Writes the trials of a record's search, which are in the cache, as a recording.
+
+    Raises:
+        AutotuneError: if the trials are kept elsewhere, or the file cannot be written.
+    """
+    from autotune.report.analysis.subject import subject_of  # imports Optuna
+
+    subject = subject_of(record, store.root)
+    if subject.source != "journal":
+        raise AutotuneError(f"{path} is not written: {subject.note}")
+    # The leaders' energies are measured after the trials.
+    energies = {entry.config: entry.measurement.energy for entry in record.entries}
+    rows = {
+        trial.config: SweepRow(
+            trial.config, trial.resources, _with_energy(trial.outcome, energies.get(trial.config))
+        )
+        for trial in (finished.trial for finished in subject.trials)
+        if trial.resources is not None
+    }
+    run = record.provenance
+    origin = Origin(run.driver, run.compiler, run.source)
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    made, swept = (record.device, origin, date), tuple(rows.values())
+    if isinstance(record, KernelRecord):
+        KernelRecording(record.call, *made, swept).save(path)
+    else:
+        Recording(record.problem, *made, record.baseline, swept).save(path)
+
+
+def _with_energy(outcome: Measurement | Failure, energy: Energy | None) -> Measurement | Failure:
+    if isinstance(outcome, Failure) or energy is None:
+        return outcome
+    return replace(outcome, energy=energy)
