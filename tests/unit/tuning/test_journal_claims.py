@@ -73,6 +73,24 @@ def test_finished_configuration_is_refused_to_others(tmp_path: Path) -> None:
     assert not second.claim(MEASURED.config)
 
 
+def test_claim_that_could_not_be_compared_is_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "study.log"
+    first, second = journal(path), journal(path)
+    assert first.claim(CONFIGS[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(second._study, "look", broken)
+        with pytest.raises(ConnectionError):
+            second._study.claim(CONFIGS[0])
+    assert not second._study.claim(CONFIGS[0])
+    assert states(path) == [("RUNNING", None), ("FAIL", "another process was faster")]
+
+
+def broken() -> None:
+    raise ConnectionError
+
+
 def test_first_of_two_simultaneous_claims_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,8 +49,9 @@ class Journal:
     A thread writes, in order. A kill loses only what the thread had not reached: milliseconds'
     worth, unless the storage is gone. While it is, trials are kept and tried again at each call. A
     process that tunes alone then gets every claim; one of several waits for the storage, since
-    they would try the same. What is still unwritten in the end goes to a file of the default cache
-    or of a temporary folder, and from there to the storage when it is next opened.
+    they would try the same. So does every process whose storage is on a server: others may have
+    joined since it last heard. What is still unwritten in the end goes to a file of the default
+    cache or of a temporary folder, and from there to the storage when it is next opened.
 
     Attributes:
         told: the study's trials when it was opened, in the order they began.
@@ -101,10 +102,11 @@ class Journal:
             limit: of the study's configurations, finished or claimed.
 
         Raises:
-            CacheError: if the storage was gone for `patience_s` and the study is shared.
+            CacheError: if the storage was gone for `patience_s`, and it is on a server or the study
+                is shared.
         """
         deadline = monotonic() + self._patience_s
-        while not self._unavailable or self._study.shared:
+        while not self._unavailable or self._shared:
             answer = self._answer(config, limit, deadline)
             if answer is not None:
                 return answer
@@ -199,6 +201,11 @@ class Journal:
         return self._failing or (self._asked is not None and not self._asked.done())
 
     @property
+    def _shared(self) -> bool:
+        """Whether another process may be working on the study."""
+        return self._place.served or self._study.shared
+
+    @property
     def _failing(self) -> bool:
         return self._error is not None or monotonic() < self._blind_until
 
@@ -211,11 +218,11 @@ class Journal:
             return self._asked.result(CLAIM_S)
         except Exception as error:
             self._blind_until = monotonic() + CLAIM_S
-            if self._study.shared and monotonic() >= deadline:
+            if self._shared and monotonic() >= deadline:
                 late = TimeoutError(errno.ETIMEDOUT, f"no answer for {CLAIM_S:.0f} s")
                 reason = late if isinstance(error, LateError) else error
                 raise self._place.unwritable(reason) from None
-        if self._study.shared:
+        if self._shared:
             sleep(RETRY_S)
         return None
 

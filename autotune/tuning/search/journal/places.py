@@ -1,4 +1,4 @@
-"""Where studies are kept: a journal file, or a database that SQLAlchemy connects to."""
+"""Where studies are kept: a journal file, a database that SQLAlchemy connects to, a gRPC proxy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage, JournalStorage
 
 from autotune import files
 from autotune.errors import AutotuneError, CacheError, UsageError
-from autotune.tuning.search.journal import databases, journal_file, mending
+from autotune.tuning.search.journal import databases, grpc_proxy, journal_file, mending
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ PAUSES_S = (0.25, 0.5, 1.0)
 
 
 class Place:
-    """A journal file or a database.
+    """A journal file, a database, or a proxy for one.
 
     Of a damaged journal file, what can be understood is kept, and the damaged one as
     `<file>.broken-<n>`, with a warning.
@@ -32,7 +32,8 @@ class Place:
 
     Args:
         where: path of a journal file, `journal:///path` for the same, or the URL of a database as
-            SQLAlchemy spells it, such as `sqlite:///study.db` or `mysql://user:password@host/name`.
+            SQLAlchemy spells it, such as `sqlite:///study.db` or `mysql://user:password@host/name`,
+            or `grpc://host:port` of Optuna's gRPC proxy.
 
     Raises:
         UsageError: if it is none of these.
@@ -45,7 +46,15 @@ class Place:
             self._path = Path(self._url.removeprefix(JOURNAL)).absolute()
             if self._url not in (JOURNAL + str(self._path), self._url.removeprefix(JOURNAL)):
                 raise UsageError(f"{where}: not an absolute path; write {JOURNAL}{self._path}")
+        self._proxied = self._url.startswith(grpc_proxy.SCHEME)
+        if self._proxied:
+            grpc_proxy.address(self._url)
         self.name = str(self._path or databases.redacted(self._url))
+
+    @property
+    def served(self) -> bool:
+        """Whether a server has it, so that processes of other hosts may use it at any time."""
+        return self._path is None and not self._url.startswith("sqlite")
 
     def opened(self, study: str, read: Callable[[BaseStorage], T]) -> T:
         """Calls `read` with the storage, which is created if needed, and returns its result.
@@ -95,22 +104,25 @@ class Place:
         from sqlalchemy.exc import SQLAlchemyError
 
         pauses = [*PAUSES_S]
+        connected = grpc_proxy.connected if self._proxied else databases.connected
         while True:
             # Tracebacks would show the causes, whose messages may have a password in them.
             try:
-                return read(databases.connected(self._url))
+                return read(connected(self._url))
             except AutotuneError:
                 raise
-            except (OSError, OptunaError, SQLAlchemyError) as error:
+            except Exception as error:
+                outages = OSError, OptunaError, SQLAlchemyError, *grpc_proxy.call_errors()
+                if not isinstance(error, outages):
+                    message = f"{self.name}: holds what is no study of ours: {self._line(error)}"
+                    raise CacheError(f"{message}; choose another storage") from None
                 if not pauses:
                     raise self.unwritable(error) from None
-            except Exception as error:
-                message = f"{self.name}: holds what is no study of ours: {self._line(error)}"
-                raise CacheError(f"{message}; choose another storage") from None
             time.sleep(pauses.pop(0))
 
     def _line(self, error: BaseException) -> str:
         """The first line of the message of an error, or of its cause, without passwords."""
         cause = error.__cause__ or error
-        line = str(cause).partition("\n")[0] or type(cause).__name__
+        message = grpc_proxy.described(cause) or str(cause)
+        line = message.partition("\n")[0] or type(cause).__name__
         return line if self._path else databases.without_secrets(line, self._url)

@@ -56,6 +56,7 @@ class SharedStudy:
         self._study = storage.get_study_id_from_name(name)
         self._mine: dict[Config, int] = {}  # the trial ids of this process's claims
         self._unsure: set[Config] = set()  # an error was raised when they were written
+        self._unchecked: set[Config] = set()  # claims that were written but not compared yet
         self._peers: dict[str, Peer] = {}  # by the runs they name
         self._open: dict[int, Config] = {}  # the trial numbers of the others' claims
         self._done: set[Config] = set()
@@ -90,22 +91,25 @@ class SharedStudy:
             limit: of the study's configurations, finished or claimed. Claims count in the order in
                 which they were written, so that all processes together do not exceed it.
         """
-        if config in self._mine:
+        claim = self._mine.get(config)
+        if claim is not None and config not in self._unchecked:
             return True
-        if config in self._done or config in self.claimed:
-            return False
-        claim = self._written(config)
+        if claim is None:
+            if config in self._done or config in self.claimed:
+                return False
+            claim = self._written(config)
         if claim is None:
             claim = self._add(trials.stored(config, self._space, self._owner, None), config)
         self._mine[config] = claim
+        self._unchecked.add(config)
         self.look()
         own = self._storage.get_trial_number_from_id(claim)
         refusal = self._refusal(config, own, limit)
-        if refusal is None:
-            return True
-        del self._mine[config]
-        self._drop(claim, refusal)
-        return False
+        if refusal is not None:
+            self._drop(claim, refusal)
+            del self._mine[config]
+        self._unchecked.discard(config)
+        return refusal is None
 
     def finish(self, trial: Trial, kept: Callable[[], None] = lambda: None) -> None:
         """Writes the result of a configuration, claimed or not.
