@@ -112,7 +112,10 @@ class Place:
             except AutotuneError:
                 raise
             except Exception as error:
-                outages = OSError, OptunaError, SQLAlchemyError, *grpc_proxy.call_errors()
+                outages: tuple[type[Exception], ...] = (
+                    *(OSError, OptunaError, SQLAlchemyError),
+                    *grpc_proxy.call_errors(),
+                )
                 if not isinstance(error, outages):
                     message = f"{self.name}: holds what is no study of ours: {self._line(error)}"
                     raise CacheError(f"{message}; choose another storage") from None
