@@ -110,6 +110,7 @@ def race(
     """`tune` with `quick`, with its arguments decoded."""
     cache = settings.cache_dir()
     with targets.opening(problem, device, seed=options.seed, quick=True) as opened:
+        from autotune.lookup.kept_choice import one_blas_thread
         from autotune.lookup.promising import promising
         from autotune.records import Records
         from autotune.tuning.loop import tune
@@ -117,9 +118,10 @@ def race(
 
         target, store = opened(), Store(settings.ensure(cache))
         runner, objective = target.runner, options.objective
-        configs = promising(
-            problem, runner.device, Records(store), objective, configs=runner.known()
-        )
+        with one_blas_thread():
+            configs = promising(
+                problem, runner.device, Records(store), objective, configs=runner.known()
+            )
         if not configs:
             raise NotFoundError(f"no kernel can run {problem} on {runner.device.name}")
         return tune(

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from autotune import settings
-from autotune.compiler import installed, nvcc, nvrtc, ptxas
+from autotune.compiler import installed, nvrtc, ptxas
 from autotune.compiler.cache import FORMAT, cached, kept
 from autotune.compiler.program import CompileFailure, Program
 from autotune.compiler.sources import source_hash
@@ -146,6 +146,8 @@ def _key(source: str, template: Template, target: str) -> str:
 
 def _toolchain() -> tuple[str, ModuleType]:
     """Version and module of the compiler: NVRTC, else nvcc."""
+    from autotune.compiler import nvcc  # imports what starts processes, which a look-up need not
+
     for tool in (nvrtc, nvcc):
         if (version := tool.version()) is not None:
             return version, tool

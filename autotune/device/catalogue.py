@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -81,6 +80,8 @@ def find(text: str) -> Device:
             f"give a card of it{_cards(sm.compute_capability)}. `autotune occupancy` and "
             "`autotune explore` take it as it is"
         )
+    import difflib  # for the message alone
+
     near = dict.fromkeys(keys[name] for name in difflib.get_close_matches(wanted, keys, n=5))
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise DeviceError(

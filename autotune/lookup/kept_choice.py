@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
@@ -65,7 +65,7 @@ def kept_choice(
     with suppress(OSError, ValueError, AutotuneError):
         if (answer := _read(path, problem, device, records)) is not None:
             return answer
-    with _blas().limit(limits=1, user_api="blas"):  # matrices of some hundred rows
+    with one_blas_thread():
         steps = (step(problem, device, records, objective) for step in (nearest, predicted))
         answer = next((answer for answer in steps if answer is not None), None)
     if answer is not None and answer.how in ("nearest", "predicted"):
@@ -77,6 +77,14 @@ def kept_choice(
 
 KEPT_STEPS: tuple[Step, ...] = (*RECORDED, kept_choice)
 """The steps of a look-up that keeps what it has chosen."""
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """While it is open, BLAS runs in one thread: a choice multiplies matrices of some hundred rows,
+    for which more threads wait longer than they work."""
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
 
 
 @cache

@@ -21,9 +21,8 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import own, related
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, TEACHERS, Pool
-from autotune.lookup.portfolio import candidates
+from autotune.lookup.portfolio import candidates, ready
 from autotune.lookup.predicted import model_choice
-from autotune.lookup.programs import ready
 from autotune.lookup.vendor_time import vendor_is_expected
 from autotune.occupancy import roofline
 from autotune.problem import Problem

@@ -13,6 +13,7 @@ from importlib import resources
 
 from autotune.candidates.recorded import Legality, for_compute
 from autotune.candidates.survey import survey
+from autotune.compiler import installed
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
@@ -49,6 +50,16 @@ def _listed(device: Device) -> str:
     kin = [arch for arch in _lists() if arch[3:-1] == str(major)]
     minor = device.compute_capability[1]
     return min(kin, key=lambda arch: abs(int(arch[-1]) - minor), default=device.arch)
+
+
+def ready(config: Config, problem: Problem, device: Device) -> bool:
+    """Whether the programs of a configuration came with the package.
+
+    Raises:
+        OSError: if a source cannot be read.
+    """
+    launches = registry.plan(config, problem).launches
+    return all(installed.has(launch.template, device.arch) for launch in launches)
 
 
 class _WorkerCounts:

@@ -20,7 +20,6 @@ from autotune.compiler import CompileFailure, Program, installed, source_hash
 from autotune.cores import available
 from autotune.device import Device, catalogue
 from autotune.families import registry
-from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.portfolio import members_of
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
@@ -35,16 +34,6 @@ UNALIGNED = (
 """Sizes of each kind: of whole tiles or not, wide or narrow, with odd sizes in every place."""
 RARE = "tt"
 """The layout that gets as few members as unaligned problems."""
-
-
-def ready(config: Config, problem: Problem, device: Device) -> bool:
-    """Whether the programs of a configuration came with the package.
-
-    Raises:
-        OSError: if a source cannot be read.
-    """
-    launches = registry.plan(config, problem).launches
-    return all(installed.has(launch.template, device.arch) for launch in launches)
 
 
 def templates(device: Device, computes: Iterable[str] = PRECISIONS) -> list[Template]:

@@ -57,7 +57,7 @@ def test_every_layout_and_alignment_is_compiled(monkeypatch: pytest.MonkeyPatch)
         for sizes in ((640, 1280, 960), (63, 65, 67), (640, 1280, 67)):
             problem = Problem(*sizes, "bf16", layout)
             members = filter(Legality(problem, H200), portfolio.members_of(problem, H200))
-            assert any(programs.ready(config, problem, H200) for config in members)
+            assert any(portfolio.ready(config, problem, H200) for config in members)
 
 
 def test_archive_serves_what_was_compiled_into_it(
@@ -75,7 +75,7 @@ def test_archive_serves_what_was_compiled_into_it(
     assert program.cubin.startswith(b"\x7fELF")
     problem = Problem(64, 64, 64)
     config = next(filter(Legality(problem, H200), portfolio.members_of(problem, H200)))
-    assert programs.ready(config, problem, H200)
+    assert portfolio.ready(config, problem, H200)
 
 
 @pytest.mark.parametrize(("slower", "chosen"), [(1.04, 1), (1.06, 0)])
