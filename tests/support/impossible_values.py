@@ -27,6 +27,7 @@ from autotune.problem.call import Call
 from autotune.records import KernelRecord, bundle, codec, ranges
 from autotune.records.kernel_record import KernelEntry
 from autotune.runners.base import Failure, Measurement
+from autotune.runners.energy import Energy
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal import trials
@@ -67,7 +68,9 @@ _POSSIBLE: Mapping[str, frozenset[str]] = {
     "cold_us": frozenset({"0.5", "null"}),
     "samples|trials|seed|registers|shared|local|barriers": frozenset({"0"}),
     r"reserved_shared_per_block|l2_bytes|memory_clock|compute_capability\.1": frozenset({"0"}),
-    "baseline|granularity": frozenset({"null"}),
+    "baseline|granularity|energy": frozenset({"null"}),
+    "joules|power_w": frozenset({"0.5"}),
+    "spread_j|clock_mhz": frozenset({"0", "0.5"}),
     r"name|arguments\.\d": frozenset({"word"}),
 }
 
@@ -147,6 +150,9 @@ def _places(value: Any, start: tuple[str | int, ...] = ()) -> Iterator[tuple[str
         yield from _places(value[step], (*start, step))
 
 
+ENERGY = Energy(0.5, 0.01, 600.0, 1_755.0)
+
+
 def _text(document: object) -> bytes:
     text = json.dumps(document)
     return text.replace(f'"{_DEEP}"', "[" * DEPTH + "]" * DEPTH).encode()
@@ -182,7 +188,8 @@ def _kernel_record() -> KernelRecord:
 def _full_record() -> dict[str, Any]:
     """A record with every field."""
     made = entry(16, 900.0)
-    timed = replace(made.measurement, cold_us=950.0, cold_spread_us=2.0, relative_error=1e-6)
+    timed = replace(made.measurement, cold_us=950.0, cold_spread_us=2.0, energy=ENERGY)
+    timed = replace(timed, relative_error=1e-6)
     full = record(replace(made, measurement=timed), baseline_us=800.0)
     return _unsealed(codec.encode(full))
 
@@ -199,7 +206,7 @@ def _bundle() -> dict[str, Any]:
 def _recording() -> dict[str, Any]:
     """A recording of a measured and a failed configuration."""
     resources = Resources(256, 32, 2048)
-    timed = Measurement(10.0, 0.1, 20, 11.0, 1e-4, 1e-3, 1e-6, 0.2)
+    timed = Measurement(10.0, 0.1, 20, 11.0, 1e-4, 1e-3, 1e-6, 0.2, ENERGY)
     rows = (
         SweepRow(Config.of("tiled", {"tile_width": 16}), resources, timed),
         SweepRow(Config.of("tiled", {"tile_width": 8}), resources, Failure("verify", "error 3")),
@@ -244,6 +251,7 @@ _COLUMNS = {
     r"families\.\w+\.\w+": frozenset[str](),
     r"tile_width\.\d": frozenset({"-1", "0", "word"}),
     r"time_us\.0": frozenset({"0.5"}),
+    r"energy\.0": frozenset({"null"}),
     r"spread_us\.0": frozenset({"0", "0.5"}),
     r"cold_us\.0": frozenset({"0.5", "null"}),
     r"(error|tolerance|relative_error|cold_spread_us)\.0": frozenset({"0", "0.5", "null"}),
