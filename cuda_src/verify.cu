@@ -399,14 +399,15 @@ __device__ inline void report(double* verdict, double largest, double wrong) {
 // that to C's type may do, `roundoff` of its size; elements where it exceeds `tolerance`; sums of
 // squares of the whole difference and of what is expected. NaN in C stays NaN and counts as wrong.
 // The errors of SwiGLU count in units of 1 + |gate| + |up| + `tolerance`, with which they grow.
-// C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0.
+// C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0. C is `scale` times as
+// large as meant.
 template <int OUTPUT, int EPILOGUE>
 __global__ void __launch_bounds__(THREADS)
     compare(const double* product, const typename Number<OUTPUT>::Type* c, long long ldc,
             long long stride_c, int m, int n, int batch, float alpha, float beta,
-            const typename Number<OUTPUT>::Type* bias,
+            const typename BiasOf<typename Number<OUTPUT>::Type>::Type* bias,
             const typename Number<OUTPUT>::Type* residual, long long ldr, long long stride_r,
-            long long seed, float roundoff, float tolerance, double* verdict) {
+            float scale, long long seed, float roundoff, float tolerance, double* verdict) {
     using Type = typename Number<OUTPUT>::Type;
     double largest = 0, wrong = 0, differences = 0, squares = 0;
     const long long rows = static_cast<long long>(m) * batch;
@@ -426,7 +427,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         if (EPILOGUE >> 1 == RESIDUAL)
             expected += to_float(residual[row / m * stride_r + row % m * ldr + column]);
-        const double difference = fabs(wide(c[at]) - expected);
+        const double difference = fabs(wide(c[at]) / scale - expected);
         const double error = (difference - roundoff * fabs(expected)) / unit;
         largest = larger(largest, error);
         wrong += !(error <= tolerance);
@@ -442,7 +443,8 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The first two of these figures for C = epilogue(alpha A B + beta C0 + bias) for the integers of
-// `fill_exact`, where C0 is RAISED for a positive beta and LOWERED for a negative one, and the bias
+// `fill_exact`, and with `amax` the largest size that is expected, and that one, of a C that is
+// `scale` times as large as meant. C0 is RAISED for a positive beta and LOWERED for a negative one, the bias
 // and the residual EVEN. Expected are the exact bits, up to `tolerance` and `roundoff` of their size: both 0 unless
 // the epilogue rounds or a scale is very small or large.
 //
@@ -457,8 +459,10 @@ __global__ void __launch_bounds__(THREADS)
                   long long first, long long terms, long long special_row,
                   long long special_column, float special, int any_special, float tolerance,
                   float roundoff, const float* scale_a, const float* scale_b, int k,
-                  long long seed_residual, long long ldr, long long stride_r, double* verdict) {
+                  long long seed_residual, long long ldr, long long stride_r, float scale,
+                  const float* amax, double* verdict) {
     using Type = typename Number<OUTPUT>::Type;
+    double size = 0;
     const Pairing pairing = {first, terms, 0, 0, 0, 8};
     const Scales<SCALE, 0> scales_a = {scale_a, m, k};
     const Scales<SCALE, 1> scales_b = {scale_b, n, k};
@@ -495,14 +499,19 @@ __global__ void __launch_bounds__(THREADS)
         }
         if (EPILOGUE >> 1 == RESIDUAL)
             expected += even(seed_residual, matrix * stride_r + row * ldr + column);
-        const double got = wide(c[at]);
+        if (fabs(expected) > size) size = fabs(expected);
+        const double got = wide(c[at]) / scale;
         const bool finite = value - value == 0;
         if (got == expected || (got != got && (any_special ? !finite : expected != expected)))
             continue;
-        if (roundoff != 0 && got == wide(from_float<Type>(static_cast<float>(expected)))) continue;
+        const auto rounded = from_float<Type>(static_cast<float>(expected * scale));
+        if (roundoff != 0 && got == wide(rounded) / scale) continue;
         const double difference = fabs(got - expected) - roundoff * fabs(expected);
         largest = larger(largest, difference);
         wrong += !(difference <= tolerance);
     }
     report(verdict, largest, wrong);
+    if (amax == nullptr) return;
+    report(verdict + 2, size, 0);
+    if (first_index() == 0) verdict[3] = amax[0];
 }

@@ -39,6 +39,8 @@ def matmul(
     out_dtype: Any = None,
     residual: Any = None,
     batch_invariant: bool = False,
+    scale_result: Any = None,
+    amax: Any = None,
 ) -> Array:
     """`out = act(alpha a b + beta out + bias) + residual`, summed in fp32, on the caller's current
     stream of the operands' GPU.
@@ -66,6 +68,11 @@ def matmul(
     `scale_b`. `f8` and `i8` make it of the type of `b`, `f8e5` of the other type of fp8. The
     launches that do so are part of the call, as captured by a CUDA graph. Their result lies in
     memory that stays with the stream or the graph; cuBLAS is not used.
+
+    A product of fp8 may be fp8 itself, by `out` or `out_dtype`: `act(a b + bias) scale_result`,
+    where too large numbers become the largest. Then the bias is bfloat16, and the next product
+    takes `1 / scale_result` as its `scale_a`. `amax` is raised to the largest size before the
+    scale, from which that of the next call can follow (delayed scaling).
 
     The stream is the current one of PyTorch or CuPy (by the library of `a`), the default stream for
     PyCUDA and DLPack, else the one that the interface names or the default stream. Where cuBLAS
@@ -115,6 +122,9 @@ def matmul(
         batch_invariant: whether to run a kernel of a batch-invariant range (see
             `autotune.tune_range`), so that the bits of a row do not depend on the rows beside it.
             cuBLAS is not used, and nothing is tuned.
+        scale_result: one fp32 number that a result in fp8 is multiplied by; None is 1.
+        amax: one fp32 number that is raised to the largest size of a result in fp8 before its
+            scale; NaN does not count. Zero it before the call for that of the call alone.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
@@ -128,14 +138,12 @@ def matmul(
             with `batch_invariant`, if no batch-invariant range serves it.
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
-    if accuracy != "exact":
-        compute = compute_of(compute or "f32", accuracy)
+    compute = compute if accuracy == "exact" else compute_of(compute or "f32", accuracy)
     if scale_b is not None and scale_a is None:
-        _check_quantizing(residual, batch_invariant)
-        words = activation, compute, accumulate, scale, dependent, cold
-        options = runtime.QuantizedKeywords(alpha, beta, *words)
+        _check_quantizing(residual, batch_invariant, (scale_result, amax))
+        words = alpha, beta, activation, compute, accumulate, scale, dependent, cold
         operands = a, b, out, bias, scale_b
-        return cast("Array", _quantized(operands, options, out_dtype, tune, verify))
+        return cast("Array", _quantized(operands, words, out_dtype, tune, verify))
     multiply = _invariant(tune) if batch_invariant else multiplier()
     extras = scale_a, scale_b, scale, accumulate, out_dtype, residual
     if tune and not settings.mode().frozen:
@@ -143,13 +151,17 @@ def matmul(
         tuner = partial(_tune, objective="cold" if cold else "hot", quick=quick)
         multiply.tune(a, b, tuner, bias, activation, compute, out, *extras, quick=quick)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *extras
-    return multiply(a, b, out, alpha, beta, *rest)
+    return multiply(a, b, out, alpha, beta, *rest, scale_result, amax)
 
 
-def _check_quantizing(residual: Any, batch_invariant: bool) -> None:
+def _check_quantizing(residual: Any, batch_invariant: bool, of_result: tuple[Any, Any]) -> None:
     """Refuses what a product cannot have whose A is quantised on the way in."""
     if residual is not None:
         raise ArrayError("an A that is quantised on the way in takes no residual; give scale_a")
+    if of_result != (None, None):
+        raise ArrayError(
+            "an A that is quantised on the way in takes no scale_result and amax; give scale_a"
+        )
     if batch_invariant:
         raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
 
@@ -166,13 +178,14 @@ def _invariant(tune: bool | str) -> Matmul:
 
 def _quantized(
     operands: tuple[Any, ...],
-    options: runtime.QuantizedKeywords,
+    words: tuple[Any, ...],
     out_dtype: Any,
     tune: bool | str,
     verify: bool,
 ) -> Any:
     """`matmul` of an A that is quantised on the way in."""
     a, b, out, bias, scale_b = operands
+    options = runtime.QuantizedKeywords(*words)
     multiply = runtime.quantized_matmul()
     if tune and not settings.mode().frozen:
         objective: Objective = "cold" if options.cold else "hot"

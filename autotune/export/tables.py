@@ -18,7 +18,7 @@ _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
 _WORDS = (
     *("", "a", "b", "c", "bias", "workspace", "counters", "lda", "ldb", "ldc"),
     *("stride_a", "stride_b", "stride_c", "alpha", "beta", "m", "n", "k", "scale_a", "scale_b"),
-    *("residual", "ldr", "stride_r", "b_ready"),
+    *("residual", "ldr", "stride_r", "b_ready", "scale_c", "amax"),
 )
 # The words that distinguish kinds of gemm, in the order of gemm.c; values in the order of gemm.h.
 _KIND = {

@@ -6,9 +6,9 @@ import secrets
 from dataclasses import dataclass
 
 from autotune.gpu.guarded import GuardedMatrix
-from autotune.gpu.judgement import READ, RESIDUAL
+from autotune.gpu.judgement import READ, RESIDUAL, RESULT
 from autotune.gpu.operands import Operands
-from autotune.gpu.verify_kernels import NORMAL, SCALES, VerifyKernels
+from autotune.gpu.verify_kernels import NORMAL, POISONED, SCALES, VerifyKernels
 from autotune.problem import Problem
 from autotune.verification import quantised
 from autotune.verification.exact import Draw
@@ -32,8 +32,8 @@ class DrawnBuffer:
 
 
 def drawn_buffers(operands: Operands) -> list[DrawnBuffer]:
-    """A, B, the bias, the scales and the residual with seeds that nobody can foresee, in the order
-    of `read_places`."""
+    """A, B, the bias, the scales, the residual and the scale of C, with seeds that nobody can
+    foresee, in the order of `read_places`."""
     problem = operands.problem
     drawn = [
         DrawnBuffer(matrix, NORMAL, secrets.randbits(62), quantised.factor(problem, side))
@@ -49,12 +49,16 @@ def drawn_buffers(operands: Operands) -> list[DrawnBuffer]:
         ]
     if problem.has_residual:
         drawn.append(DrawnBuffer(operands.residual, NORMAL, secrets.randbits(62)))
+    if problem.has_fp8_output:
+        drawn.append(DrawnBuffer(operands.result, POISONED))
     return drawn
 
 
 def read_places(problem: Problem) -> tuple[str, ...]:
     """The places of the buffers of `drawn_buffers`, for a reason of failure."""
     places = READ if problem.scale != "none" else READ[:-2]
+    if problem.has_fp8_output:
+        return *places, RESULT
     return (*places, RESIDUAL) if problem.has_residual else places
 
 

@@ -15,8 +15,12 @@ READ = (
     *("in or around the scales of A", "in or around the scales of B"),
 )
 RESIDUAL = "in or around the residual"
+RESULT = "around the scale of C and amax"
 ERRORS = 4
-"""Figures of `compare`: largest error, wrong elements, sums of squares of errors and of values."""
+"""Figures of `compare`: largest error, wrong elements, sums of squares of errors and of values. Of
+`compare_exact` the last two are the largest size of C that is expected and that found, for fp8."""
+AMAX_ERROR = 2.0**-10
+"""The relative error that `amax` may have: that of an activation."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ def first_failure(
             return failure
         error, wrong = counts[len(WRITTEN) :][:2]
         if error <= check.tolerance and not wrong:
+            if failure := _amax_failure(problem, check, counts, when):
+                return failure
             continue
         integers = " for small integers" if check.exact else ""
         return Failure(
@@ -72,6 +78,20 @@ def first_failure(
             f"{problem.batch * problem.m * problem.width} elements {check.run}",
         )
     return None
+
+
+def _amax_failure(
+    problem: Problem, check: VerifiedRun, counts: Sequence[float], when: str
+) -> Failure | None:
+    """The failure of the largest size of an fp8 C, which runs of small integers look at."""
+    expected, largest = counts[len(WRITTEN) + 2 :][:2]
+    if not (check.exact and problem.has_fp8_output) or expected == largest:
+        return None
+    if abs(largest - expected) <= AMAX_ERROR * expected:
+        return None
+    return Failure(
+        "verify", f"amax is {largest:.6g}{when}, the largest size of C {expected:.6g} {check.run}"
+    )
 
 
 def described(scaling: tuple[float, float], special: Special | None = None) -> str:

@@ -59,6 +59,8 @@ class Operands:
         residual: a matrix like C whose rows have twice as large gaps; empty where the problem has
             none.
         scale_a, scale_b: the scales of A and B; none where the problem has none.
+        result: the scale of an fp8 C and `amax`, which its largest size raises; else empty.
+        scale_of_c: the value of that scale.
         reference: the float64 product of A and B, m x n for each matrix of the batch.
     """
 
@@ -87,7 +89,7 @@ class Operands:
             GuardedMatrix(rows, columns, ld, problem.batch if stride else 1, stride, kind)
             for (rows, columns, ld), stride, kind in zip(layouts, self.strides, types, strict=True)
         ]
-        matrices.append(vector(problem.n, problem.output_type))
+        matrices.append(vector(problem.n, problem.bias_element.name))
         residual = _residual(problem, self.leading_dimensions[2])
         scales = [OperandScales.of(problem, side) for side in (0, 1)]
         reference = _reference_bytes(problem)
@@ -97,6 +99,8 @@ class Operands:
         _check_memory(session, problem, needed)
         self.a, self.b, self.c, self.bias = (matrix.allocated(session) for matrix in matrices)
         self.residual = residual.allocated(session)
+        self.result = vector(2 if problem.has_fp8_output else 0).allocated(session)
+        self.scale_of_c = 1.0
         self.scale_a, self.scale_b = (scale.allocated(session) for scale in scales)
         self.reference = session.allocate(reference)
         self._workspace, self._counters = Scratch(session), Scratch(session)
@@ -117,6 +121,13 @@ class Operands:
         if self.problem.scale == "none":
             return 0, 0
         return self.scale_a.vector.address, self.scale_b.vector.address
+
+    @property
+    def result_addresses(self) -> tuple[int, int]:
+        """Addresses of the scale of an fp8 C and of `amax`; 0 for others."""
+        if not self.problem.has_fp8_output:
+            return 0, 0
+        return self.result.address, self.result.address + 4
 
     @property
     def residual_arguments(self) -> tuple[int, int, int]:
@@ -145,6 +156,7 @@ class Operands:
         stride_a, stride_b, stride_c = self.strides
         scale_a, scale_b = self.scale_addresses
         residual, ldr, stride_r = self.residual_arguments
+        scale_c, amax = self.result_addresses
         return {
             "a": self.a.address,
             "b": self.b.address,
@@ -166,6 +178,8 @@ class Operands:
             "alpha": alpha,
             "beta": beta,
             "b_ready": 0,
+            "scale_c": scale_c,
+            "amax": amax,
         }
 
 
@@ -181,7 +195,7 @@ def _residual(problem: Problem, leading_dimension: int) -> GuardedMatrix:
 
 def operand_bytes(problem: Problem) -> int:
     """Bytes of device memory that operands without gaps take, guards included."""
-    bias = problem.output_bytes * problem.n
+    bias = problem.bias_element.bytes * problem.n
     return problem.bytes + bias + _reference_bytes(problem) + GUARDS
 
 

@@ -59,8 +59,7 @@ class Verifier:
             MissingError: without a compiler.
             RunnerError: if a kernel does not compile.
         """
-        self._session = session
-        self._operands = operands
+        self._session, self._operands = session, operands
         self._kernels = VerifyKernels(session, operands, cache)
         self._findings = Findings(session)
         self._drawn: list[DrawnBuffer] = []
@@ -147,7 +146,7 @@ class Verifier:
         """Runs a kernel that only overwrites C many times; each result has to be right."""
         self._begin()
         operands, kernels, draw = self._operands, self._kernels, self._draw()
-        errors, tolerance = self._findings.reserve(2), exact.tolerance(operands.problem)
+        errors, tolerance = self._findings.reserve(ERRORS), exact.tolerance(operands.problem)
         run = bind(operands.values(*PLAIN[0]))
         for _ in range(launches):
             kernels.poison(operands.c)
@@ -189,15 +188,17 @@ class Verifier:
         self._findings.clear()
 
     def _restore(self, *, guards: bool = False) -> None:
-        """Fills A, B, the bias, the scales and the residual with what was drawn."""
+        """Fills A, B, the bias, the residual and all scales with what was drawn."""
         for buffer in self._drawn:
             content, seed, size = buffer.content, buffer.seed, buffer.size
             self._kernels.fill(buffer.matrix, content, seed, size=size, guards=guards)
+        self._kernels.scale_result(oracle.result_scale(self._operands.problem))
 
     def _draw(self) -> Draw:
         """Draws the integers of an exact product and puts them into A and B."""
         draw = Draw.of(self._operands.problem)
         self._kernels.fill_factors(draw)
+        self._kernels.scale_result(exact.RESULT_SCALE)
         return draw
 
     def _exact(
@@ -234,6 +235,7 @@ class Verifier:
         kernels.multiply()
         size = quantised.magnitude(problem, factors)
         tolerance = oracle.tolerance(problem, magnitude=size)
+        kernels.scale_result(oracle.result_scale(problem, magnitude=size))
         return self._rounded(bind, PLAIN[0], tolerance, marks)
 
     def _rounded(

@@ -52,12 +52,13 @@ REFERENCE: tuple[ArgumentType, ...] = (
 )
 COMPARE: tuple[ArgumentType, ...] = (
     *("pointer", "pointer", "i64", "i64", "i32", "i32", "i32"),
-    *("f32", "f32", "pointer", "pointer", "i64", "i64", "i64", "f32", "f32", "pointer"),
+    *("f32", "f32", "pointer", "pointer", "i64", "i64"),
+    *("f32", "i64", "f32", "f32", "pointer"),
 )
 EXACT: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i32", "i32", "i32", "i32", "i32", "f32", "f32"),
     *("i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "f32", "i32", "f32", "f32"),
-    *("pointer", "pointer", "i32", "i64", "i64", "i64", "pointer"),
+    *("pointer", "pointer", "i32", "i64", "i64", "i64", "f32", "pointer", "pointer"),
 )
 
 
@@ -157,6 +158,15 @@ class VerifyKernels:
             address = scale_of.vector.address + 4 * (place + block * step)
             self._session.fill(address, stored_bits(special.value, "f32"), 1)
 
+    def scale_result(self, scale: float) -> None:
+        """Sets the scale of C, and `amax` to 0, if it is fp8."""
+        if not self._operands.problem.has_fp8_output:
+            return
+        self._operands.scale_of_c = scale
+        scale_c, amax = self._operands.result_addresses
+        self._session.fill(scale_c, stored_bits(scale, "f32"), 1)
+        self._session.fill(amax, 0, 1)
+
     def poison(self, matrix: GuardedMatrix) -> None:
         """Fills a whole buffer, guards included, with poison; the bits that `fill` writes."""
         size = ELEMENT_TYPES[matrix.type].bytes
@@ -198,7 +208,7 @@ class VerifyKernels:
             *(operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
             *operands.residual_arguments,
-            *(seed, roundoff, tolerance, place),
+            *(operands.scale_of_c, seed, roundoff, tolerance, place),
         )
 
     def compare_exact(
@@ -211,7 +221,8 @@ class VerifyKernels:
         tolerance: float,
         place: int,
     ) -> None:
-        """Adds to the two doubles from `place` on how far C is from the exact product."""
+        """Adds to the two doubles from `place` on how far C is from the exact product; of an fp8 C
+        to two more its largest size and `amax`."""
         operands, problem = self._operands, self._operands.problem
         slack = exact.slack(problem, special)
         special = Special(0.0) if special is None or special.scale else special
@@ -223,7 +234,8 @@ class VerifyKernels:
             *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
             *(draw.pairing.first, draw.pairing.terms, row, column, special.value),
             *(int(problem.precision.products > 1), tolerance, slack, *operands.scale_addresses),
-            *(problem.k, draw.residual, *operands.residual_arguments[1:], place),
+            *(problem.k, draw.residual, *operands.residual_arguments[1:]),
+            *(operands.scale_of_c, operands.result_addresses[1], place),
         )
 
     def multiply(self) -> None:

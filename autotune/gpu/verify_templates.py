@@ -40,7 +40,8 @@ class VerifyTemplates:
 def templates_of(problem: Problem) -> VerifyTemplates:
     """The kernels of `verify.cu` for a problem."""
     type_a, type_b, output = each_type(problem)
-    types = dict.fromkeys(("f32", *problem.operand_types, problem.output_type))
+    of_results = problem.output_type, problem.bias_element.name
+    types = dict.fromkeys(("f32", *problem.operand_types, *of_results))
     fills, checks = (
         {type: _template(name, ("TYPE", ELEMENT_TYPES[type].number)) for type in types}
         for name in ("fill", "check")

@@ -25,7 +25,7 @@ Epilogue = Literal[
     "bias_residual",
     "swiglu",
 ]
-Output = Literal["same", "f32", "f16", "bf16", "i32"]
+Output = Literal["same", "f32", "f16", "bf16", "i32", "e4m3", "e5m2"]
 Scale = Literal["none", "tensor", "row", "block"]
 Accumulate = Literal["exact", "fast"]
 E5m2 = Literal["a", "b", "ab"]

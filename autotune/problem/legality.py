@@ -29,6 +29,11 @@ def check_output(problem: Problem) -> None:
             f"output i32 has no scales and no epilogue, here scale {problem.scale} and epilogue "
             f"{problem.epilogue}; leave them out or give another output"
         )
+    if problem.has_fp8_output and problem.has_residual:
+        raise ProblemError(
+            f"output {problem.output} has no residual, here epilogue {problem.epilogue}; leave it "
+            "out or give another output"
+        )
 
 
 def check_epilogue(problem: Problem) -> None:

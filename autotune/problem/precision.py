@@ -65,7 +65,7 @@ class Precision:
         operand: element type of A and B.
         second: element type of the operand that `Problem.e5m2` does not name; None where A and B
             always have one type.
-        outputs: element types that C and the bias may have; the first is the default, `same`.
+        outputs: element types that C may have; the first is the default, `same`.
         mantissa_bits: explicit bits of the mantissa that a product keeps of each operand.
         sums: `fp32`, by IEEE additions; `tensor`, by tensor cores that truncate; `promoted`, by
             tensor cores whose partial sums are added in IEEE fp32 before truncation builds up;
@@ -202,7 +202,7 @@ _ROWS = (
         name="f8",
         label="fp8",
         operand=E4M3,
-        outputs=(BF16, F16, F32),
+        outputs=(BF16, F16, F32, E4M3, E5M2),
         mantissa_bits=3,
         sums="promoted",
         sum_error=PROMOTED_EIGHT_BIT_SUM,
@@ -219,7 +219,7 @@ _ROWS = (
         label="fp8e5",
         operand=E5M2,
         second=E4M3,
-        outputs=(BF16, F16, F32),
+        outputs=(BF16, F16, F32, E4M3, E5M2),
         mantissa_bits=3,
         sums="promoted",
         sum_error=PROMOTED_EIGHT_BIT_SUM,

@@ -73,8 +73,9 @@ class Problem:
 
     C and the bias have the type of A and B, bf16 for operands of 8 bits, or the `output`: f32 for
     operands of 16 bits; f16, bf16 or f32 for those of 8. `i8` can also give its sums as `i32`,
-    without scales and epilogue. A precision's default output becomes `same`. Words may be in
-    capitals, and precisions be spelled as `fp16` or `float16`.
+    without scales and epilogue; `f8` and `f8e5` give C times a scale as `e4m3` or `e5m2`, with a
+    bias in bf16, at alpha = 1 and beta = 0, without a residual. A precision's default output
+    becomes `same`. Words may be in capitals, and precisions be spelled as `fp16` or `float16`.
 
     Raises:
         ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, an unknown word
@@ -194,21 +195,24 @@ class Problem:
 
     @property
     def output_element(self) -> ElementType:
-        """How C and the bias are stored."""
-        if self.output == "same":
-            return self.precision.outputs[0]
-        return ELEMENT_TYPES[self.output]
+        """How C is stored."""
+        return self.precision.outputs[0] if self.output == "same" else ELEMENT_TYPES[self.output]
+
+    @property
+    def has_fp8_output(self) -> bool:
+        """Whether C is fp8, which has a scale."""
+        return self.output_element.bytes == 1
+
+    @property
+    def bias_element(self) -> ElementType:
+        """How the bias is stored."""
+        return self.precision.outputs[0] if self.has_fp8_output else self.output_element
 
     @property
     def operand_elements(self) -> tuple[ElementType, ElementType]:
         """How A is stored, and B."""
-        precision = self.precision
-        if precision.second is None:
-            return precision.operand, precision.operand
-        return (
-            precision.operand if "a" in self.e5m2 else precision.second,
-            precision.operand if "b" in self.e5m2 else precision.second,
-        )
+        own, second = self.precision.operand, self.precision.second or self.precision.operand
+        return own if "a" in self.e5m2 else second, own if "b" in self.e5m2 else second
 
     @property
     def operand_types(self) -> tuple[str, str]:
@@ -224,13 +228,12 @@ class Problem:
     @property
     def scale_counts(self) -> tuple[int, int]:
         """Numbers of scales of A and B; 0 without scales."""
-        if (shapes := self.scale_shapes) is None:
-            return 0, 0
+        shapes = self.scale_shapes or ((0,), (0,))
         return math.prod(shapes[0]), math.prod(shapes[1])
 
     @property
     def output_type(self) -> str:
-        """Name of the element type of C and the bias."""
+        """Name of the element type of C."""
         return self.output_element.name
 
     @property
@@ -246,12 +249,12 @@ class Problem:
 
     @property
     def has_factors(self) -> bool:
-        """Whether calls may give alpha and beta: not for exact sums, nor for those of gates."""
-        return self.output != "i32" and not self.gated
+        """Whether calls may give alpha and beta: not for exact sums, gates and an fp8 C."""
+        return not (self.output == "i32" or self.gated or self.has_fp8_output)
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of one element of C or the bias."""
+        """Bytes of one element of C."""
         return self.output_element.bytes
 
     @property
@@ -264,9 +267,9 @@ class Problem:
         """Least traffic of device memory in bytes: A, B, their scales, the bias and the residual
         read once, C written once."""
         a, b, c = self.strides
-        like_c = self.batch * c * (2 if self.has_residual else 1) + self.n * self.has_bias
-        operands = self.element_bytes * self.batch * (a + b)
-        return operands + self.output_bytes * like_c + 4 * sum(self.scale_counts)
+        like_c = self.output_bytes * self.batch * c * (2 if self.has_residual else 1)
+        operands = self.element_bytes * self.batch * (a + b) + 4 * sum(self.scale_counts)
+        return operands + like_c + self.bias_element.bytes * self.n * self.has_bias
 
     @property
     def leading_dimensions(self) -> tuple[int, int, int]:

@@ -26,7 +26,7 @@ def scaled_product(torch: Any, problem: Problem) -> ScaledProduct | None:
 
     The scales are as `Problem.scale_shapes` describes them; without scales, two ones.
     """
-    if problem.batch > 1:
+    if problem.batch > 1 or problem.has_fp8_output:
         return None
     if problem.compute == "i8":
         rows = problem.m >= _LEAST_ROWS and problem.layout[0] == "n"

@@ -88,10 +88,14 @@ def bind_call(
 def _launches(checked: CheckedOperands, addresses: Addresses) -> list[Addresses]:
     """The addresses of each launch."""
     a, b, c, *rest = addresses
-    bias, scale_a, scale_b, residual = rest
+    bias, scale_a, scale_b, residual, *of_result = rest
+    scale_result, amax = of_result
     # The matrices of a residual lie as those of C.
     return [
-        (a + to_a, b + to_b, c + to_c, bias, scale_a, scale_b, residual and residual + to_c)
+        (
+            *(a + to_a, b + to_b, c + to_c, bias, scale_a, scale_b),
+            *(residual and residual + to_c, scale_result, amax),
+        )
         for to_a, to_b, to_c in checked.offsets
     ]
 
@@ -120,7 +124,7 @@ def _without_summands(
     gpu, problem = runtime.gpu(checked.ordinal), checked.problem
     own = ceil_div(executable.plan.counters, WORD) * WORD  # keeps vectors of 16 bytes aligned
     zeros = ceil_div(max(problem.m, problem.n) * problem.element_bytes, WORD)
-    _, _, c, bias, *_, residual = addresses
+    _, _, c, bias, _, _, residual, scale_result, amax = addresses
     bound: dict[int, BoundGemm] = {}
 
     def start(stream: int) -> None:
@@ -129,7 +133,8 @@ def _without_summands(
             _, counters = gpu.scratch(context, stream, 0, own + zeros)
         if counters not in bound:
             first = counters + WORD * own
-            bound[counters] = bind((first, first, c, bias, 0, 0, residual))
+            operands = first, first, c, bias, 0, 0, residual, scale_result, amax
+            bound[counters] = bind(operands)
         bound[counters].enqueue(stream)
 
     def enqueue(stream: int) -> None:

@@ -14,15 +14,19 @@ from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import MatrixMemory, Operand
 from autotune.runtime.batches import Launches, Offsets, launches_of
 from autotune.runtime.executable import Steps
-from autotune.runtime.scales import Scales, scale_memory
+from autotune.runtime.scales import Scales, number_memory, scale_memory
 
-Addresses = tuple[int, int, int, int, int, int, int]
+Addresses = tuple[int, int, int, int, int, int, int, int, int]
 """Addresses of the `OPERANDS`; 0 for those that are absent."""
 
-Arrays = tuple[Any, Any, Any, Any, Any, Any, Any]
-"""A, B, C, a bias, the scales of A and B and a residual; None for those that are absent."""
+Arrays = tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]
+"""A, B, C, a bias, the scales of A and B, a residual, the scale of C and `amax`; None for those
+that are absent."""
 
-OPERANDS = "A", "B", "out", "bias", "scale_a", "scale_b", "residual"
+OPERANDS = "A", "B", "out", "bias", "scale_a", "scale_b", "residual", "scale_result", "amax"
+
+OfResult = tuple[Operand | None, Operand | None]
+"""The scale of an fp8 C, and what its largest size raises."""
 
 ABSENT = MatrixMemory(1, 0, 0)
 """The memory of an absent operand."""
@@ -114,6 +118,7 @@ def checked_operands(
     bias: Operand | None,
     scales: Scales | None,
     residual: Operand | None,
+    of_result: OfResult,
     addresses: Addresses,
     choose: Callable[[Problem, int, Alignment, bool], tuple[Config, bool]],
 ) -> CheckedOperands:
@@ -125,6 +130,7 @@ def checked_operands(
         bias: the bias, if there is one.
         scales: the scales of A and B, if there are any.
         residual: the residual, if there is one.
+        of_result: the scale of C and `amax`, if there are any.
         addresses: of all of them.
         choose: returns the configuration for a problem on a device, and whether the vendor's
             library is to run it; it is told the alignment, and whether there is anything to sum.
@@ -140,7 +146,7 @@ def checked_operands(
     memory_r = ABSENT
     if residual is not None:
         memory_r = arrays.check_residual(residual, out, memory[2], ordinal)
-    memory = *memory, memory_r
+    memory = *memory, memory_r, *result_memory(problem, of_result, ordinal)
     check_addresses(addresses, memory)
     (a_memory, b_memory, c_memory), stride_r = memory[:3], memory_r.stride
     leading = a_memory.leading, b_memory.leading, c_memory.leading, memory_r.leading
@@ -166,7 +172,7 @@ def operand_memory(
     bias: Operand | None,
     scales: Scales | None,
 ) -> tuple[MatrixMemory, ...]:
-    """Where the `OPERANDS` of a problem but for the residual lie, checked.
+    """Where the first six `OPERANDS` of a problem lie, checked.
 
     Raises:
         ArrayError: if no kernel can take them.
@@ -183,9 +189,28 @@ def operand_memory(
     arrays.check_disjoint(out, matrices[2], shape)
     memory_bias = ABSENT
     if bias is not None:
-        memory_bias = arrays.check_bias(bias, shape[-1], ordinal, out.dtype)
+        memory_bias = arrays.check_bias(bias, shape[-1], ordinal, problem.bias_element.dtype)
     of_scales = (ABSENT, ABSENT) if scales is None else scale_memory(scales, ordinal)
     return *matrices, memory_bias, *of_scales
+
+
+def result_memory(
+    problem: Problem, of_result: OfResult, ordinal: int
+) -> tuple[MatrixMemory, MatrixMemory]:
+    """Where the scale of C and `amax` lie, checked.
+
+    Raises:
+        ArrayError: if they are no numbers in fp32 on the device, or C is not fp8.
+    """
+    scale, amax = (
+        ABSENT if operand is None else number_memory(operand, ordinal) for operand in of_result
+    )
+    if of_result != (None, None) and not problem.has_fp8_output:
+        raise ArrayError(
+            f"scale_result and amax are for a result in fp8; this one is "
+            f"{problem.output_element.dtype}"
+        )
+    return scale, amax
 
 
 def aligned(problem: Problem, leading: Steps, strides: Steps, addresses: Addresses) -> Alignment:
@@ -200,7 +225,7 @@ def aligned(problem: Problem, leading: Steps, strides: Steps, addresses: Address
     return Alignment.of(
         (leading[0], leading[1], gcd(*leading[2:])),
         # What divides both addresses divides the bits that are set in either.
-        (addresses[0], addresses[1], addresses[2] | addresses[-1]),
+        (addresses[0], addresses[1], addresses[2] | addresses[6]),
         problems.sizes(problem),
         (strides[0], strides[1], gcd(*strides[2:])),
     )
@@ -209,8 +234,8 @@ def aligned(problem: Problem, leading: Steps, strides: Steps, addresses: Address
 def addresses_of(reads: Sequence[tuple[int, Any] | None]) -> Addresses:
     """The addresses of the operands, from what their frameworks read."""
     a, b, c, *rest = (0 if read is None else read[0] for read in reads)
-    bias, scale_a, scale_b, residual = rest
-    return a, b, c, bias, scale_a, scale_b, residual
+    bias, scale_a, scale_b, residual, scale_result, amax = rest
+    return a, b, c, bias, scale_a, scale_b, residual, scale_result, amax
 
 
 def check_factors(problem: Problem, alpha: float, beta: float) -> None:

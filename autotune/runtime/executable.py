@@ -52,7 +52,8 @@ class BoundGemm(NamedTuple):
 
 
 _SUPPLIED = (
-    *("a", "b", "c", "bias", "scale_a", "scale_b", "residual", "lda", "ldb", "ldc", "ldr"),
+    *("a", "b", "c", "bias", "scale_a", "scale_b", "residual", "scale_c", "amax"),
+    *("lda", "ldb", "ldc", "ldr"),
     *("stride_a", "stride_b", "stride_c", "stride_r", "alpha", "beta", "b_ready"),
 )
 _STREAM_PER_THREAD = 2
@@ -171,7 +172,7 @@ class Executable:
 
     def bind(
         self,
-        addresses: tuple[int, int, int, int, int, int, int],
+        addresses: tuple[int, int, int, int, int, int, int, int, int],
         leading: Steps,
         strides: Steps,
         alpha: float,
@@ -182,8 +183,8 @@ class Executable:
         first use of a stream; several threads may do so.
 
         Args:
-            addresses: addresses of A, B, C, the bias, the scales of A and B and the residual; 0 for
-                those that are absent.
+            addresses: addresses of A, B, C, the bias, the scales of A and B, the residual, the
+                scale of C and `amax`; 0 for those that are absent.
             leading: leading dimensions of A, B, C and the residual, in elements.
             strides: distances from one of each to the next of a batch, in elements.
             alpha: factor of A B.

@@ -55,9 +55,9 @@ def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignme
     scales = _scales(problem, draw)
     for alpha, beta in SCALINGS if problem.has_factors else PLAIN_SCALINGS:
         old = _with_gaps(before if beta else np.full_like(before, np.nan), ldc)
-        stored = (
-            _stored(values, problem.output_type) for values in (old, bias, _with_gaps(added, ldc))
-        )
+        types = problem.output_type, problem.bias_element.name, problem.output_type
+        filled = old, bias, _with_gaps(added, ldc)
+        stored = (_stored(values, type) for values, type in zip(filled, types, strict=True))
         inputs = a, b, *stored, *(values for values, _ in scales)
         result = _run(gpu, executable, problem, inputs, (lda, ldb, ldc), (alpha, beta))
         factors = [factor for _, factor in scales]
@@ -94,7 +94,7 @@ def _run(
         lda, ldb, ldc = leading
         scale_a, scale_b = (0, 0) if problem.scale == "none" else scales
         added = bias if problem.has_bias else 0, residual if problem.has_residual else 0
-        pointers = a, b, c, added[0], scale_a, scale_b, added[1]
+        pointers = a, b, c, added[0], scale_a, scale_b, added[1], 0, 0
         steps = (lda, ldb, ldc, ldc), (of_a, of_b, of_c, of_c)
         bound = executable.bind(pointers, *steps, *scaling)
         bound.enqueue(STREAM)
@@ -151,8 +151,8 @@ def _product(
 
 def _tolerance(problem: Problem, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """The largest error of each element. A curved activation of an integer is rounded to the type
-    of C."""
-    curved = problem.gated or problem.activation in exact.ROUNDED
+    of C, and so are integers to fp8."""
+    curved = problem.gated or problem.activation in exact.ROUNDED or problem.has_fp8_output
     rounded: NDArray[np.float64] = np.abs(wanted) * (curved * problem.output_element.roundoff)
     return exact.tolerance(problem) + rounded
 
@@ -224,4 +224,17 @@ def _fp8(values: NDArray[np.float32], mantissa_bits: int) -> NDArray[np.uint8]:
 def _values(stored: NDArray[Any], type: str) -> NDArray[np.float64]:
     if type == "bf16":
         stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    if type in ("e4m3", "e5m2"):
+        return _numbers_of_fp8(stored, ELEMENT_TYPES[type].mantissa_bits)
     return stored.astype(np.float64)
+
+
+def _numbers_of_fp8(stored: NDArray[Any], mantissa_bits: int) -> NDArray[np.float64]:
+    size = stored.astype(np.int64) & 0x7F
+    exponent, fraction = size >> mantissa_bits, size % (1 << mantissa_bits)
+    least = 2 - (1 << (6 - mantissa_bits)) - mantissa_bits
+    whole = np.where(exponent == 0, fraction, fraction + (1 << mantissa_bits))
+    values = np.ldexp(whole.astype(np.float64), least + np.maximum(exponent, 1) - 1)
+    values[size == 0x7F] = np.nan
+    signed: NDArray[np.float64] = np.where(stored & 0x80, -values, values)
+    return signed

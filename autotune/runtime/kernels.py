@@ -14,7 +14,7 @@ from autotune.problem import SWIGLU, Problem, epilogue_of
 from autotune.runners.base import Objective
 from autotune.runtime import problems
 from autotune.runtime.arrays import MatrixMemory
-from autotune.runtime.checked_operands import Addresses, aligned, check_factors
+from autotune.runtime.checked_operands import OPERANDS, Addresses, aligned, check_factors
 from autotune.runtime.executable import Enqueue, Executable, Steps
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
 from autotune.runtime.scales import SCALE_BYTES
@@ -59,6 +59,8 @@ class Kernel(Matmul):
         scale_a: Any = None,
         scale_b: Any = None,
         residual: Any = None,
+        scale_result: Any = None,
+        amax: Any = None,
     ) -> Callable[[], None]:
         """The kernel bound to these arrays: a function without arguments, which enqueues the gemm
         on the caller's current stream and checks nothing.
@@ -70,7 +72,7 @@ class Kernel(Matmul):
             ArrayError: as a call with these arrays.
             UsageError: for `dependent` on a device below compute capability 9.0.
         """
-        kept = a, b, out, bias, scale_a, scale_b, residual
+        kept = a, b, out, bias, scale_a, scale_b, residual, scale_result, amax
         absent = bias is None, scale_a is None and scale_b is None, residual is None
         rest = alpha, beta, None, None, None, None, dependent, False, False, *absent
         gemm = self._find(kept, rest)
@@ -105,6 +107,8 @@ class Kernel(Matmul):
         residual: int = 0,
         ldr: int | None = None,
         stride_r: int | None = None,
+        scale_result: int = 0,
+        amax: int = 0,
     ) -> None:
         """Enqueues the gemm of matrices at addresses on a stream. Only alignment and strides are
         checked; the addresses are trusted.
@@ -113,7 +117,8 @@ class Kernel(Matmul):
         default there are no gaps. A stride of 0 for A or B is one matrix for the whole batch.
         `bias` is the address of n elements if the problem has one, else 0; `scale_a` and `scale_b`
         are the addresses of scales as in `Problem.scale_shapes` if it has them, and `residual`,
-        with `ldr` and `stride_r`, that of a matrix like C if it has one. `dependent` is that of
+        with `ldr` and `stride_r`, that of a matrix like C if it has one. `scale_result` and `amax`
+        are the addresses of one number each that a C in fp8 may have. `dependent` is that of
         `autotune.matmul`.
 
         Raises:
@@ -122,7 +127,7 @@ class Kernel(Matmul):
                 bias, scale or residual, or one that the problem does not have.
             RunnerError: if the driver refuses the launch.
         """
-        addresses = a, b, c, bias, scale_a, scale_b, residual
+        addresses = a, b, c, bias, scale_a, scale_b, residual, scale_result, amax
         steps = (lda, ldb, ldc, ldr), (stride_a, stride_b, stride_c, stride_r)
         key = addresses, alpha, beta, dependent, steps
         enqueue = self._launches.get(key)
@@ -180,10 +185,14 @@ class Kernel(Matmul):
                 f"{leading[2]} apart, must not overlap"
             )
         has_scales, size = problem.scale != "none", problem.output_bytes
-        _check_pointer("bias", addresses[3], problem, size if problem.has_bias else 0)
+        of_bias = problem.bias_element.bytes if problem.has_bias else 0
+        _check_pointer("bias", addresses[3], problem, of_bias)
         for name, scale in zip(("scale_a", "scale_b"), addresses[4:6], strict=True):
             _check_pointer(name, scale, problem, SCALE_BYTES if has_scales else 0)
         _check_pointer("residual", addresses[6], problem, size if problem.has_residual else 0)
+        for name, address in zip(OPERANDS[7:], addresses[7:], strict=True):
+            if address and (not problem.has_fp8_output or address % SCALE_BYTES):
+                raise ArrayError(f"{name} at {address:#x}: {problem} takes 0, or fp8 one number")
         if problem.has_residual and (leading[3] < problem.n or strides[3] < 0):
             raise ArrayError(
                 f"residual has leading dimension {leading[3]} and stride {strides[3]}; it takes "

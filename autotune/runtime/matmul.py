@@ -28,7 +28,7 @@ from autotune.runtime.executable import BoundGemm
 from autotune.runtime.first_product import Racer, race_first
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
-from autotune.runtime.scales import Scales
+from autotune.runtime.scales import Scales, described
 from autotune.runtime.state import Runtime, Tuner
 
 Array = TypeVar("Array")
@@ -78,6 +78,8 @@ class Matmul:
         accumulate: str | None = None,
         out_dtype: Any = None,
         residual: Any = None,
+        scale_result: Any = None,
+        amax: Any = None,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
         if out is None or out_dtype is not None:
@@ -86,12 +88,13 @@ class Matmul:
         rest = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor, *absent
         operands = a, b, out, bias, scale_a, scale_b, residual
         if verify:
-            self._verify(operands, rest)
-        native = self._native.by_type.get(type(a))
+            self._verify((*operands, scale_result, amax), rest)
+        plain = scale_result is None and amax is None
+        native = self._native.by_type.get(type(a)) if plain else None
         repeated = native is not None and native.repeat(operands, rest)
         if repeated is True:
             return out
-        gemm = repeated or self._find(operands, rest)
+        gemm = repeated or self._find((*operands, scale_result, amax), rest)
         if gemm is not None:
             stream = self.runtime.framework(a, "A").stream((a, b, out), gemm.ordinal)
             gemm.enqueue(stream)
@@ -116,7 +119,7 @@ class Matmul:
     ) -> None:
         """Tunes the problem that two arrays pose, unless it is tuned, or recorded and `quick`."""
         describe, output = self.runtime.describe, self.runtime.describe_if(out, "out")
-        scales = self._scales(scale_a, scale_b)
+        scales = described(self.runtime.describe, scale_a, scale_b)
         operands = describe(a, "A"), describe(b, "B"), output, scales
         epilogue = self._epilogue(bias is not None, activation, residual is not None)
         result = None if out_dtype is None else problems.output_of(out_dtype)
@@ -155,15 +158,6 @@ class Matmul:
             scale=scale,
             accumulate=accumulate or "exact",
         )
-
-    def _scales(self, scale_a: Any, scale_b: Any) -> Scales | None:
-        """The scales of a call described; None without any."""
-        if scale_a is None and scale_b is None:
-            return None
-        if scale_a is None or scale_b is None:
-            raise ArrayError("scale_a and scale_b belong together; give both or none")
-        describe = self.runtime.describe
-        return describe(scale_a, "scale_a"), describe(scale_b, "scale_b")
 
     def _choice(
         self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool, on: Any
@@ -240,13 +234,15 @@ class Matmul:
 
     def _keep_natively(self, operands: Arrays, rest: tuple[Any, ...], gemm: BoundGemm) -> None:
         """Makes machine code recognise a call, if it can read all of its arrays."""
+        if operands[7:] != (None, None):
+            return
         by_type = self._native.by_type
         for array in operands:
             if array is not None and type(array) not in by_type:
                 self._native.serve(self.runtime.framework(array, "A"), type(array))
         native = by_type[type(operands[0])]
         if native is not None:
-            native.keep(operands, rest, gemm)
+            native.keep(operands[:7], rest, gemm)
 
     def _check_call(
         self, key: tuple[Any, ...], operands: Arrays, options: Keywords
@@ -280,7 +276,7 @@ class Matmul:
         if any(type(owner) is not type(framework) for owner in rest):
             return False
         factors = options.alpha, options.beta
-        return framework.vendor_gemm(GemmCall(problem, a, b, out, *factors, *added))
+        return framework.vendor_gemm(GemmCall(problem, a, b, out, *factors, *added[:4]))
 
     def _check(self, operands: Arrays, options: Keywords, addresses: Addresses) -> CheckedOperands:
         """The operands of a new signature, checked.
@@ -288,13 +284,14 @@ class Matmul:
         Raises:
             ArrayError: if no kernel can take them.
         """
-        *matrices, bias, scale_a, scale_b, residual = operands
+        *matrices, bias, scale_a, scale_b, residual, scale_result, amax = operands
         a, b, out = map(self.runtime.describe, matrices, ("A", "B", "out"))
-        scales = self._scales(scale_a, scale_b)
+        scales = described(self.runtime.describe, scale_a, scale_b)
         epilogue = self._epilogue(bias is not None, options.activation, residual is not None)
         words = options.compute, options.scale, options.accumulate
         problem = self._problem((a, b, out, scales), epilogue, *words)
         describe = self.runtime.describe_if
-        added = describe(bias, "bias"), scales, describe(residual, "residual")
+        of_result = describe(scale_result, "scale_result"), describe(amax, "amax")
+        added = describe(bias, "bias"), scales, describe(residual, "residual"), of_result
         choose = partial(self._choice, cold=options.cold, on=matrices)
         return checked_operands(problem, (a, b, out), *added, addresses, choose)

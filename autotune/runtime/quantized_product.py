@@ -135,7 +135,7 @@ class QuantizedMatmul:
         assert posed.out is not None
         from_a, *rest = (0 if read is None else read[0] for read in reads)
         to_b, to_c, to_bias, of_scales = rest
-        addresses = 0, to_b, to_c, to_bias, 0, of_scales, 0
+        addresses = 0, to_b, to_c, to_bias, 0, of_scales, 0, 0, 0
         bias = None if operands[3] is None else self.runtime.describe(operands[3], "bias")
         matrices = posed.a, posed.b, posed.out
 
@@ -145,7 +145,7 @@ class QuantizedMatmul:
             find = self.runtime.answer if sums else self.runtime.resolve
             return find(problem, ordinal, "cold" if options.cold else "hot").config, False
 
-        added = bias, posed.scales, None
+        added = bias, posed.scales, None, (None, None)
         checked = checked_operands(posed.problem, matrices, *added, addresses, choose)
         check_factors(checked.problem, options.alpha, options.beta)
         refuse_overlap(checked, addresses)
@@ -180,7 +180,7 @@ class QuantizedMatmul:
         )
         first = round_up(memory.rows * pitch, LINE)
         size = first + SCALE_BYTES * prod(quantizing.scales)
-        _, b, c, bias, _, scale_b, _ = addresses
+        _, b, c, bias, _, scale_b, *_ = addresses
         dependent = Dependence.OF_A if has_dependent_launch(gpu.device) else Dependence.NONE
         bound: dict[int, tuple[Enqueue, Enqueue]] = {}
 
@@ -189,7 +189,7 @@ class QuantizedMatmul:
             quantize = bind_quantizing(
                 runtime, ordinal, quantizing, *places, scales, options.dependent
             )
-            operands = place, b, c, bias, scales, scale_b, 0
+            operands = place, b, c, bias, scales, scale_b, 0, 0, 0
             factors = options.alpha, options.beta, dependent
             return quantize, bind_call(runtime, checked, operands, *factors).enqueue
 

@@ -136,7 +136,7 @@ def bind_quantizing(
 ) -> Callable[[int], None]:
     """The function that enqueues a quantisation between addresses on a stream."""
     executable = runtime.loaded(quantizing.plan(), ordinal)
-    addresses = source[0], 0, result[0], 0, scales, 0, 0
+    addresses = source[0], 0, result[0], 0, scales, 0, 0, 0, 0
     steps = (source[1], 0, result[1], 0), (0, 0, 0, 0)
     return executable.bind(addresses, *steps, 1.0, 0.0, Dependence(dependent)).enqueue
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from autotune.errors import ArrayError
 from autotune.problem import SCALE_BLOCK, SCALES, Problem
@@ -17,6 +19,19 @@ Scales = tuple[Operand, Operand]
 Shape = tuple[int, ...]
 
 SCALE_BYTES = 4
+
+
+def described(describe: Callable[[Any, str], Operand], scale_a: Any, scale_b: Any) -> Scales | None:
+    """The scales of a call described; None without any.
+
+    Raises:
+        ArrayError: for one of them alone.
+    """
+    if scale_a is None and scale_b is None:
+        return None
+    if scale_a is None or scale_b is None:
+        raise ArrayError("scale_a and scale_b belong together; give both or none")
+    return describe(scale_a, "scale_a"), describe(scale_b, "scale_b")
 
 
 def scaled(problem: Problem, scales: Scales | None, scale: str | None = None) -> Problem:
@@ -88,6 +103,17 @@ def scale_memory(scales: Scales, ordinal: int) -> tuple[MatrixMemory, MatrixMemo
     """
     a, b = (_memory(operand, ordinal) for operand in scales)
     return a, b
+
+
+def number_memory(operand: Operand, ordinal: int) -> MatrixMemory:
+    """Where a single number lies on a device, checked.
+
+    Raises:
+        ArrayError: if it is not one fp32 number on that device.
+    """
+    if any(size != 1 for size in operand.shape):
+        raise ArrayError(f"{operand.name} is {operand.shape}; give one number")
+    return _memory(operand, ordinal)
 
 
 def _memory(operand: Operand, ordinal: int) -> MatrixMemory:

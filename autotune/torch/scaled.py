@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from autotune.torch.operator import ACTIVATIONS
 SCHEMA = (
     "scaled_mm(Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
     "ScalarType? out_dtype=None, bool use_fast_accum=False, str? compute=None, "
-    "bool dependent=False, Tensor? residual=None, str? activation=None) -> Tensor"
+    "bool dependent=False, Tensor? residual=None, str? activation=None, "
+    "Tensor? scale_result=None, Tensor(a!)? amax=None) -> Tensor"
 )
 
 COMPUTES = {
@@ -42,6 +44,8 @@ def scaled_mm(
     dependent: bool = False,
     residual: Any = None,
     activation: str | None = None,
+    scale_result: Any = None,
+    amax: Any = None,
 ) -> Any:
     """`act((scale_a a) (scale_b b) + bias) + residual` by the tuned kernels, as a new, row-major
     tensor.
@@ -60,14 +64,18 @@ def scaled_mm(
         scale_a: fp32, one number, (m, 1) or, for blocks of 1 x 128, (m, ceil(k / 128)); or None.
         scale_b: fp32, one number, (1, n) or, for blocks of 128 x 128,
             (ceil(k / 128), ceil(n / 128)).
-        bias: (n,) in `out_dtype`.
-        out_dtype: bfloat16, float16 or float32.
+        bias: (n,) in `out_dtype`; bfloat16 for fp8.
+        out_dtype: bfloat16, float16 or float32; of fp8 operands also either fp8 type, without a
+            residual.
         use_fast_accum: whether sums of fp8 products stay in the tensor cores all along K, with 14
             bits. By default sums of 128 are added in fp32.
         compute: for an `a` that is quantised: `f8`, `i8`, or `f8e5` for the other type of fp8.
         dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
         residual: (m, n) in `out_dtype`.
         activation: that of `autotune.torch.mm`.
+        scale_result: one number that a result in fp8 is multiplied by; None is 1.
+        amax: one fp32 number that is raised to the largest size of a result in fp8 before its
+            scale.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
@@ -77,7 +85,7 @@ def scaled_mm(
     """
     operator = torch.ops.autotune.scaled_mm.default
     rest = bias, out_dtype, use_fast_accum, compute, dependent, residual, activation
-    return operator(a, b, scale_a, scale_b, *rest)
+    return operator(a, b, scale_a, scale_b, *rest, scale_result, amax)
 
 
 def register(library: Any) -> None:
@@ -105,11 +113,13 @@ def on_gpu(
     dependent: bool = False,
     residual: Any = None,
     activation: str | None = None,
+    scale_result: Any = None,
+    amax: Any = None,
 ) -> Any:
     """The product by the tuned kernel."""
     _check(a, b, bias, residual, activation)
     if 0 in (*a.shape, b.shape[1]):
-        rest = use_fast_accum, compute, dependent, residual, activation
+        rest = use_fast_accum, compute, dependent, residual, activation, scale_result, amax
         return by_torch(a, b, scale_a, scale_b, bias, out_dtype, *rest)
     options = runtime.QuantizedKeywords(
         activation=activation,
@@ -119,17 +129,16 @@ def on_gpu(
     )
     dtype = out_dtype or torch.bfloat16
     if scale_a is None:
-        if residual is not None:
-            raise ArrayError("an A that is quantised on the way in takes no residual; give scale_a")
+        _check_quantised(residual, scale_result, amax)
         return _quantised(a.detach(), b, scale_b, bias, dtype, options)
-    scales = own_scales(a, b, scale_a, scale_b)
+    scales, rest = own_scales(a, b, scale_a, scale_b), (scale_result, amax)
     try:
-        return _multiplied(a, b, *scales, bias, dtype, options, residual)
+        return _multiplied(a, b, *scales, bias, dtype, options, residual, *rest)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         a, b = readable(a, "A"), readable(b, "B")
         of_a, of_b, bias, residual = contiguous(*scales, bias, residual)
-        return _multiplied(a, b, of_a, of_b, bias, dtype, options, residual)
+        return _multiplied(a, b, of_a, of_b, bias, dtype, options, residual, *rest)
 
 
 def _multiplied(
@@ -141,6 +150,8 @@ def _multiplied(
     dtype: Any,
     options: runtime.QuantizedKeywords,
     residual: Any,
+    scale_result: Any,
+    amax: Any,
 ) -> Any:
     return runtime.current()(
         *(a, b),
@@ -152,6 +163,8 @@ def _multiplied(
         dependent=options.dependent,
         out_dtype=dtype,
         residual=residual,
+        scale_result=scale_result,
+        amax=amax,
     )
 
 
@@ -181,6 +194,8 @@ def by_torch(
     dependent: bool = False,  # noqa: ARG001 - the schema has it
     residual: Any = None,
     activation: str | None = None,
+    scale_result: Any = None,
+    amax: Any = None,
 ) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
     _check(a, b, bias, residual, activation)
@@ -193,7 +208,15 @@ def by_torch(
         result = ACTIVATIONS[activation](result)
     if residual is not None:
         result = result + residual.float()
-    return result.to(out_dtype or torch.bfloat16)
+    dtype = out_dtype or torch.bfloat16
+    if dtype not in quantize.LARGEST:
+        return result.to(dtype)
+    if amax is not None and result.numel():
+        amax.copy_(torch.maximum(amax, result.abs().nan_to_num(0.0, posinf=math.inf).amax()))
+    if scale_result is not None:
+        result = result * scale_result
+    largest = quantize.LARGEST[dtype]
+    return result.clamp(-largest, largest).to(dtype)
 
 
 def _quantised_by_torch(a: Any, b: Any, scale_b: Any, compute: str | None) -> tuple[Any, Any]:
@@ -238,11 +261,21 @@ def _fake(
     dependent: bool = False,  # noqa: ARG001 - the schema has it
     residual: Any = None,
     activation: str | None = None,
+    scale_result: Any = None,  # noqa: ARG001 - the schema has it
+    amax: Any = None,  # noqa: ARG001 - the schema has it
 ) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
     _check(a, b, bias, residual, activation)
     shape = a.shape[0], width_of(b.shape[1], activation)
     return a.new_empty(shape, dtype=out_dtype or torch.bfloat16)
+
+
+def _check_quantised(*added: Any) -> None:
+    """Refuses what a product cannot have whose A is quantised on the way in."""
+    names = "residual", "scale_result", "amax"
+    for name, tensor in zip(names, added, strict=True):
+        if tensor is not None:
+            raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
 
 
 def _check(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> None:

@@ -34,6 +34,12 @@ GATED_ROUNDED = 2.0**-14
 """Error allowed in silu(gate) up of integers up to 13, beside the rounding to C's type: SiLU errs
 by a few units of 2^-24 of its argument."""
 
+RESULT_SCALE = 2.0
+"""The scale of an fp8 C, which keeps all of it in range."""
+
+JUST_ROUNDED = 2.0**-60
+"""A share that allows for nothing but the rounding of the exact value."""
+
 NEARLY = 0.25
 """Error allowed beside a denormal number, which may be flushed to zero."""
 
@@ -213,7 +219,9 @@ def tolerance(problem: Problem, special: Special | None = None) -> float:
         return NEARLY
     if special is not None and not math.isfinite(special.value):
         return NEARLY
-    return GATED_ROUNDED if problem.gated else ROUNDED.get(problem.activation, 0.0)
+    if problem.gated or (problem.has_fp8_output and problem.activation in ROUNDED):
+        return GATED_ROUNDED
+    return ROUNDED.get(problem.activation, 0.0)
 
 
 def slack(problem: Problem, special: Special | None) -> float:
@@ -221,8 +229,11 @@ def slack(problem: Problem, special: Special | None) -> float:
 
     With extreme numbers and scales C does not hold every result exactly: it is rounded, and an
     activation errs by a share of its argument. What a gate makes is never an integer.
+    An fp8 C has to be rounded as its exact value is, unless it is of an activation.
     """
-    if problem.gated:
+    if problem.has_fp8_output and not (problem.gated or problem.activation in ROUNDED):
+        return JUST_ROUNDED
+    if problem.gated or problem.has_fp8_output:
         return problem.output_element.roundoff + 2.0**-20
     if special is None or not (special.scale or problem.operand_elements[0].integer):
         return 0.0

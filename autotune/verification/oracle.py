@@ -21,7 +21,7 @@ SLOPE = 1.13
 """Largest slope of an activation: GELU's and its tanh form's are 1.129, near x = sqrt 2, SiLU's is
 1.100."""
 
-GELU_TAIL = {"f32": 0, "f16": 6, "bf16": 80}
+GELU_TAIL = {"f32": 0, "f16": 6, "bf16": 80, "e4m3": 80, "e5m2": 80}
 """Largest error that the fits of `log2_gelu_tail` (`cuda_src/include/common/epilogue.cuh`) cause in
 GELU, by the type of C, in units of 2^-24. The largest for fp32, 0.1, counts as a rounding."""
 
@@ -113,8 +113,8 @@ def tolerance(
     |silu(gate + d) (up + d) - silu(gate) up| <= SLOPE d (|up| + d) + |gate| d, which is below
     SLOPE d such units. SiLU errs by another (3 x + 1) u, times |up|, and their product is rounded.
 
-    Finally the value with its error is rounded to a 16-bit C, which changes the error by as large a
-    fraction as the exact value.
+    Finally the value with its error is rounded to a C of 16 or 8 bits, which changes the error by
+    as large a fraction as the exact value.
     """
     size = quantised.magnitude(problem) if magnitude is None else magnitude
     if problem.output_element.integer:
@@ -130,7 +130,24 @@ def tolerance(
     if problem.gated:
         allowed = SLOPE * allowed + 4 * largest + 1
     rounded = UNIT_ROUNDOFF * allowed * (1 + roundoff(problem))
-    return rounded + problem.output_element.underflow
+    underflow = problem.output_element.underflow
+    if problem.has_fp8_output:
+        underflow /= result_scale(problem, alpha, beta, magnitude=magnitude)
+    return rounded + underflow
+
+
+def result_scale(
+    problem: Problem, alpha: float = 1.0, beta: float = 0.0, *, magnitude: float | None = None
+) -> float:
+    """The scale of an fp8 C of normal operands: the power of 2 that brings the largest element into
+    range; 1 for other types of C."""
+    if not problem.has_fp8_output:
+        return 1.0
+    size = quantised.magnitude(problem) if magnitude is None else magnitude
+    largest = _largest(problem, alpha, beta, size)
+    if problem.gated:
+        largest *= largest
+    return 2.0 ** math.floor(math.log2(problem.output_element.largest / largest))
 
 
 def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:

@@ -1,7 +1,7 @@
 /* Makes the calls that standard input describes, one a line, and writes the outcome of each to
  * standard error, where the fake driver records its calls.
  *
- * A line has a verb (`choose`, `matmul`, `size`, `prepare` or `warm`) and 32 numbers: the fields of
+ * A line has a verb (`choose`, `matmul`, `size`, `prepare` or `warm`) and 34 numbers: the fields of
  * lib_product in order, the address and bytes of the workspace, and the stream. */
 #include "lib.h"
 
@@ -15,7 +15,7 @@ typedef struct { char verb[16]; lib_product product; uint64_t workspace, bytes, 
 
 static int parsed(const char *line, Call *call) {
     int64_t m, n, k, batch, s[8];
-    uint64_t a, b, c, bias, scale_a, scale_b, residual;
+    uint64_t a, b, c, bias, scale_a, scale_b, residual, scale_result, amax;
     int compute, layout, epilogue, output, dependent, scale, accumulate, e5m2;
     float alpha, beta;
     int found = sscanf(
@@ -23,10 +23,11 @@ static int parsed(const char *line, Call *call) {
         "%15s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %d %d %d %d %" SCNu64 " %" SCNu64
         " %" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
         " %" SCNd64 " %f %f %d %d %d %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNd64
-        " %" SCNu64 " %" SCNu64 " %" SCNu64,
+        " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
         call->verb, &m, &n, &k, &batch, &compute, &layout, &epilogue, &output, &a, &b, &c, &bias,
         &s[0], &s[1], &s[2], &s[3], &s[4], &s[5], &alpha, &beta, &dependent, &scale,
-        &accumulate, &e5m2, &scale_a, &scale_b, &residual, &s[6], &s[7], &call->workspace, &call->bytes, &call->stream);
+        &accumulate, &e5m2, &scale_a, &scale_b, &residual, &s[6], &s[7], &scale_result,
+        &amax, &call->workspace, &call->bytes, &call->stream);
     call->product = lib_default(m, n, k);
     call->product.batch = batch;
     call->product.compute = compute, call->product.layout = layout;
@@ -42,7 +43,9 @@ static int parsed(const char *line, Call *call) {
     call->product.scale_b = (const float *)(uintptr_t)scale_b;
     call->product.residual = (const void *)(uintptr_t)residual;
     call->product.ldr = s[6], call->product.stride_r = s[7];
-    return found == 33;
+    call->product.scale_result = (const float *)(uintptr_t)scale_result;
+    call->product.amax = (float *)(uintptr_t)amax;
+    return found == 35;
 }
 
 static int made(const Call *call) {

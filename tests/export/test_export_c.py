@@ -125,6 +125,8 @@ def test_wgmma_kernels_of_8_bits_launch_what_python_launches(tmp_path: Path) -> 
         Problem(16, 4096, 4096, "f8", "nt", scale="block"),
         Problem(64, 512, 1024, "f8e5", "nn", e5m2="b", scale="tensor"),
         Problem(64, 512, 1024, "i8", "nt", output="i32"),
+        Problem(64, 512, 1024, "f8", "nt", epilogue="bias_silu", output="e4m3"),
+        Problem(64, 512, 1024, "f8e5", "nt", epilogue="swiglu", output="e5m2"),
         Problem(64, 512, 1024, "bf16", "nt", epilogue="residual"),
         Problem(64, 512, 1024, "bf16", "nt", epilogue="swiglu"),
     )
@@ -132,7 +134,8 @@ def test_wgmma_kernels_of_8_bits_launch_what_python_launches(tmp_path: Path) -> 
     library = exported_library.library_of(configs)
     program = exported_library.built(tmp_path, library)
     for gemm in library.gemms:
-        call = Call(gemm.problem)
+        of_result = (1 << 51, (1 << 51) + 4) if gemm.problem.has_fp8_output else (0, 0)
+        call = Call(gemm.problem, of_result=of_result)
         expected = launched_by_python(library, call, gemm.plan.config, gemm.plan)
         outcome = program.call(call)
         assert (outcome.status, outcome.launches) == (0, expected), call
@@ -157,6 +160,10 @@ GATED = Problem(64, 48, 256, "f8", "nt", 2, "swiglu")
         (Call(ROW, scales=(0, 1 << 52)), 24, "the product has scales, and scale_a or scale_b is"),
         (Call(ROW, scales=(1 << 52, 0)), 24, "the product has scales, and scale_a or scale_b is"),
         (Call(PLAIN, scales=(1 << 52, 0)), 25, "a scale was given, and the product has none"),
+        (Call(PLAIN, of_result=(1 << 52, 0)), 25, "a scale was given, and the product has none"),
+        (Call(PLAIN, of_result=(0, 1 << 52)), 25, "a scale was given, and the product has none"),
+        (Call(ADDED, changed={"output": 5}), 2, "no such compute, layout, epilogue, output"),
+        (Call(ROW, changed={"output": 6}), 2, "no such compute, layout, epilogue, output"),
         (Call(ADDED, residual=0), 27, "the epilogue has a residual, and none was given"),
         (Call(ROW, residual=1 << 52), 28, "a residual was given, and the epilogue has none"),
         (Call(ADDED, residual=(1 << 52) + 1), 4, "A, B, C, the bias, a scale or the residual"),

@@ -113,6 +113,11 @@ inline T atomicAdd(T* address, T value) {
     return std::exchange(*address, *address + value);
 }
 
+template <typename T>
+inline T atomicMax(T* address, T value) {
+    return std::exchange(*address, *address < value ? value : *address);
+}
+
 #define HOST_MIN_MAX(T)                                   \
     constexpr T min(T a, T b) { return b < a ? b : a; }   \
     constexpr T max(T a, T b) { return a < b ? b : a; }

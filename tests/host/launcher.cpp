@@ -2,7 +2,7 @@
 //
 // Each case has a buffer for each of NAMES, of exactly the size given, at the least alignment
 // promised, amid poisoned margins; its launches run one after the other; the counters must be zero
-// again; the bytes of c go to standard output. Whatever is wrong ends the process with a report on
+// again; the bytes of c and amax go to standard output. Whatever is wrong ends the process with a report on
 // standard error.
 #include "machine.h"
 
@@ -26,9 +26,9 @@ namespace host {
 namespace {
 
 // The buffers of a case, in the order in which they come.
-constexpr const char* NAMES[] = {"a",       "b",       "c",        "bias",      "scale_a",
-                                 "scale_b", "residual", "workspace", "counters"};
-constexpr size_t BUFFERS = std::size(NAMES), C = 2, COUNTERS = BUFFERS - 1;
+constexpr const char* NAMES[] = {"a",       "b",        "c",       "bias", "scale_a",   "scale_b",
+                                 "residual", "scale_c", "amax", "workspace", "counters"};
+constexpr size_t BUFFERS = std::size(NAMES), C = 2, AMAX = 8, COUNTERS = BUFFERS - 1;
 constexpr uint32_t NULL_POINTER = 0xFFFFFFFF;  // instead of a buffer's number
 
 struct Entry {
@@ -164,7 +164,8 @@ void run_case(Machine& machine) {
     const auto* counters = reinterpret_cast<const uint32_t*>(buffers[COUNTERS]->data());
     for (size_t i = 0; i < buffers[COUNTERS]->size() / sizeof *counters; ++i)
         if (counters[i]) fail("counter %zu is left at %u", i, counters[i]);
-    std::fwrite(buffers[C]->data(), 1, buffers[C]->size(), stdout);
+    for (const size_t written : {C, AMAX})
+        std::fwrite(buffers[written]->data(), 1, buffers[written]->size(), stdout);
     std::fflush(stdout);
 }
 

@@ -57,6 +57,11 @@ CASES = (
     (SPLIT, f"{EVEN}:i8:nt:swiglu:scale=tensor"),
     (NARROW, "5x272x331:f8:nt:swiglu:scale=block"),
     (NARROW, "5x272x331:i8:nt:swiglu:scale=row:out=f16"),
+    # fp8 results.
+    (SQUARE, f"{EVEN}:f8:nt:scale=row:out=e4m3:bias_gelu"),
+    (SPLIT, f"{ODD}:f8:nt:out=e5m2:bias:batch=2"),
+    (SQUARE, "35x80x331:f8:nn:swiglu:scale=row:out=e4m3"),
+    (NARROW, "5x272x331:f8:nt:swiglu:out=e4m3"),
     # Every layout, rows that end within a vector or allow none.
     *((SQUARE, f"{ODD}:f8:{layout}:scale=row") for layout in LAYOUTS),
     *((SPLIT, f"{ODD}:i8:{layout}:out=i32:batch=2") for layout in LAYOUTS),
@@ -89,6 +94,12 @@ def cases_of(form: str, text: str) -> list[Case]:
     config = config_of(form, problem)
     if problem.output == "i32":
         return [case_of(config, problem), case_of(config, problem, padding=(1, 3, 5))]
+    if problem.has_fp8_output:
+        return [
+            case_of(config, problem),
+            case_of(config, problem, scale_c=4.0, amax=0.5, padding=(16, 4, 9)),
+            case_of(config, problem, scale_c=0.25, amax=1e5),
+        ]
     if problem.gated:
         return [case_of(config, problem), case_of(config, problem, padding=(16, 4, 9))]
     cases = [

@@ -21,6 +21,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.gpu import guarded, verify_kernels
 from autotune.gpu.guarded import OperandScales
+from autotune.gpu.judgement import AMAX_ERROR
 from autotune.gpu.verify_kernels import (
     EVEN,
     LOWERED,
@@ -116,6 +117,10 @@ GATED = (
     Problem(13, 48, 40, "f8", "nt", epilogue="swiglu", output="f32", scale="row"),
     Problem(13, 48, 40, "i8", "nt", epilogue="swiglu", output="f16"),
 )
+FP8_RESULTS = (
+    Problem(13, 11, 40, "f8", "nt", scale="row", output="e4m3"),
+    Problem(13, 11, 40, "f8", "nt", epilogue="bias_gelu", output="e5m2"),
+)
 EVERY = (
     *FACTORS.values(),
     *(exact_comparison(Problem(1, 1, 1, epilogue=name)) for name in ELEMENTWISE),
@@ -137,6 +142,8 @@ EVERY = (
     *(reference(problem) for problem in SCALED),
     *(comparison(problem) for problem in SCALED),
     *(exact_comparison(problem) for problem in SCALED),
+    *(exact_comparison(problem) for problem in FP8_RESULTS),
+    comparison(FP8_RESULTS[0]),
 )
 TEMPLATES = tuple(dict.fromkeys(EVERY))
 
@@ -148,9 +155,6 @@ static long long __double_as_longlong(double x) {
     long long bits;
     std::memcpy(&bits, &x, sizeof bits);
     return bits;
-}
-static void atomicMax(unsigned long long* at, unsigned long long value) {
-    if (*at < value) *at = value;
 }
 """
 
@@ -195,6 +199,7 @@ def execute(
     bias: Matrix | None = None,
     scales: tuple[Matrix, Matrix] | None = None,
     residual: Matrix | None = None,
+    amax: float | None = None,
 ) -> Matrix:
     plan = LaunchPlan(Config("verify"), tuple(launches))
     lds = (a.shape[-1], b.shape[-1], c.shape[-1])
@@ -212,6 +217,7 @@ def execute(
         scales=scales,
         residual=residual,
         residual_steps=(residual.shape[-1], residual[0].size) if residual is not None else (0, 0),
+        amax=amax,
     )
     return run(program, [case])[0].reshape(-1)
 
@@ -486,7 +492,7 @@ def verdict(
     step = launch(
         comparison(problem),
         REDUCTION_SHARED,
-        *("a", "b", *sizes, 2.0, 0.0, "bias", "residual", n + 3, m * (n + 3) + 1),
+        *("a", "b", *sizes, 2.0, 0.0, "bias", "residual", n + 3, m * (n + 3) + 1, 1.0),
         *(0, roundoff(problem), tolerance, "c"),
     )
     doubles_as_floats = np.ascontiguousarray(expected).reshape(1, -1).view(np.float32)
@@ -549,7 +555,7 @@ def test_compare_judges_gates_by_their_size(program: Program, batch: int) -> Non
     step = launch(
         comparison(GATED[0]),
         REDUCTION_SHARED,
-        *("a", "b", 24, 13 * 24, "13", "48", str(batch), 1.0, 0.0, "bias", "residual", 0, 0),
+        *("a", "b", 24, 13 * 24, "13", "48", str(batch), 1.0, 0.0, "bias", "residual", 0, 0, 1.0),
         *(0, roundoff(GATED[0]), allowed, "c"),
     )
 
@@ -624,7 +630,7 @@ def test_compare_reproduces_the_old_c(program: Program, kind: str) -> None:
         launch(
             comparison(Problem(m, n, 1, kind)),
             REDUCTION_SHARED,
-            *("a", "b", *sizes, 1.0, 1.0, "bias", "residual", 0, 0, 9, 0.0, 0.0, "c"),
+            *("a", "b", *sizes, 1.0, 1.0, "bias", "residual", 0, 0, 1.0, 9, 0.0, 0.0, "c"),
         ),
     ]
     zeros = np.zeros((1, batch * m * n), BITS[kind])
@@ -697,6 +703,7 @@ def exact_verdict(
     m, n, batch = problem.m, problem.n, problem.batch
     draw = exact.Draw(1, 2, 3, 4, exact.Pairing.draw(problem.k, Random(5)), residual=6)
     scales = exact_scales(problem, special)
+    scale_c = exact.RESULT_SCALE if problem.has_fp8_output else 1.0
     alpha = 2.0 if problem.has_factors else 1.0
     beta = beta if problem.has_factors else 0.0
     left, right = (
@@ -740,11 +747,12 @@ def exact_verdict(
         *(draw.pairing.first, draw.pairing.terms, row, column),
         *(spot.value, str(int(any_special)), exact.tolerance(problem, special)),
         *(exact.slack(problem, special), "scale_a", "scale_b", str(problem.k)),
-        *(draw.residual, n + 3, m * (n + 3) + 1, "c"),
+        *(draw.residual, n + 3, m * (n + 3) + 1, scale_c, "amax", "c"),
     )
+    amax = float(np.nanmax(np.abs(c))) if problem.has_fp8_output else None
     with np.errstate(over="ignore"):
-        short = stored(c.astype(np.float32), problem.output_type)
-    outcome = execute(program, [step], short, NOTHING, doubles(4), scales=scales)
+        short = stored((scale_c * c).astype(np.float32), problem.output_type)
+    outcome = execute(program, [step], short, NOTHING, doubles(4), scales=scales, amax=amax)
     result: Matrix = outcome.view(np.float64)
     return result
 
@@ -768,6 +776,7 @@ def exact_scales(problem: Problem, special: exact.Special | None) -> tuple[Matri
 
 
 EXACT = (
+    *FP8_RESULTS,
     *(problem for problem in SCALED if problem.layout == "nt" or problem.precision.eight_bit),
     *(Problem(13, 11, 40, epilogue=name) for name in ELEMENTWISE),
     *(Problem(13, 11, 40, kind, epilogue="bias_relu") for kind in TYPES[1:]),
@@ -783,6 +792,27 @@ def test_exact_product_is_right_bit_for_bit(
     program: Program, problem: Problem, beta: float
 ) -> None:
     assert exact_verdict(program, problem, beta)[1] == 0
+
+
+@pytest.mark.parametrize("problem", FP8_RESULTS, ids=str)
+def test_largest_size_of_an_fp8_result_is_found(program: Program, problem: Problem) -> None:
+    _, _, expected, found = exact_verdict(program, problem)
+    assert 0 < expected == pytest.approx(found, rel=AMAX_ERROR)
+
+
+def test_fp8_result_is_compared_without_its_scale(program: Program) -> None:
+    expected = np.random.default_rng(2).standard_normal((13, 16))
+    c = stored((4 * expected).astype(np.float32), "e4m3")
+    step = launch(
+        comparison(FP8_RESULTS[0]),
+        REDUCTION_SHARED,
+        *("a", "b", 16, 0, "13", "16", "1", 1.0, 0.0, "bias", "residual", 0, 0, 4.0),
+        *(0, 2.0**-4, 2.0**-12, "c"),
+    )
+    doubled = np.ascontiguousarray(expected).reshape(1, -1).view(np.float32)
+    assert execute(program, [step], doubled, c, doubles(4)).view(np.float64)[1] == 0
+    c[3, 4] ^= 0x80
+    assert execute(program, [step], doubled, c, doubles(4)).view(np.float64)[1] == 1
 
 
 @pytest.mark.parametrize("problem", EXACT, ids=str)

@@ -17,6 +17,11 @@ SWAPPED: Values = {"swap": 1, "bn": 128}
 STREAM: Values = {"reduction": "stream", "workers": 3}
 FUSED: Values = {"reduction": "fused", "split_k": 3}
 ODD: Keywords = ({}, {"offsets": (1, 3, 1), "padding": (1, 2, 3)}, {"gaps": (8, 1, 3), "beta": 0.5})
+FP8: Keywords = (
+    {},
+    {"scale_c": 4.0, "amax": 0.5},
+    {"scale_c": 0.25, "amax": 1e5, "padding": (16, 32, 3)},
+)
 BETA: Keywords = ({}, {"alpha": 1.5, "beta": 0.5})
 
 SAMPLES = (
@@ -81,6 +86,20 @@ SAMPLES = (
     Sample(
         "72x40x1100:f8:nt:scale=row:residual",
         {**EXACT, **SMALL, "cluster": "1x1x2", "split_k": 2, "store": "staged"},
+    ),
+    # fp8 results, by bulk copies, through shared memory and from registers.
+    Sample("200x272x328:f8:nt:out=e5m2:bias_gelu", {**EXACT, "bn": 176, "store": "staged"}, FP8),
+    Sample("200x137x328:f8e5:nt:out=e4m3:bias:batch=2", {**EXACT, "store": "staged"}, FP8),
+    Sample(
+        "72x201x328:f8:nt:scale=row:out=e4m3:bias_relu",
+        {**EXACT, **SWAPPED, "bm": 80, "bn": 256, "store": "staged"},
+        FP8,
+    ),
+    Sample("200x272x600:f8:nt:swiglu:out=e4m3", {**EXACT, **STREAM, "bn": 176}, FP8),
+    Sample(
+        "40x272x328:f8:nt:scale=block:swiglu:out=e4m3",
+        {**EXACT, **SWAPPED, "bm": 40, "bn": 256, "store": "staged"},
+        FP8,
     ),
     # Split-K and stream-K through the workspace, ping-pong, resident blocks.
     Sample("200x136x600:f8:nt:scale=row", {**EXACT, **FUSED, "workers": 4}, BETA),

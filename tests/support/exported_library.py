@@ -132,6 +132,7 @@ class Call:
     scales: tuple[int, int] | None = None
     residual: int | None = None
     residual_steps: tuple[int, int] = (0, 0)
+    of_result: tuple[int, int] = (0, 0)
     leading: tuple[int, int, int] = (0, 0, 0)
     strides: tuple[int, int, int] = (0, 0, 0)
     alpha: float = 1.0
@@ -159,7 +160,8 @@ class Call:
         }
         late = [fields.pop(name) for name in ("dependent", "scale", "accumulate", "e5m2")]
         numbers = (*fields.values(), self.a, self.b, self.c, bias, *self.leading, *self.strides)
-        space = residual, *self.residual_steps, self.workspace, self.bytes, self.stream
+        added = residual, *self.residual_steps, *self.of_result
+        space = *added, self.workspace, self.bytes, self.stream
         last = self.alpha, self.beta, *late, *scales, *space
         return " ".join(map(str, (verb, *numbers, *last)))
 

@@ -336,6 +336,7 @@ _TYPES: dict[str, Any] = {
 
 
 RESIDUAL, GATED = (EPILOGUES.index(name) // 2 for name in ("residual", "swiglu"))
+BFLOAT = ELEMENT_TYPES["bf16"].number
 _STORED = tuple(STORED.values())  # in the order of the kernels' TYPE argument
 
 
@@ -401,8 +402,9 @@ def _naive(
 def _scaled(
     z: int, a: int, lda: int, b: int, ldb: int, c: int, ldc: int, m: int, n: int, k: int,
     alpha: float, beta: float, bias: int | None, scale_a: int | None, scale_b: int | None,
-    stride_a: int, stride_b: int, stride_c: int, _b_ready: int, trans_a: int, trans_b: int,
-    epilogue: int, kind_a: int, kind_b: int, output: int, scale: int,
+    stride_a: int, stride_b: int, stride_c: int, _b_ready: int, scale_c: int | None,
+    amax: int | None, trans_a: int, trans_b: int, epilogue: int, kind_a: int, kind_b: int,
+    output: int, scale: int,
     *, residual: tuple[int | None, int, int] = (None, 0, 0),
 ) -> None:  # fmt: skip
     """The naive kernel on operands of 8 bits."""
@@ -428,13 +430,17 @@ def _scaled(
     result = _finish(old, (left @ right).astype(np.float32), alpha, beta)
     if epilogue % 2:
         assert bias is not None
-        result += decoded(_matrix(bias, 1, n, n, kind=output))[0]
+        result += decoded(_matrix(bias, 1, n, n, kind=BFLOAT if size_c == 1 else output))[0]
     finished = _activated(result, epilogue)
     assert (residual[0] is not None) == (epilogue // 2 == RESIDUAL)
     address, ldr, stride_r = residual
     if address is not None:
         added = _matrix(address + size_c * z * stride_r, m, n, ldr, kind=output)
         finished += decoded(added)
+    if amax is not None:
+        _floats(amax, 1)[0] = max(_floats(amax, 1)[0], np.abs(finished).max())
+    if scale_c is not None:
+        finished *= _floats(scale_c, 1)
     memory[:] = encoded(finished, name_of(memory))
 
 
@@ -509,7 +515,7 @@ def _quantize(
 _KERNELS: dict[str, tuple[Callable[..., None], str]] = {
     "naive": (_naive, "PqPqPqiiiffPqqq"),
     "typed": (_with_residual(_naive, 15), "PqPqPqiiiffPqqqPqq"),
-    "scaled": (_with_residual(_scaled, 17), "PqPqPqiiiffPPPqqqPqqi"),
+    "scaled": (_with_residual(_scaled, 17), "PqPqPqiiiffPPPqqqPqqiPP"),
     "partial": (_partial, "PqPqPiiiiP"),
     "reduce": (_reduce, "PPqiiffP"),
     "largest": (_largest, "PqPiii"),

@@ -25,7 +25,7 @@ uint8 for fp8."""
 
 BUFFERS = (
     *("a", "b", "c", "bias", "scale_a", "scale_b", "residual"),
-    *("workspace", "counters"),
+    *("scale_c", "amax", "workspace", "counters"),
 )
 NULL_POINTER = 0xFFFFFFFF
 
@@ -42,7 +42,8 @@ class Case:
     front, of length 1 if all its problems share the operand. Elements have the problem's types, as
     `stored` gives them. Each operand has exactly the alignment that the plan requires; its rows are
     `leading_dimensions` apart and its matrices `strides`. `scales` are those of A and B, in the
-    problem's shapes. The rows and matrices of the residual are `residual_steps` apart.
+    problem's shapes. The rows and matrices of the residual are `residual_steps` apart. An fp8 C
+    has the scale `scale_c`, and raises `amax`, if they are not None.
     """
 
     problem: Problem
@@ -60,6 +61,8 @@ class Case:
     residual: Matrix | None = None
     residual_steps: tuple[int, int] = (0, 0)
     b_ready: bool = False
+    scale_c: float | None = None
+    amax: float | None = None
 
 
 def case_of(
@@ -72,6 +75,8 @@ def case_of(
     shared: str = "",
     alpha: float = 1.0,
     beta: float = 0.0,
+    scale_c: float | None = None,
+    amax: float | None = None,
 ) -> Case:
     """A case of normal random operands.
 
@@ -99,7 +104,7 @@ def case_of(
     )
     plan = registry.find(config.family).plan(config, problem, alignment)
     case = random_case(problem, plan, alignment, (lda, ldb, ldc), alpha, beta, strides)
-    return replace(case, residual_steps=(ldr, stride_r))
+    return replace(case, residual_steps=(ldr, stride_r), scale_c=scale_c, amax=amax)
 
 
 def random_case(
@@ -126,7 +131,7 @@ def random_case(
     a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0], factors[0])
     b = matrices(strides[1], problem.k, problem.n, problem.operand_types[1], factors[1])
     c = matrices(strides[2], problem.m, problem.width, problem.output_type)
-    bias = stored(random.standard_normal(problem.n, np.float32), problem.output_type)
+    bias = stored(random.standard_normal(problem.n, np.float32), problem.bias_element.name)
     residual = None
     if problem.has_residual:
         residual = matrices(strides[2], problem.m, problem.n, problem.output_type)
@@ -304,11 +309,14 @@ def job(case: Case) -> bytes:
         b"" if case.bias is None else case.bias.tobytes(),
         *(scales.tobytes() for scales in case.scales or (np.empty(0), np.empty(0))),
         b"" if case.residual is None else _stored(case.residual, *case.residual_steps).tobytes(),
+        *(b"" if x is None else struct.pack("<f", x) for x in (case.scale_c, case.amax)),
         b"\xff" * case.plan.workspace,
         bytes(4 * case.plan.counters),
     ]
-    widths = zip((alignment.a, alignment.b, alignment.c, 1), (*sizes, sizes[2]), strict=True)
-    starts = [*(width * size for width, size in widths), 4, 4, alignment.c * sizes[2], 16, 4]
+    of_bias = case.problem.bias_element.bytes
+    widths = zip((alignment.a, alignment.b, alignment.c, 1), (*sizes, of_bias), strict=True)
+    starts = [*(width * size for width, size in widths), 4, 4, alignment.c * sizes[2]]
+    starts += [4, 4, 16, 4]
     return b"".join(
         [
             struct.pack("<I", len(case.plan.launches)),
@@ -336,6 +344,7 @@ def _argument(argument: Argument, case: Case) -> bytes:
             absent.add("residual")
         if case.scales is None:
             absent |= {"scale_a", "scale_b"}
+        absent |= {name for name in ("scale_c", "amax") if getattr(case, name) is None}
         null = argument.value in absent
         index = NULL_POINTER if null else BUFFERS.index(str(argument.value))
         return struct.pack("<cI", b"p", index)

@@ -107,6 +107,11 @@ def run(program: Program, cases: Sequence[Case]) -> list[Matrix]:
         HostFault: names the first case that did something illegal, and says what it did.
         subprocess.TimeoutExpired: if a kernel does not come to an end.
     """
+    return [c for c, _ in run_whole(program, cases)]
+
+
+def run_whole(program: Program, cases: Sequence[Case]) -> list[tuple[Matrix, float | None]]:
+    """C and amax after each case, as `run`."""
     process = subprocess.run(
         [program.path],
         input=b"".join(job(case) for case in cases),
@@ -117,10 +122,12 @@ def run(program: Program, cases: Sequence[Case]) -> list[Matrix]:
     output, results = process.stdout, []
     for case in cases:
         size = memory_of_c(case).nbytes
+        amax = output[size : size + (0 if case.amax is None else 4)]
         if len(output) < size:
             raise HostFault(f"{label(case)}: {process.stderr.decode(errors='replace')[:4000]}")
-        results.append(c_in(np.frombuffer(output[:size], case.c.dtype), case))
-        output = output[size:]
+        c = c_in(np.frombuffer(output[:size], case.c.dtype), case)
+        results.append((c, float(np.frombuffer(amax, np.float32)[0]) if amax else None))
+        output = output[size + len(amax) :]
     return results
 
 
@@ -130,9 +137,20 @@ def check(program: Program, cases: Sequence[Case]) -> None:
     Raises:
         HostFault: as `run`, or if an error is above the tolerance (or NaN).
     """
-    for case, result in zip(cases, run(program, cases), strict=True):
-        wanted = expected(case)
-        error, allowed = np.abs(numbers(result) - wanted), tolerance(case, wanted)
+    for case, (result, amax) in zip(cases, run_whole(program, cases), strict=True):
+        wanted, scale = expected(case), case.scale_c or 1.0
+        largest = max(case.amax or 0.0, np.abs(wanted).max())
+        if amax is not None and not abs(amax - largest) <= 1e-4 * largest:
+            raise HostFault(f"{label(case)}: amax is {amax:.6g}, not {largest:.6g}")
+        found, element = (
+            numbers(result, case.problem.output_type) / scale,
+            case.problem.output_element,
+        )
+        allowed = tolerance(case, wanted)
+        if case.problem.has_fp8_output:
+            wanted = np.clip(wanted, -element.largest / scale, element.largest / scale)
+            allowed += element.underflow / scale
+        error = np.abs(found - wanted)
         if not (error <= allowed).all():
             excess = np.nan_to_num(error / np.maximum(allowed, 1e-30), nan=np.inf)
             worst = np.unravel_index(np.argmax(excess), error.shape)

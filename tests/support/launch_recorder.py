@@ -136,6 +136,7 @@ def launched_by_python(
         explicit["residual"] = RESIDUAL
     if call.problem.scale != "none":
         explicit |= {"scale_a": SCALE_A, "scale_b": SCALE_B}
+    explicit |= dict(zip(("scale_result", "amax"), call.of_result, strict=True))
     launch(call.a, call.b, call.c, call.stream, bias=bias, **explicit)
     counted = counter_bytes(library)
     return [

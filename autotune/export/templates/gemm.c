@@ -26,7 +26,8 @@
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
 enum {
     NUMBER, A, B, C, BIAS, WORKSPACE, COUNTERS, LDA, LDB, LDC, STRIDE_A, STRIDE_B, STRIDE_C, ALPHA,
-    BETA, M, N, K, SCALE_A, SCALE_B, RESIDUAL, LDR, STRIDE_R, B_READY,
+    BETA, M, N, K, SCALE_A, SCALE_B, RESIDUAL, LDR, STRIDE_R, B_READY, SCALE_C,
+    AMAX,
     WORDS
 };
 
@@ -67,12 +68,12 @@ typedef struct {
     int64_t words[WORDS];     /* values of the symbols; alpha and beta as bits */
     int64_t batch;
     int64_t rows[4], columns[4], size[4];  /* of A, B, C and the residual as they are stored */
-    int64_t bytes[3];         /* of the bias and the scales of A and B */
+    int64_t bytes[5];         /* of the bias, the scales of A, B and C, and amax */
     int kind;
 } Given;
 
-/* Words of A, B, C and the residual, and of operands 4, 5 and 6, which are vectors. */
-static const int MATRICES[4] = {A, B, C, RESIDUAL}, VECTORS[3] = {BIAS, SCALE_A, SCALE_B};
+/* Words of A, B, C and the residual, and of operands 4 to 8, which are vectors. */
+static const int MATRICES[4] = {A, B, C, RESIDUAL}, VECTORS[5] = {BIAS, SCALE_A, SCALE_B, SCALE_C, AMAX};
 static const int LEADING[4] = {LDA, LDB, LDC, LDR};
 static const int STRIDES[4] = {STRIDE_A, STRIDE_B, STRIDE_C, STRIDE_R};
 
@@ -141,7 +142,9 @@ static int measured(Given *given, int i, int64_t leading, int64_t stride) {
  * it. */
 static int output_of(const gemm_product *p) {
     int own = p->compute >= GEMM_F8 ? GEMM_BFLOAT : p->compute >= GEMM_F16 ? GEMM_SAME : GEMM_FLOAT;
-    if (p->output < GEMM_SAME || p->output > GEMM_INT) return -1;
+    if (p->output < GEMM_SAME || p->output > GEMM_E5M2) return -1;
+    if (p->output >= GEMM_E4M3)
+        return p->compute == GEMM_F8 || p->compute == GEMM_F8E5 ? p->output : -1;
     if (p->output == GEMM_SAME || p->output == own) return GEMM_SAME;
     if (p->output == GEMM_INT && (p->epilogue != GEMM_NONE || p->scale != GEMM_UNSCALED)) return -1;
     if (p->output == GEMM_INT) return p->compute == GEMM_I8 ? GEMM_INT : -1;
@@ -152,6 +155,8 @@ static int has_residual(const gemm_product *p) {
     return p->epilogue == GEMM_RESIDUAL || p->epilogue == GEMM_BIAS_RESIDUAL;
 }
 
+static int is_fp8(int output) { return output >= GEMM_E4M3; }
+
 /* Whether a product has codes that its compute lacks, or of 8-bit operands that do not exist. */
 static int misfits(const gemm_product *p) {
     if (p->scale < GEMM_UNSCALED || p->scale > GEMM_BLOCK || p->accumulate < GEMM_EXACT ||
@@ -161,6 +166,7 @@ static int misfits(const gemm_product *p) {
     if (p->compute == GEMM_I8 && p->scale == GEMM_BLOCK) return 1;
     if (p->accumulate && p->compute != GEMM_F8 && p->compute != GEMM_F8E5) return 1;
     if (p->epilogue >= GEMM_RESIDUAL && p->compute < GEMM_F16) return 1;  /* or GEMM_SWIGLU */
+    if (is_fp8(p->output) && has_residual(p)) return 1;
     return p->e5m2 && p->compute != GEMM_F8E5;
 }
 
@@ -169,19 +175,23 @@ static int vectors(const gemm_product *p, Given *given) {
     int64_t blocks = p->scale == GEMM_BLOCK ? (p->k + 127) / 128 : 1, bytes;
     int64_t columns = p->scale == GEMM_BLOCK ? (p->n + 127) / 128 : p->n;
     int one = p->scale == GEMM_TENSOR, i;
+    uint64_t size = is_fp8(p->output) ? 2 : (uint64_t)given->size[2];
     if (!(p->epilogue & 1) && p->bias != NULL) return GEMM_BIAS_UNUSED;
     if (p->scale == GEMM_UNSCALED && (p->scale_a != NULL || p->scale_b != NULL))
         return GEMM_SCALE_UNUSED;
-    given->bytes[0] = p->n * given->size[2];
-    for (i = 1; i < 3; ++i) {
-        if (p->scale != GEMM_UNSCALED &&
+    if (!is_fp8(p->output) && (p->scale_result != NULL || p->amax != NULL))
+        return GEMM_SCALE_UNUSED;
+    given->bytes[0] = p->n * (int64_t)size;
+    given->bytes[3] = given->bytes[4] = sizeof(float);
+    for (i = 1; i < 5; ++i) {
+        if (i < 3 && p->scale != GEMM_UNSCALED &&
             (__builtin_mul_overflow(one ? 1 : p->batch * blocks, one ? 1 : i == 1 ? p->m : columns,
                                     &bytes) ||
              __builtin_mul_overflow(bytes, (int64_t)sizeof(float), &given->bytes[i])))
             return GEMM_SIZE;
         if ((uint64_t)given->words[VECTORS[i]] % sizeof(float)) return GEMM_MISALIGNED;
     }
-    return (uint64_t)given->words[BIAS] % (uint64_t)given->size[2] ? GEMM_MISALIGNED : GEMM_OK;
+    return (uint64_t)given->words[BIAS] % size ? GEMM_MISALIGNED : GEMM_OK;
 }
 
 static int checked(const gemm_product *p, Given *given) {
@@ -196,10 +206,10 @@ static int checked(const gemm_product *p, Given *given) {
         p->batch < 1 || p->batch > LARGEST_BATCH)
         return GEMM_SIZE;
     if (p->epilogue == GEMM_SWIGLU && p->n % 16) return GEMM_PAIRS;
-    if ((output == GEMM_INT || p->epilogue == GEMM_SWIGLU) && (p->alpha != 1 || p->beta != 0))
+    if ((output >= GEMM_INT || p->epilogue == GEMM_SWIGLU) && (p->alpha != 1 || p->beta != 0))
         return GEMM_FACTORS;
     memset(given, 0, sizeof *given);
-    given->kind = ((p->compute * 4 + p->layout) * 13 + p->epilogue) * 5 + output;
+    given->kind = ((p->compute * 4 + p->layout) * 13 + p->epilogue) * 7 + output;
     given->kind = ((given->kind * 4 + p->scale) * 2 + p->accumulate) * 3 + p->e5m2;
     given->batch = p->batch;
     given->rows[0] = given->columns[0] = p->m;
@@ -210,6 +220,7 @@ static int checked(const gemm_product *p, Given *given) {
     given->columns[2] = given->columns[3] = p->epilogue == GEMM_SWIGLU ? p->n / 2 : p->n;
     given->size[0] = given->size[1] = p->compute >= GEMM_F8 ? 1 : p->compute >= GEMM_F16 ? 2 : 4;
     given->size[2] = output == GEMM_FLOAT || output == GEMM_INT || p->compute < GEMM_F16 ? 4 : 2;
+    if (is_fp8(output)) given->size[2] = 1;
     given->size[3] = given->size[2];
     given->words[A] = (int64_t)(uintptr_t)p->a;
     given->words[B] = (int64_t)(uintptr_t)p->b;
@@ -218,6 +229,8 @@ static int checked(const gemm_product *p, Given *given) {
     given->words[SCALE_A] = (int64_t)(uintptr_t)p->scale_a;
     given->words[SCALE_B] = (int64_t)(uintptr_t)p->scale_b;
     given->words[RESIDUAL] = (int64_t)(uintptr_t)p->residual;
+    given->words[SCALE_C] = (int64_t)(uintptr_t)p->scale_result;
+    given->words[AMAX] = (int64_t)(uintptr_t)p->amax;
     given->words[M] = p->m, given->words[N] = p->n, given->words[K] = p->k;
     memcpy(&given->words[ALPHA], &p->alpha, sizeof p->alpha);
     memcpy(&given->words[BETA], &p->beta, sizeof p->beta);
@@ -231,7 +244,7 @@ static int checked(const gemm_product *p, Given *given) {
         if ((status = measured(given, i, leading[i], stride[i])) != 0) return status;
     }
     if ((status = vectors(p, given)) != 0) return status;
-    for (i = 0; i < 7; ++i)
+    for (i = 0; i < 9; ++i)
         if (i != 2 && (i != 3 || matrices == 4) && overlaps(given, i)) return GEMM_OVERLAP;
     return GEMM_OK;
 }

@@ -64,7 +64,10 @@ enum gemm_output {     /* C and the bias are stored */
     GEMM_FLOAT = 1,    /* as fp32 */
     GEMM_HALF = 2,     /* as fp16, where A and B have 8 bits */
     GEMM_BFLOAT = 3,   /* as bfloat16, where A and B have 8 bits: GEMM_SAME */
-    GEMM_INT = 4       /* as int32: of GEMM_I8, without scales, epilogue, alpha and beta */
+    GEMM_INT = 4,      /* as int32: of GEMM_I8, without scales, epilogue, alpha and beta */
+    GEMM_E4M3 = 5,     /* as fp8, of GEMM_F8 and GEMM_F8E5, without residual, alpha and beta: C is
+                        * multiplied by scale_result, and the bias stored as bfloat16 */
+    GEMM_E5M2 = 6
 };
 
 enum gemm_scale {      /* A and B of 8 bits are multiplied by fp32 scales, stored without gaps: */
@@ -89,7 +92,7 @@ typedef struct gemm_product {
     int compute, layout, epilogue, output;
     const void *a, *b;        /* device memory, at a multiple of an element */
     void *c;                  /* written, and read unless beta is 0; apart from all others */
-    const void *bias;         /* n elements of C's type where the epilogue has one, else NULL */
+    const void *bias;         /* n elements, as the output says, where the epilogue has one, else NULL */
     int64_t lda, ldb, ldc;    /* elements from row to row; 0: without gaps */
     /* Elements from matrix to matrix of a batch. 0: without gaps; GEMM_SHARED, of A or B: one
      * matrix for all. */
@@ -102,6 +105,10 @@ typedef struct gemm_product {
     const float *scale_a, *scale_b;   /* device memory; NULL for GEMM_UNSCALED */
     const void *residual;     /* as C where the epilogue has one, else NULL */
     int64_t ldr, stride_r;    /* of the residual, as ldc and stride_c; GEMM_SHARED: one for all */
+    /* Of GEMM_E4M3 and GEMM_E5M2, or NULL: the scale of C, and a number that is raised to the
+     * largest size of C before it is scaled. */
+    const float *scale_result;
+    float *amax;
 } gemm_product;
 
 #define GEMM_SHARED (-1)

@@ -14,6 +14,14 @@ static float read_number(const void *from, size_t at, int type) {
     uint32_t bits;
     uint16_t half;
     float value;
+    if (type == E4M3 || type == E5M2) {
+        int byte = ((const uint8_t *)from)[at], mantissa = type == E4M3 ? 3 : 2;
+        int power = (byte & 127) >> mantissa, part = byte & ((1 << mantissa) - 1);
+        int last = (type == E4M3 ? -6 : -14) - mantissa;
+        if ((byte & 127) == 127) return NAN;
+        value = ldexpf((float)(power ? part + (1 << mantissa) : part), last + (power ? power - 1 : 0));
+        return byte & 128 ? -value : value;
+    }
     if (type == INT32) {
         int32_t whole;
         memcpy(&whole, (const char *)from + 4 * at, 4);
@@ -104,7 +112,8 @@ static double sum_of(const Shape *s, const int8_t *a, const int8_t *b, size_t z,
 /* The largest error of some elements, as a multiple of the rounding error of the type. */
 static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8_t *bias,
                     const int8_t *residual, const void *c, int type) {
-    double excess = 0, unit = type == BFLOAT16 ? 1 / 256. : type == FP16 ? 1 / 2048. : 1e-6;
+    static const double UNITS[] = {1e-6, 1 / 2048., 1 / 256., 1 / 16., 1 / 8., 1, 1e-6};
+    double excess = 0, unit = UNITS[type];
     int gated = s->epilogue == GEMM_SWIGLU;
     size_t m = (size_t)s->m, n = (size_t)s->n / (gated ? 2 : 1), all = m * n * (size_t)s->batch, i;
     size_t count = all < CHECKED ? all : CHECKED;
@@ -119,6 +128,7 @@ static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8
         if (s->epilogue / 2 == 4) x /= 1 + exp(-x);
         if (s->epilogue / 2 == 5) x += residual[at];
         if (gated) x *= sum_of(s, a, b, z, row, from + 8) / (1 + exp(-x));
+        if (type == E4M3 && fabs(x) > 448) x = copysign(448, x);
         error = fabs(read_number(c, at, type) - x) / (unit * (1 + fabs(x)));
         if (!(error <= excess)) excess = error;
     }
@@ -139,7 +149,7 @@ static int right(const Shape *s) {
     gemm_choice choice;
     double error;
     find_types(s, types);
-    added = types[2] == INT32 ? FP32 : types[2];
+    added = types[2] == INT32 ? FP32 : BYTES[types[2]] == 1 ? BFLOAT16 : types[2];
     at_a = filled(a, size_a, types[0]), at_b = filled(b, size_b, types[1]);
     at_bias = filled(bias, (size_t)s->n, added), at_residual = filled(residual, size_c, added);
     scale_a = filled_scales(s, 0), scale_b = filled_scales(s, 1);

@@ -42,7 +42,7 @@ static void find(void *function, const char *name) {
 /* The types of A, B and C. */
 static void find_types(const Shape *s, int types[3]) {
     static const int OPERANDS[] = {FP32, FP32, FP32, FP16, BFLOAT16, E4M3, E5M2, INT8};
-    static const int OUTPUTS[] = {-1, FP32, FP16, BFLOAT16, INT32};
+    static const int OUTPUTS[] = {-1, FP32, FP16, BFLOAT16, INT32, E4M3, E5M2};
     int own = s->compute >= GEMM_F8 ? BFLOAT16 : OPERANDS[s->compute];
     types[0] = types[1] = OPERANDS[s->compute];
     if (s->compute == GEMM_F8E5 && s->e5m2 != GEMM_E5M2_AB) types[s->e5m2 == GEMM_E5M2_A] = E4M3;

@@ -19,6 +19,7 @@ from autotune.families.plan import (
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import (
     RESIDUAL,
+    RESULT_SCALE,
     each_type,
     epilogue,
     operands,
@@ -127,6 +128,7 @@ def _gemm(
             Argument("i32", p.group),
             *(() if p.copy == "ahead" else _partial_sums(start)),
             *RESIDUAL,
+            *(() if p.copy == "ahead" else RESULT_SCALE),
         ),
     )
 

@@ -18,6 +18,11 @@ RESIDUAL = (
 """The residual, last in kernels that serve operands of 16 and 8 bits."""
 
 
+RESULT_SCALE = Argument("pointer", "scale_c"), Argument("pointer", "amax")
+"""The scale of an fp8 C and what its largest size raises, last in kernels that serve 8-bit
+operands."""
+
+
 B_READY = Argument("i32", "b_ready")
 """Last in kernels that load B ahead of the launch before, which writes A."""
 

@@ -20,6 +20,7 @@ from autotune.families.shared import packing
 from autotune.families.shared.arguments import (
     B_READY,
     RESIDUAL,
+    RESULT_SCALE,
     each_type,
     epilogue,
     operands,
@@ -122,6 +123,7 @@ def _gemm(
             Argument("pointer", "counters"),
             *RESIDUAL,
             B_READY,
+            *RESULT_SCALE,
         ),
         cluster=p.shape.blocks,
     )
@@ -151,8 +153,9 @@ def _store(p: WgmmaParams, problem: Problem, alignment: Alignment) -> Store:
     if p.store == "direct":
         return "direct"
     columns = p.tile_n // p.reducers // (2 if problem.gated else 1)
-    # Of a transposed tile gates leave half of a line.
-    whole = not problem.gated if p.swap else columns * problem.output_bytes % LINE_BYTES == 0
+    if p.swap:  # a strip has the rows of an instruction as columns
+        columns = INSTRUCTION_ROWS // (2 if problem.gated else 1)
+    whole = columns * problem.output_bytes % LINE_BYTES == 0
     # TMA stores write past the last column if a row does not end with a whole vector.
     vector = gcd(alignment.c, problem.width) * problem.output_bytes
     return "tma" if whole and vector == VECTOR_BYTES else "staged"
@@ -166,7 +169,7 @@ def _map_c(p: WgmmaParams, problem: Problem) -> Argument:
         TensorMap(
             base="c",
             offset=0,
-            type=problem.output_type,
+            type=problem.output_type if problem.output_bytes > 1 else "u8",
             columns=problem.width,
             rows=problem.m,
             batch=problem.batch,

@@ -71,6 +71,25 @@ struct Element<ElementType::S32> {
 template <int TYPE>
 using Number = Element<static_cast<ElementType>(TYPE)>;
 
+// The type of the bias of a C of type T: T, but bfloat16 for fp8.
+template <typename T>
+struct BiasOf {
+    using Type = T;
+};
+
+template <>
+struct BiasOf<E4M3> {
+    using Type = BFloat;
+};
+
+template <>
+struct BiasOf<E5M2> {
+    using Type = BFloat;
+};
+
+template <ElementType TYPE>
+using Bias = typename BiasOf<typename Element<TYPE>::Type>::Type;
+
 __device__ __forceinline__ unsigned bits_of(float x) {
     const union {
         float value;

@@ -4,6 +4,7 @@
 
 #include "common/choice.cuh"
 #include "common/epilogue.cuh"
+#include "common/result_scale.cuh"
 #include "common/scale.cuh"
 #include "hopper/tma_tile.cuh"
 #include "k_sharing/reduction.cuh"
@@ -50,6 +51,9 @@ struct Shape : Params {
         Params::TYPE_B;
 
     using Result = typename Element<OUTPUT>::Type;
+    using Added = Bias<OUTPUT>;
+    static constexpr bool FP8_RESULT = IS_FP8<Result>;
+    using Scaling = ScaleOf<Result>;
     static constexpr int THREADS = WARPGROUP * (CONSUMERS + 1);
     static constexpr bool BLOCK_SCALED = Params::SCALE == Scale::BLOCK;
     // The tensor cores add int8 products up in int32.
@@ -139,7 +143,9 @@ struct Shape : Params {
     static_assert(!GATED || TRANSPOSED || TILE_N / REDUCERS % (2 * GATE_SPAN) == 0,
                   "parts of whole pairs of columns");
     static_assert(!GATED || !(TRANSPOSED && TMA_STORE), "bulk copies store whole lines");
-    static_assert(!STAGED || sizeof(Result) == 2, "fp32 results are stored directly");
+    static_assert(!STAGED || sizeof(Result) <= 2, "fp32 results are stored directly");
+    static_assert(!FP8_RESULT || !(TRANSPOSED && TMA_STORE), "bulk copies store whole lines");
+    static_assert(!FP8_RESULT || !has_residual(Params::EPILOGUE), "fp8 results have no residual");
     static_assert(!STREAM || CLUSTER_K == 1, "stream-K splits K on its own");
     static_assert(CLUSTER_K == 1 || !PERSISTENT, "blocks that share a tile's K have one tile");
     static_assert(PERSISTENT || !(PINGPONG || STREAM), "one unit a block");
@@ -158,7 +164,7 @@ struct Arguments {
     long long ldc;
     int m, n, k;
     float alpha, beta;
-    const Result* bias;
+    const typename BiasOf<Result>::Type* bias;
     const float *scale_a, *scale_b;
     bool batch_a, batch_b;  // whether each matrix of the batch has its own
     long long stride_c;
@@ -167,6 +173,8 @@ struct Arguments {
     int* counters;
     const Result* residual;
     long long ldr, stride_r;
+    const float* scale_c;
+    float* amax;
 };
 
 // The shared memory of a block, and its barriers: `full` when a stage has been loaded, `split` when

@@ -14,23 +14,30 @@
 // 0; code for both at every element would take longer to fetch than to run.
 template <class S, bool READS, int COUNT, class Result>
 __device__ __forceinline__ void store_run(const Arguments<Result>& args, long long matrix, int row,
-                                          int column, const float* sums) {
+                                          int column, const float* sums,
+                                          typename S::Scaling& scaling) {
     constexpr int VECTOR = S::VC < COUNT ? S::VC : COUNT;
     if (row >= args.m) return;
     Result* c = args.c + matrix * args.stride_c + row * args.ldc + column;
     const Result* residual = residual_at<S>(args, matrix, row, column);
 #pragma unroll
     for (int i = 0; i < COUNT; i += VECTOR)
-        if (column + i < args.n)
-            update<VECTOR, S::EPILOGUE>(c + i, sums + i, args.alpha, READS ? args.beta : 0.0f,
-                                        args.bias, column + i,
-                                        has_residual(S::EPILOGUE) ? residual + i : nullptr);
+        if (column + i < args.n) {
+            if constexpr (S::FP8_RESULT)
+                scaling.template update<VECTOR, S::EPILOGUE>(c + i, sums + i, args.alpha,
+                                                             args.bias, column + i);
+            else
+                update<VECTOR, S::EPILOGUE>(c + i, sums + i, args.alpha, READS ? args.beta : 0.0f,
+                                            args.bias, column + i,
+                                            has_residual(S::EPILOGUE) ? residual + i : nullptr);
+        }
 }
 
 // C straight from registers.
 template <class S, bool READS, class Result>
 __device__ void store_directly(const float (&d)[S::MMAS][S::SUMS], int m, int n, int matrix,
                                const Arguments<Result>& args, const Consumer<S>& consumer) {
+    typename S::Scaling scaling(args.scale_c);
 #pragma unroll
     for (int i = 0; i < S::SUMS; i += 4) {
         if constexpr (S::TRANSPOSED && S::NEIGHBOURS) {
@@ -40,7 +47,7 @@ __device__ void store_directly(const float (&d)[S::MMAS][S::SUMS], int m, int n,
 #pragma unroll
                 for (int j = 0; j < 2 * S::MMAS; ++j) run[j] = d[j / 2][i + 2 * (j % 2) + e];
                 store_run<S, READS, 2 * S::MMAS>(args, matrix, n + consumer.n(i + e),
-                                                 m + consumer.m(0, 0), run);
+                                                 m + consumer.m(0, 0), run, scaling);
             }
         } else {
 #pragma unroll
@@ -48,14 +55,15 @@ __device__ void store_directly(const float (&d)[S::MMAS][S::SUMS], int m, int n,
                 const float* pair = &d[j / 2][i + 2 * (j % 2)];
                 const int at_m = m + consumer.m(j / 2, j % 2), at_n = n + consumer.n(i);
                 if constexpr (S::TRANSPOSED) {
-                    store_run<S, READS, 1>(args, matrix, at_n, at_m, pair);
-                    store_run<S, READS, 1>(args, matrix, at_n + 1, at_m, pair + 1);
+                    store_run<S, READS, 1>(args, matrix, at_n, at_m, pair, scaling);
+                    store_run<S, READS, 1>(args, matrix, at_n + 1, at_m, pair + 1, scaling);
                 } else {
-                    store_run<S, READS, 2>(args, matrix, at_m, at_n, pair);
+                    store_run<S, READS, 2>(args, matrix, at_m, at_n, pair, scaling);
                 }
             }
         }
     }
+    scaling.raise(args.amax);
 }
 
 // An element of C before it is rounded; beyond the edges, where nothing is read, any number.
@@ -71,7 +79,40 @@ __device__ __forceinline__ float finished(float sum, int row, int column, int ma
     }
     if constexpr (has_bias(S::EPILOGUE)) value += bias;
     if constexpr (has_residual(S::EPILOGUE)) value += residual;
-    return activate<S::EPILOGUE, Result>(value);
+    return activate<S::EPILOGUE, typename S::Added>(value);
+}
+
+// GROUPS times 8 columns of a strip of an fp8 C from sum `i` on, rounded, into shared memory: of a
+// row of C a thread has two neighbours, of a row of C^T one element.
+template <class S, int GROUPS, class Result>
+__device__ __forceinline__ void stage_scaled(const float (&d)[S::SUMS], int mma, int i, int first,
+                                             char* staged, int m, int n, int matrix,
+                                             const TileBias<S>& bias, ResultScale& scaling,
+                                             const Arguments<Result>& args,
+                                             const Consumer<S>& consumer) {
+#pragma unroll
+    for (int pair = 0; pair < 2 * GROUPS; ++pair) {
+        float biases[4];
+        bias.read(biases, mma, i + pair / 2 * 4, consumer);
+        const int sum = i + 2 * pair, half = pair % 2;
+        const int in_m = consumer.m(mma, half), in_n = consumer.n(sum);
+        const int along_m = in_m - 64 * mma, along_n = in_n - 2 * first;
+        alignas(8) float value[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int row = S::TRANSPOSED ? n + in_n + e : m + in_m;
+            const int column = S::TRANSPOSED ? m + in_m : n + in_n + e;
+            const float exact = finished<S, false>(d[sum + e], row, column, matrix,
+                                                   biases[2 * half + e], 0.0f, args);
+            value[e] = scaling.apply(exact, row < args.m && column < args.n);
+            if constexpr (S::TRANSPOSED)
+                *reinterpret_cast<Result*>(staged + swizzled(along_n + e, along_m)) =
+                    from_float<Result>(value[e]);
+        }
+        if constexpr (!S::TRANSPOSED)
+            store_numbers<2>(reinterpret_cast<Result*>(staged + swizzled(along_m, along_n)),
+                             value);
+    }
 }
 
 // GROUPS times 8 columns of a strip from sum `i` on, rounded, into shared memory: matrices of 8 x 8
@@ -119,19 +160,29 @@ template <class S, bool READS, class Result>
 __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], int strip,
                                             char* staged, int m, int n, int matrix,
                                             const TileBias<S>& bias, TileResidual<S>& residual,
+                                            typename S::Scaling& scaling,
                                             const Arguments<Result>& args,
                                             const Consumer<S>& consumer) {
     const int mma = strip / S::STRIPS_OF_MMA, first = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS;
     const int end = min(first + S::STRIP_SUMS, S::SUMS);
 #pragma unroll
     for (int i = first; i < end; i += 8) {
-        residual.load_next(mma, i);
-        if (i + 8 <= end)
-            stage_columns<S, READS, 2>(d[mma], mma, i, first, staged, m, n, matrix, bias,
-                                       residual, args, consumer);
-        else
-            stage_columns<S, READS, 1>(d[mma], mma, i, first, staged, m, n, matrix, bias,
-                                       residual, args, consumer);
+        if constexpr (S::FP8_RESULT) {
+            if (i + 8 <= end)
+                stage_scaled<S, 2>(d[mma], mma, i, first, staged, m, n, matrix, bias, scaling,
+                                   args, consumer);
+            else
+                stage_scaled<S, 1>(d[mma], mma, i, first, staged, m, n, matrix, bias, scaling,
+                                   args, consumer);
+        } else {
+            residual.load_next(mma, i);
+            if (i + 8 <= end)
+                stage_columns<S, READS, 2>(d[mma], mma, i, first, staged, m, n, matrix, bias,
+                                           residual, args, consumer);
+            else
+                stage_columns<S, READS, 1>(d[mma], mma, i, first, staged, m, n, matrix, bias,
+                                           residual, args, consumer);
+        }
     }
 }
 
@@ -159,6 +210,7 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
                               const Consumer<S>& consumer) {
     const TileBias<S> bias(args, m, n, consumer);
     TileResidual<S> residual(args, m, n, matrix, consumer);
+    typename S::Scaling scaling(args.scale_c);
 #pragma unroll
     for (int strip = 0; strip < S::STRIPS; ++strip) {
         char* staged = buffers + strip % S::BUFFERS * S::STRIP_BYTES;
@@ -173,7 +225,8 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
         }
         // The first strips of a block find their buffers empty.
         if (S::PERSISTENT || strip >= S::BUFFERS) consumer.sync_group();
-        stage_strip<S, READS>(d, strip, staged, m, n, matrix, bias, residual, args, consumer);
+        stage_strip<S, READS>(d, strip, staged, m, n, matrix, bias, residual, scaling, args,
+                              consumer);
         const int along_m = m + strip / S::STRIPS_OF_MMA * 64;
         const int first_n = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS * 2;
         const int row = S::TRANSPOSED ? n : along_m;
@@ -190,6 +243,7 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
             store_strip<S>(staged, row, column, columns, matrix, args, consumer.thread);
         }
     }
+    scaling.raise(args.amax);
 }
 
 template <class S, bool READS, class Result>
@@ -206,9 +260,9 @@ template <class S, class Result>
 __device__ void store(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, int n, int matrix,
                       const Arguments<Result>& args, const TensorMap* map,
                       const Consumer<S>& consumer) {
-    if (args.beta == 0.0f)
+    if (S::FP8_RESULT || args.beta == 0.0f)
         store_tile<S, false>(d, buffers, m, n, matrix, args, map, consumer);
-    else
+    else if constexpr (!S::FP8_RESULT)
         store_tile<S, true>(d, buffers, m, n, matrix, args, map, consumer);
 }
 

@@ -31,13 +31,17 @@ __device__ void store_gated_rows(const float (&d)[S::MMAS][S::SUMS], char* stage
                                  const Consumer<S>& consumer) {
     if (S::STAGED && S::PERSISTENT) consumer.sync_group();  // all have stored the tile before
     Result* c = args.c + matrix * args.stride_c;
+    typename S::Scaling scaling(args.scale_c);
 #pragma unroll
     for (int i = 0; i < S::MMAS * S::SUMS; i += 4) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const int mma = i / S::SUMS, sum = i % S::SUMS + e;
             const int row = consumer.n(sum), column = consumer.m(mma, 0) / 16 * 8 + consumer.lane / 4;
-            const Result value = from_float<Result>(swiglu(d[mma][sum], d[mma][sum + 2]));
+            float exact = swiglu(d[mma][sum], d[mma][sum + 2]);
+            if constexpr (S::FP8_RESULT)
+                exact = scaling.apply(exact, n + row < args.m && m / 2 + column < args.n);
+            const Result value = from_float<Result>(exact);
             if constexpr (S::STAGED) {
                 char* place = staged + swizzled(row, column * static_cast<int>(sizeof(Result)));
                 *reinterpret_cast<Result*>(place) = value;
@@ -50,6 +54,7 @@ __device__ void store_gated_rows(const float (&d)[S::MMAS][S::SUMS], char* stage
         consumer.sync_group();
         store_strip<S>(staged, n, m / 2, S::GATED_ROWS, matrix, args, consumer.thread);
     }
+    scaling.raise(args.amax);
 }
 
 // Stores silu(gate) up. (m, n) is where the tile starts in the kernel's product.

@@ -35,8 +35,8 @@ public:
             pair = words[mma];
         else if constexpr (USED)
             pair = __shfl_sync(0xffffffff, words[i / 32], i % 32 + consumer.lane % 4);
-        using Result = typename S::Result;
-        const float low = low_of<Result>(pair), high = high_of<Result>(pair);
+        using Added = typename S::Added;
+        const float low = low_of<Added>(pair), high = high_of<Added>(pair);
 #pragma unroll
         for (int j = 0; j < 4; ++j) bias[j] = (S::TRANSPOSED ? j / 2 : j % 2) ? high : low;
     }

@@ -42,8 +42,8 @@ public:
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const unsigned pair = USED ? pairs_[chunk % 2][i % CHUNK / 2 + half] : 0;
-            values[2 * half] = low_of<Result>(pair);
-            values[2 * half + 1] = high_of<Result>(pair);
+            values[2 * half] = low_of<typename S::Added>(pair);
+            values[2 * half + 1] = high_of<typename S::Added>(pair);
         }
     }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/epilogue.cuh"
+#include "common/result_scale.cuh"
 #include "common/scale.cuh"
 #include "common/tile_order.cuh"
 #include "mma/fragments.cuh"
@@ -14,6 +15,8 @@ struct Shape : Params {
     using TypeA = typename Element<Params::TYPE_A>::Type;
     using TypeB = typename Element<Params::TYPE_B>::Type;
     using Result = typename Element<Params::OUTPUT>::Type;
+    static constexpr bool FP8_RESULT = IS_FP8<Result>;
+    using Scaling = ScaleOf<Result>;
     using Sum = typename Accumulator<Params::TYPE_A>::Type;
     static constexpr bool APART = sizeof(TypeA) == 4;
     static constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // of a slice
@@ -45,6 +48,7 @@ struct Shape : Params {
     static_assert(Params::SCALE != Scale::BLOCK ||
                       (Params::PROMOTE == 1 && SCALE_BLOCK % (BK / SLICES) == 0),
                   "sums of one block of K");
+    static_assert(!FP8_RESULT || !has_residual(Params::EPILOGUE), "fp8 results have no residual");
     static_assert(Params::OUTPUT != ElementType::S32 || !Params::STAGED, "int32 sums as they are");
 };
 
@@ -58,7 +62,7 @@ struct Arguments {
     long long ldc;
     int m, n, k;
     float alpha, beta;
-    const Result* bias;
+    const typename BiasOf<Result>::Type* bias;
     const float *scale_a, *scale_b;
     long long stride_a, stride_b, stride_c, start_a, start_b;
     int group;
@@ -67,6 +71,8 @@ struct Arguments {
     int* counters;
     const Result* residual;
     long long ldr, stride_r;
+    const float* scale_c;
+    float* amax;
 };
 
 // Where a warp of a slice works.

@@ -12,7 +12,8 @@ class TileStore {
     // columns, or, TRANSPOSED, in the two rows of one.
     static constexpr bool GATED = is_gated(S::EPILOGUE), HALF_WIDE = GATED && !S::TRANSPOSED;
     static constexpr int WIDTH = HALF_WIDE ? S::WN / 2 : S::WN;  // of what a warp stores
-    static constexpr int PITCH = WIDTH + 8, VC = S::VC;
+    // Rows of a strip start at multiples of 16 bytes.
+    static constexpr int PITCH = WIDTH + (S::FP8_RESULT ? 16 : 8), VC = S::VC;
     static constexpr bool RESIDUAL = has_residual(S::EPILOGUE);
 
 public:
@@ -27,7 +28,8 @@ public:
           lane_(lane), g_(lane / 4), t_(lane % 4), top_(at.row + at.thread_row),
           left_(at.column + at.thread_column), target_(args.c + blockIdx.z * args.stride_c),
           residual_(RESIDUAL ? args.residual + blockIdx.z * args.stride_r : nullptr),
-          scale_(S::SCALE == Scale::TENSOR ? __ldg(args.scale_a) * __ldg(args.scale_b) : 1.0f) {}
+          scale_(S::SCALE == Scale::TENSOR ? __ldg(args.scale_a) * __ldg(args.scale_b) : 1.0f),
+          scaling_(args.scale_c) {}
 
     // The sums of BLOCKS blocks from (i, j) on; W of them hold 2 W neighbours of a row.
     __device__ __forceinline__ void store(int i, int j, const typename S::Sum (*block)[4]) const {
@@ -65,7 +67,7 @@ private:
         for (int e = 0; e < 2; ++e)
             if (column_of(j, e) < args_.n)
                 target_[column_of(j, e) * args_.ldc + row] =
-                    from_float<Result>(swiglu(block[e], block[2 + e]));
+                    from_float<Result>(scaled(swiglu(block[e], block[2 + e])));
     }
 
     __device__ __forceinline__ void store_floats(int i, int j, const float (*block)[4]) const {
@@ -85,10 +87,15 @@ private:
 #pragma unroll
                 for (int v = 0; v < 2 * W; v += V) {
                     const int c = left() + column + v;
-                    if (row < args_.m && c < columns())
-                        finish_vector<V, S::EPILOGUE>(finished + v, target_ + row * args_.ldc + c,
-                                                      values + v, args_.alpha, args_.beta,
-                                                      args_.bias, c, residual_at(row, c));
+                    if (row < args_.m && c < columns()) {
+                        if constexpr (S::FP8_RESULT)
+                            scaling_.template finish_vector<V, S::EPILOGUE>(
+                                finished + v, values + v, args_.alpha, args_.bias, c);
+                        else
+                            finish_vector<V, S::EPILOGUE>(
+                                finished + v, target_ + row * args_.ldc + c, values + v,
+                                args_.alpha, args_.beta, args_.bias, c, residual_at(row, c));
+                    }
                 }
                 Result* const to = strip_ + (8 * half + g_) * PITCH + column;
 #pragma unroll
@@ -98,20 +105,35 @@ private:
 #pragma unroll
                 for (int v = 0; v < 2 * W; ++v)
                     if (row < args_.m && left() + column + v < columns())
-                        update<1, S::EPILOGUE>(target_ + (left() + column + v) * args_.ldc + row,
-                                               values + v, args_.alpha, args_.beta, args_.bias,
-                                               row, residual_at(left() + column + v, row));
+                        update_vector<1>(target_ + (left() + column + v) * args_.ldc + row,
+                                         values + v, row, residual_at(left() + column + v, row));
             } else {
                 constexpr int V = VC < 2 * W ? VC : 2 * W;
 #pragma unroll
                 for (int v = 0; v < 2 * W; v += V)
                     if (row < args_.m && left() + column + v < columns())
-                        update<V, S::EPILOGUE>(target_ + row * args_.ldc + left() + column + v,
-                                               values + v, args_.alpha, args_.beta, args_.bias,
-                                               left() + column + v,
-                                               residual_at(row, left() + column + v));
+                        update_vector<V>(target_ + row * args_.ldc + left() + column + v,
+                                         values + v, left() + column + v,
+                                         residual_at(row, left() + column + v));
             }
         }
+    }
+
+    // V elements of C, from their sums.
+    template <int V>
+    __device__ __forceinline__ void update_vector(Result* to, const float* sums, int column,
+                                                  const Result* residual) const {
+        if constexpr (S::FP8_RESULT)
+            scaling_.template update<V, S::EPILOGUE>(to, sums, args_.alpha, args_.bias, column);
+        else
+            update<V, S::EPILOGUE>(to, sums, args_.alpha, args_.beta, args_.bias, column, residual);
+    }
+
+    __device__ __forceinline__ float scaled(float value) const {
+        if constexpr (S::FP8_RESULT)
+            return scaling_.apply(value);
+        else
+            return value;
     }
 
     // The sums of blocks times the scales of their rows and columns, if these have their own.
@@ -189,6 +211,9 @@ public:
         __syncwarp();
     }
 
+    // Raises `amax` to what has been stored.
+    __device__ __forceinline__ void raise_amax() const { scaling_.raise(args_.amax); }
+
 private:
     const Args& args_;
     Result* const strip_;
@@ -197,4 +222,5 @@ private:
     Result* const target_;
     const Result* const residual_;
     const float scale_;
+    mutable typename S::Scaling scaling_;
 };

@@ -77,7 +77,11 @@ def test_invalid_problem_is_refused(
     [
         ("--compute", "f4", f"unknown compute 'f4'; give one of {COMPUTES}"),
         ("--accuracy", "close", "unknown accuracy 'close'; give one of exact, near"),
-        ("--output", "f64", "unknown output 'f64'; give one of same, f32, f16, bf16, i32"),
+        (
+            "--output",
+            "f64",
+            "unknown output 'f64'; give one of same, f32, f16, bf16, i32, e4m3, e5m2",
+        ),
         ("--output", "i32", "compute f32 has no output 'i32'; give one of same, f32"),
         ("--scale", "column", "unknown scale 'column'; give one of none, tensor, row, block"),
         ("--scale", "row", "scale row is for compute f8, f8e5, i8, not f32; leave one out"),

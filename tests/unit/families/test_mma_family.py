@@ -165,6 +165,7 @@ def test_one_launch_packs_operands_for_whole_vectors() -> None:
         *("workspace", 1032, "workspace", 1032, "c", "ldc", 1023, 1025, 1027),
         *("alpha", "beta", "bias", "scale_a", "scale_b", start_b, 1027 * 1032, "stride_c"),
         *(0, start_b, 1, "workspace", copies // 4, "counters", "residual", "ldr", "stride_r"),
+        *("scale_c", "amax"),
     ]
     assert launched.workspace == copies + 2 * 4 * 8 * 17 * 128 * 64
 

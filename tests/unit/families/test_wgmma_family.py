@@ -87,7 +87,7 @@ def numbers(launched: LaunchPlan) -> list[Any]:
 
 def schedule(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
     """Values of the named arguments with which blocks find their work."""
-    values = dict(zip(SCHEDULE, numbers(launched)[13:-7], strict=True))
+    values = dict(zip(SCHEDULE, numbers(launched)[13:-9], strict=True))
     return tuple(values[name] for name in names)
 
 
@@ -118,9 +118,9 @@ def test_kernel_arguments_are_maps_then_c_then_k_sharing() -> None:
         # 32 x 16 tiles of 64 k-iterations, in groups of a row.
         *(32, 16, 64, 1, 0, 64, 0, power_of_two(9), 1, power_of_two(0)),
         *(1, power_of_two(0), power_of_two(4), 1, power_of_two(0)),
-        *("workspace", 0, "counters", "residual", "ldr", "stride_r", "b_ready"),
+        *("workspace", 0, "counters", "residual", "ldr", "stride_r", "b_ready", "scale_c", "amax"),
     ]
-    assert launch.arguments[-6] == Argument("i64", 0)
+    assert launch.arguments[-8] == Argument("i64", 0)
     assert (launched.workspace, launched.counters, launched.product) == (0, 0, 0)
 
 
@@ -136,7 +136,7 @@ def test_arguments_match_the_cuda_source() -> None:
     ]
     assert declared == [argument.type for argument in launch.arguments]
     names = [re.split(r"\W+", parameter)[-1] for parameter in kernel[1].split(",")]
-    assert tuple(names[-7 - len(SCHEDULE) : -7]) == SCHEDULE
+    assert tuple(names[-9 - len(SCHEDULE) : -9]) == SCHEDULE
     assert launch.template.specific
 
 
@@ -431,7 +431,7 @@ def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     launched = plan(config, problem)
     # Rows of A and B are padded to whole lines of 64 elements.
     copied = round_up(3 * 100 * 4160 * 2, 256) + round_up(3 * 4097 * 128 * 2, 256)
-    assert numbers(launched)[-6] * 4 == copied
+    assert numbers(launched)[-8] * 4 == copied
     assert launched.workspace == copied + 3 * 4 * 4 * 128 * 104
 
 
@@ -671,7 +671,7 @@ def test_copies_fit_the_workspace_for_every_alignment(problem: Problem) -> None:
             assert tensor_map.columns <= pitch
             assert tensor_map.rows * pitch <= stride
             ends.append(tensor_map.offset + tensor_map.batch * stride * size)
-        assert max(ends) <= 4 * numbers(launched)[-6] <= launched.workspace
+        assert max(ends) <= 4 * numbers(launched)[-8] <= launched.workspace
         assert (launched.product == 1) == (len(launched.launches) == 2) == (len(ends) > 1)
 
 

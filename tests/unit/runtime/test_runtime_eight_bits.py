@@ -142,7 +142,7 @@ def test_int32_refuses_factors(case: Case, torch: FakeTorch, alpha: float, beta:
         ),
         (
             *(E4M3, E4M3, {"out_dtype": "i32"}),
-            "compute f8 has no output 'i32'; give one of same, bf16, f16, f32",
+            "compute f8 has no output 'i32'; give one of same, bf16, f16, f32, e4m3, e5m2",
         ),
         (
             *("int8", "int8", {"accumulate": "fast"}),
@@ -164,7 +164,10 @@ def test_types_that_do_not_fit_are_refused(
 def test_out_of_another_type_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b = tensors(case, torch)
     out = torch.on("cuda:0", case.matrix(M, N, dtype="int32"))
-    message = "out is int32; a product of float8_e4m3fn is bfloat16, float16 or float32"
+    message = (
+        "out is int32; a product of float8_e4m3fn is bfloat16, float16, float32, float8_e4m3fn or "
+        "float8_e5m2"
+    )
     assert refused(case, a, b, out) == message
 
 

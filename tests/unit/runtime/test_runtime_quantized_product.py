@@ -141,8 +141,8 @@ def test_copied_b_waits_too(case: Case, torch: FakeTorch) -> None:
 
 
 def b_ready(case: Case) -> list[int]:
-    """The last argument of each product."""
-    return [call.arguments[-1] for call in case.cuda.launches if "scaled" in call.kernel]
+    """Whether B was ready for each product."""
+    return [call.arguments[-3] for call in case.cuda.launches if "scaled" in call.kernel]
 
 
 def test_gates_follow_the_product(case: Case, torch: FakeTorch) -> None:

@@ -82,7 +82,7 @@ def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
 
 
 def bound(plan: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
-    addresses = a, *ADDRESSES[1:], 0, 0, 0
+    addresses = a, *ADDRESSES[1:], 0, 0, 0, 0, 0
     return plan.bind(addresses, (64, 64, 64, 0), (stride, 4096, 4096, 0), 0.5, 0.0).enqueue
 
 
