@@ -81,7 +81,7 @@ static Run opened(const Shape *s) {
     find_types(s, types);
     p->a = filled(batch * m * k, types[0], 0), p->b = filled(batch * k * n, types[1], 0);
     p->c = filled(batch * m * n, types[2], 0);
-    if (s->epilogue & 1) p->bias = filled(n, types[2], 0);
+    if (s->epilogue & 1) p->bias = filled(n, BYTES[types[2]] == 1 ? BFLOAT16 : types[2], 0);
     if (s->epilogue / 2 == 5) p->residual = filled(batch * m * n, types[2], 0);
     if (s->scale) {
         size_t of_a = s->scale == GEMM_TENSOR ? 1 : s->scale == GEMM_ROW ? batch * m : batch * m * blocks;
