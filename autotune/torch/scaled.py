@@ -131,14 +131,14 @@ def on_gpu(
     if scale_a is None:
         _check_quantised(residual, scale_result, amax)
         return _quantised(a.detach(), b, scale_b, bias, dtype, options)
-    scales, rest = own_scales(a, b, scale_a, scale_b), (scale_result, amax)
+    scales, of_result = own_scales(a, b, scale_a, scale_b), (scale_result, amax)
     try:
-        return _multiplied(a, b, *scales, bias, dtype, options, residual, *rest)
+        return _multiplied(a, b, *scales, bias, dtype, options, residual, *of_result)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         a, b = readable(a, "A"), readable(b, "B")
         of_a, of_b, bias, residual = contiguous(*scales, bias, residual)
-        return _multiplied(a, b, of_a, of_b, bias, dtype, options, residual, *rest)
+        return _multiplied(a, b, of_a, of_b, bias, dtype, options, residual, *of_result)
 
 
 def _multiplied(
