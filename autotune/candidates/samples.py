@@ -65,7 +65,7 @@ class Parameters:
         return {
             (name, self.words[code])
             for column, name in enumerate(self.names)
-            for code in np.unique(self.codes[:, column])
+            for code in {*self.codes[:, column].tolist()}
         }
 
     def has(self, pairs: Sequence[tuple[str, str]]) -> Floats:

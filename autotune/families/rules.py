@@ -152,8 +152,7 @@ def _pickers(function: Callable[..., object]) -> tuple[tuple[_Argument, _Reader 
 def _arguments(check: Callable[..., object]) -> tuple[_Argument, ...]:
     """The arguments of a function, from its signature, which is read once."""
     arguments = []
-    for name, parameter in signature(check, eval_str=True).parameters.items():
-        kind = parameter.annotation
+    for name, kind in _annotations(check).items():
         if kind is Problem or kind is Device:
             arguments.append(_Argument("problem" if kind is Problem else "device", ()))
         elif is_dataclass(kind) and isinstance(kind, type):
@@ -161,3 +160,13 @@ def _arguments(check: Callable[..., object]) -> tuple[_Argument, ...]:
         else:
             arguments.append(_Argument(name, (name,)))
     return tuple(arguments)
+
+
+def _annotations(check: Callable[..., object]) -> dict[str, object]:
+    """The annotation of each argument of a function. A name is looked up: to evaluate the texts of
+    a hundred rules takes as long as a choice."""
+    space = getattr(check, "__globals__", {})
+    return {
+        name: space.get(parameter.annotation, parameter.annotation)
+        for name, parameter in signature(check).parameters.items()
+    }
