@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from autotune.cli.options import (
     with_problem_options,
 )
 from autotune.cli.output import show_json
+
+if TYPE_CHECKING:
+    from autotune.export import WrittenExport
 
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
 """The start of a kernel's name; shapes start with a number."""
@@ -67,6 +70,12 @@ def export(
         bool,
         typer.Option("--bench", help="Add bench.c to format c: times every shape beside cuBLAS."),
     ] = False,
+    cublaslt: Annotated[
+        bool,
+        typer.Option(
+            "--cublaslt", help="Let format c call cuBLASLt for shapes that it was faster on."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write the kernels of problems as a C library, or one by one, with their launch plans.
@@ -79,8 +88,10 @@ def export(
     from autotune.targets import sources
 
     if kernels := [word for word in shapes if _KERNEL.match(word)]:
-        if bench:
-            raise UsageError("user kernels have no bench: no library computes the same")
+        if bench or cublaslt:
+            raise UsageError(
+                "--bench and --cublaslt are for problems: no library runs user kernels"
+            )
         _export_kernels(shapes, kernels, out, name, device or (), format, objective, ptx, json)
         return
     written = export.write(
@@ -93,9 +104,22 @@ def export(
         batch_invariant=batch_invariant,
         ptx=ptx,
         bench=bench,
+        cublaslt=cublaslt,
         **options,
     )
-    products = [
+    products = _products(written)
+    if json:
+        show_json({"files": [str(path) for path in written.files], "products": products})
+        return
+    for product in products:
+        print("{how:9} {problem} on {device}: {config}".format(**product))
+    for path in written.files:
+        print(path)
+
+
+def _products(written: WrittenExport) -> list[dict[str, str]]:
+    """What was exported for each problem and device."""
+    return [
         {
             "problem": str(gemm.problem),
             "device": gemm.device.name,
@@ -105,13 +129,6 @@ def export(
         }
         for gemm in written.library.gemms
     ]
-    if json:
-        show_json({"files": [str(path) for path in written.files], "products": products})
-        return
-    for product in products:
-        print("{how:9} {problem} on {device}: {config}".format(**product))
-    for path in written.files:
-        print(path)
 
 
 def _export_kernels(

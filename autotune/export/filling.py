@@ -10,6 +10,11 @@ from autotune.version import __version__
 _TEMPLATE_NAME = "gemm"
 
 
+def fragment(template: str, name: str) -> str:
+    """A part of a template, renamed, without its last line's end."""
+    return filled(template, name).rstrip("\n")
+
+
 def filled(template: str, name: str, **parts: str) -> str:
     """A template with the library's name and the contents of its parts.
 
@@ -18,7 +23,8 @@ def filled(template: str, name: str, **parts: str) -> str:
     Args:
         template: the file.
         name: the library's name.
-        parts: what replaces `/* @PART@ */` and `@PART@`, which are not renamed.
+        parts: what replaces `/* @PART@ */` and `@PART@`, which are not renamed; nothing removes the
+            line.
     """
     text = _text(template)
     for fragment in ("driver.c", "problems.c"):
@@ -30,6 +36,8 @@ def filled(template: str, name: str, **parts: str) -> str:
     for own, new in ((_TEMPLATE_NAME, name), (_TEMPLATE_NAME.upper(), name.upper())):
         text = re.sub(rf"(?<![A-Za-z0-9_]){own}(?=_|(?![A-Za-z0-9_]))", new, text)
     for part, content in parts.items():
+        if not content:
+            text = re.sub(rf"^[ ]*/\* @{part}@ \*/\n+", "", text, flags=re.MULTILINE)
         text = text.replace(f"/* @{part}@ */", content).replace(f"@{part}@", content)
     return text
 

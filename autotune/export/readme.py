@@ -50,7 +50,7 @@ dimension and element-aligned address. Those of 8 bits have none: their operands
 that the exported kernel's vectors do not allow. `{name}_choose` tells which kernel runs.
 
 Each kernel is checked against its SHA-256 before it is loaded.
-{ptx}
+{ptx}{cublaslt}
 ## Contents
 
 {gemms}
@@ -76,9 +76,20 @@ of the compiler's CUDA version or newer. Nothing was tuned or measured there.
 """
 
 
-def readme(library: ExportedLibrary) -> str:
-    """The README: how to build and use the library, and where its kernels come from."""
+_CUBLASLT = """
+## cuBLASLt
+
+Shapes that cuBLAS was measured to be faster on run in cuBLASLt, where `libcublasLt.so.13` or `.12`
+opens, operands have no gaps and begin at multiples of 16 bytes; else the exported kernel runs. They
+need 32 MiB of workspace, and cuBLASLt allocates when a shape is first asked about: {problems}.
+"""
+
+
+def readme(library: ExportedLibrary, *, cublaslt: bool = False) -> str:
+    """The README: how to build and use the library, and where its kernels come from; with
+    `cublaslt`, which problems that computes."""
     programs = library.programs.values()
+    faster = dict.fromkeys(f"`{gemm.problem}`" for gemm in library.gemms if gemm.vendor)
     return _TEXT.format(
         name=library.name,
         version=__version__,
@@ -88,6 +99,7 @@ def readme(library: ExportedLibrary) -> str:
         size=sum(len(program.cubin) for program in programs),
         compilers=", ".join(sorted({program.compiler for program in programs})),
         ptx=_PTX.format(name=library.name) + _unportable(library) if library.ptx else "",
+        cublaslt=_CUBLASLT.format(problems=", ".join(faster)) if cublaslt and faster else "",
     )
 
 

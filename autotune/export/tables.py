@@ -50,6 +50,15 @@ def tables(library: ExportedLibrary) -> str:
     return _TableWriter(library).text()
 
 
+def vendor_shapes(library: ExportedLibrary) -> str:
+    """For each plan the number of its shape among those of the vendor's library, or -1."""
+    gemms = _TableWriter(library).sorted_gemms()
+    wins = [gemm for gemm in gemms if gemm.vendor]
+    rows = (str(wins.index(gemm) if gemm.vendor else -1) for gemm in gemms)
+    count = f"enum {{ VENDOR_COUNT = {len(wins)} }};"
+    return f"{count}\n\n{table('short', 'VENDOR_SHAPES', rows)}"
+
+
 def shapes(library: ExportedLibrary) -> str:
     """The exported problems, as a table for the programs that run them all."""
     problems = dict.fromkeys(gemm.problem for gemm in library.gemms)
@@ -68,8 +77,7 @@ class _TableWriter:
 
     def text(self) -> str:
         library = self._library
-        gemms = sorted(library.gemms, key=self._order)
-        plans = [self._plan(gemm) for gemm in gemms]
+        plans = [self._plan(gemm) for gemm in self.sorted_gemms()]
         generals = [self._general(fallback) for fallback in library.fallbacks]
         counts = {
             "PLAN_COUNT": len(plans),
@@ -91,6 +99,10 @@ class _TableWriter:
                 table("Plan", "GENERALS", generals),
             )
         )
+
+    def sorted_gemms(self) -> list[ExportedGemm]:
+        """The gemms in the order of the table of plans."""
+        return sorted(self._library.gemms, key=self._order)
 
     def _order(self, gemm: ExportedGemm) -> tuple[int, ...]:
         problem = gemm.problem

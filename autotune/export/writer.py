@@ -58,6 +58,7 @@ def write(
     batch_invariant: bool = False,
     ptx: bool = False,
     bench: bool = False,
+    cublaslt: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> WrittenExport:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
@@ -77,6 +78,8 @@ def write(
         ptx: whether to add the kernels' PTX to `c` or `cubin`, which the driver of a GPU newer than
             the devices compiles; kernels for one architecture alone, of `wgmma`, have none.
         bench: whether to add `bench.c` to `c`, a program that times every shape beside cuBLAS.
+        cublaslt: whether a library calls cuBLASLt, where it is installed, for the shapes that
+            cuBLAS was measured to be faster on.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -95,6 +98,8 @@ def write(
     check_ptx(format, ptx)
     if bench and format != "c":
         raise UsageError(f"format {format!r} takes no bench; give c")
+    if cublaslt and (format != "c" or batch_invariant):
+        raise UsageError("cuBLASLt is for format c, and not for batch-invariant kernels")
     resolved = [targets.resolve(device) for device in devices]
     for device in resolved:
         targets.check_compilable(device)
@@ -110,7 +115,8 @@ def write(
         fallback=format == "c" and not batch_invariant,
         ptx=_ptx if ptx else None,
     )
-    return WrittenExport(library, write_library(library, Path(directory), format, bench=bench))
+    files = write_library(library, Path(directory), format, bench=bench, cublaslt=cublaslt)
+    return WrittenExport(library, files)
 
 
 def check_format(format: str) -> None:
@@ -128,7 +134,12 @@ def _ptx(program: Program) -> bytes | CompileFailure:
 
 
 def write_library(
-    library: ExportedLibrary, directory: Path, format: str, *, bench: bool = False
+    library: ExportedLibrary,
+    directory: Path,
+    format: str,
+    *,
+    bench: bool = False,
+    cublaslt: bool = False,
 ) -> tuple[Path, ...]:
     """Writes a library to a directory, with its plans and the SHA-256 of every file in `NAME.json`.
 
@@ -139,7 +150,9 @@ def write_library(
     check_format(format)
     kernels = kernel_files(library, format) if format in KERNEL_FORMATS else {}
     names = {key: file for key, (file, _) in kernels.items()}
-    files = project(library, bench=bench) if format == "c" else dict(kernels.values())
+    files = dict(kernels.values())
+    if format == "c":
+        files = project(library, bench=bench, cublaslt=cublaslt)
     if format == "cubin":
         files |= {
             ptx_file(file): library.ptx[key] for key, file in names.items() if key in library.ptx

@@ -358,6 +358,8 @@ static int loaded_all(const Plan *plan, const Card *card, int ordinal) {
     return ensure(numbers, plan->count, ordinal);
 }
 
+/* @VENDOR@ */
+
 static int encode(const Map *map, const Given *given, void *to) {
     const uint32_t box[3] = {map->box[0], map->box[1], 1}, steps[3] = {1, 1, 1};
     int64_t pitch = map->pitch_word ? given->words[map->pitch_word] : map->pitch;
@@ -453,6 +455,7 @@ int gemm_workspace_size(const gemm_product *product, size_t *bytes) {
     if (bytes == NULL) return GEMM_NULL;
     if ((status = prepared(product, 1, &given, &plan, &ordinal, &card)) != 0) return status;
     *bytes = needed(plan);
+    /* @VENDOR_SIZE@ */
     return GEMM_OK;
 }
 
@@ -475,6 +478,7 @@ int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUst
     const Card *card;
     int i, ordinal, status = prepared(product, 0, &given, &plan, &ordinal, &card);
     if (status) return status;
+    /* @VENDOR_RUN@ */
     if (needed(plan)) {
         if (workspace == NULL) return GEMM_WORKSPACE_NULL;
         if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT) return GEMM_WORKSPACE_MISALIGNED;
@@ -515,6 +519,7 @@ int gemm_choose(const gemm_product *product, gemm_choice *choice) {
     choice->launches = plan->count;
     choice->workspace = needed(plan);
     choice->ptx = card->ptx;
+    /* @VENDOR_CHOICE@ */
     return GEMM_OK;
 }
 
