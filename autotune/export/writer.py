@@ -103,9 +103,8 @@ def write(
     resolved = [targets.resolve(device) for device in devices]
     for device in resolved:
         targets.check_compilable(device)
-    cache = settings.cache_dir()
     steps = (invariant.required,) if batch_invariant else STEPS
-    decides = objective_named(objective)
+    decides, cache = objective_named(objective), settings.cache_dir()
     library = gather(
         name,
         problems,
