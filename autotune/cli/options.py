@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -125,6 +126,9 @@ class VerbCommand(TyperCommand):
     The lists are filled in when the help is shown, as the tables take long to import.
     """
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _unvalidated(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
             text = getattr(parameter, "help", None)
@@ -136,6 +140,9 @@ class VerbCommand(TyperCommand):
 class VerbGroup(TyperGroup):
     """Verbs whose list in the help has the first sentence of each, whole."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _unvalidated(super().get_params(ctx))
+
     def help_of(self, name: str) -> str:
         """The help of a verb."""
         return self.commands[name].help or ""
@@ -145,6 +152,34 @@ class VerbGroup(TyperGroup):
         sentences = {name: _first_sentence(self.help_of(name)) for name in self.commands}
         with formatter.section("Commands"):
             formatter.write_dl([*sentences.items()])
+
+
+def _unvalidated(parameters: list[Any]) -> list[Any]:
+    """The parameters, which take values that need no validation as they are.
+
+    Typer validates by Pydantic, whose import takes as long as all else before a verb starts.
+    """
+    for parameter in parameters:
+        annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+        if annotation is not None and "process_value" not in vars(parameter):
+            parameter.process_value = partial(
+                _processed, parameter, annotation, parameter.process_value
+            )
+    return parameters
+
+
+def _processed(
+    parameter: Any, annotation: object, process: Callable[[Any, Any], Any], ctx: Any, value: Any
+) -> Any:
+    """The value of a parameter, as `process` makes it; not validated if it is of its annotation's
+    type, as texts and most defaults are, or absent."""
+    texts = annotation == list[str] and value and all(isinstance(text, str) for text in value)
+    absent = value is None and not parameter.required
+    plain = absent and annotation in (bool, str, int, float, Path)
+    if not texts and not plain and type(value) is not annotation:
+        return process(ctx, value)
+    value = [*value] if texts else value
+    return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 
 
 def _first_sentence(text: str) -> str:
