@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = exported_library.library_of(LIBRARY)
     write_library(library, place, "c")
     exported_library.fake_driver(place, library)
-    flags = ["-std=c++17", *STRICT, "-Wnon-virtual-dtor", "-O1", f"-I{place}"]
+    flags = ["-std=c++17", *STRICT, "-Wnon-virtual-dtor", f"-I{place}"]
     sanitizers = "-fsanitize=address,undefined"
     caller = "-Wold-style-cast", sanitizers, str(TESTS / "export" / "cpp_caller.cpp")
     library_in_c = "-x", "c++", str(place / "lib.c")

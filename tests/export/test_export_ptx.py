@@ -44,7 +44,7 @@ def config_of(problem: Problem, device: Device) -> Config:
     return exported_library.tuned()[MAPPED] if device == H100 else MMA
 
 
-def built(folder: Path, *devices: Device) -> Built:
+def built(folder: Path, *devices: Device, flags: tuple[str, ...]) -> Built:
     """A library with PTX, and its caller."""
 
     def answer(problem: Problem, device: Device) -> Answer:
@@ -54,19 +54,21 @@ def built(folder: Path, *devices: Device) -> Built:
         *("lib", [SMALL, MAPPED], devices, answer, exported_library.fake_build),
         ptx=exported_library.fake_ptx,
     )
-    return exported_library.built(folder, library, "-O1", "-fsanitize=address,undefined")
+    return exported_library.built(folder, library, *flags)
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A library for an A100 and an H100."""
-    return built(tmp_path_factory.mktemp("both"), A100, H100)
+    flags = "-O1", "-fsanitize=address,undefined"
+    return built(tmp_path_factory.mktemp("both"), A100, H100, flags=flags)
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A library for an H100."""
-    return built(tmp_path_factory.mktemp("single"), H100)
+    """A library for an H100, compiled without warnings."""
+    flags = tuple(flag for flag in STRICT if flag != "-Wconversion")  # of the caller
+    return built(tmp_path_factory.mktemp("single"), H100, flags=(*flags, "-O2"))
 
 
 def choice(case: Built, problem: Problem, gpu: str) -> str:
@@ -130,41 +132,22 @@ def test_driver_that_refuses_ptx_is_reported(single: Built) -> None:
     assert (outcome.error, outcome.message[:27]) == (222, "the driver refused a kernel")
 
 
-def test_damaged_ptx_is_never_loaded(tmp_path: Path) -> None:
-    case = exported_library.built(tmp_path, exported_library.library_of({SMALL: NAIVE}, ptx=True))
+def test_damaged_ptx_is_never_loaded(single: Built, tmp_path: Path) -> None:
     source = tmp_path / "lib.c"
-    before, mark, after = source.read_text().partition("PTX_0[] = {\n0x")
+    before, mark, after = (single.folder / "lib.c").read_text().partition("PTX_0[] = {\n0x")
     assert mark
     source.write_text(f"{before}{mark}1{after[1:]}")
-    command: list[str | Path] = [
-        *C11,
-        f"-I{tmp_path}",
-        "-o",
-        case.program,
-        exported_library.CALLER,
-        source,
-        "-ldl",
-    ]
-    subprocess.run(command, check=True)
-    outcome = case.call(Call(SMALL), FAKE_CUDA_DEVICE=B200)
+    damaged = replace(single, program=tmp_path / "caller")
+    command: list[str | Path] = [*C11, f"-I{single.folder}", "-o", damaged.program]
+    subprocess.run([*command, exported_library.CALLER, source, "-ldl"], check=True)
+    outcome = damaged.call(Call(SMALL), FAKE_CUDA_DEVICE=B200)
     assert (outcome.message[:8], outcome.lines) == ("a kernel", ())
-    assert case.call(Call(SMALL)).status == 0
+    assert damaged.call(Call(SMALL)).status == 0
 
 
-@pytest.mark.parametrize("compiler", [C11, CXX17], ids=["c11", "c++17"])
-def test_library_with_ptx_compiles_without_warnings(
-    single: Built, tmp_path: Path, compiler: tuple[str, ...]
-) -> None:
-    command: list[str | Path] = [
-        *compiler,
-        *STRICT,
-        "-O2",
-        "-c",
-        single.folder / "lib.c",
-        "-o",
-        tmp_path / "lib.o",
-    ]
-    subprocess.run(command, check=True)
+def test_library_with_ptx_compiles_as_cpp_without_warnings(single: Built, tmp_path: Path) -> None:
+    command: list[str | Path] = [*CXX17, *STRICT, "-O1", "-c", single.folder / "lib.c"]
+    subprocess.run([*command, "-o", tmp_path / "lib.o"], check=True)
 
 
 def test_ptx_of_a_family_of_gpus_is_left_out() -> None:
