@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/epilogue.cuh"
+#include "common/unaligned.cuh"
 #include "hopper/consumer.cuh"
 #include "hopper/tile_bias.cuh"
 #include "hopper/tile_residual.cuh"
@@ -186,11 +187,43 @@ __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], 
     }
 }
 
+// Rows of C that start at any element: of each, 8 threads store the 16-byte pieces of memory that lie
+// in it, and one by one the elements before and behind these.
+template <class S, class Result>
+__device__ __forceinline__ void store_unaligned_strip(const char* staged, int row, int column,
+                                                      int columns, int matrix,
+                                                      const Arguments<Result>& args, int thread) {
+    constexpr int SIZE = sizeof(Result), EACH = PIECE / SIZE, LANES = LINE / PIECE;
+    const int count = min(columns, args.n - column), lane = thread % LANES;
+    if (count <= 0) return;
+    const auto piece = [&](int r, int number) {
+        return *reinterpret_cast<const Vector<4>*>(staged + swizzled(r, number * PIECE));
+    };
+#pragma unroll 1
+    for (int r = thread / LANES; r < S::STRIP_ROWS; r += WARPGROUP / LANES) {
+        if (row + r >= args.m) break;
+        Result* to = args.c + matrix * args.stride_c + (row + r) * args.ldc + column;
+        const int past = static_cast<int>(reinterpret_cast<unsigned long long>(to) % PIECE) / SIZE;
+        const int head = min((EACH - past) % EACH, count), whole = (count - head) / EACH;
+        if (lane < whole) {
+            const int at = head + lane * EACH, number = at / EACH;
+            *reinterpret_cast<Vector<4>*>(to + at) =
+                middle<SIZE>(piece(r, number), piece(r, min(number + 1, LANES - 1)),
+                             at % EACH * SIZE);
+        }
+#pragma unroll 1
+        for (int i = lane; i < count - whole * EACH; i += LANES) {
+            const int at = i < head ? i : i + whole * EACH;
+            to[at] = *reinterpret_cast<const Result*>(staged + swizzled(r, at * SIZE));
+        }
+    }
+}
+
 // Neighbouring threads store neighbouring vectors of a strip.
 template <class S, class Result>
-__device__ __forceinline__ void store_strip(const char* staged, int row, int column, int columns,
-                                            int matrix, const Arguments<Result>& args,
-                                            int thread) {
+__device__ __forceinline__ void store_aligned_strip(const char* staged, int row, int column,
+                                                    int columns, int matrix,
+                                                    const Arguments<Result>& args, int thread) {
     constexpr int VECTORS = S::PER_LINE / S::VC;
     using Piece = typename Bytes<S::VC * sizeof(Result)>::Type;
 #pragma unroll 4
@@ -201,6 +234,16 @@ __device__ __forceinline__ void store_strip(const char* staged, int row, int col
         Result* to = args.c + matrix * args.stride_c + (row + r) * args.ldc + column + c;
         *reinterpret_cast<Piece*>(to) = *reinterpret_cast<const Piece*>(from);
     }
+}
+
+template <class S, class Result>
+__device__ __forceinline__ void store_strip(const char* staged, int row, int column, int columns,
+                                            int matrix, const Arguments<Result>& args,
+                                            int thread) {
+    if constexpr (S::VC * sizeof(Result) <= 4)
+        store_unaligned_strip<S>(staged, row, column, columns, matrix, args, thread);
+    else
+        store_aligned_strip<S>(staged, row, column, columns, matrix, args, thread);
 }
 
 // C through shared memory, strip after strip in two buffers.
