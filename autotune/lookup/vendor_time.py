@@ -24,7 +24,12 @@ from autotune.problem import Problem
 from autotune.runners.base import Objective
 
 OVERHEAD_US = 3.0
-"""Microseconds that every product takes besides the roofline's."""
+"""Microseconds beside the roofline's in the time that predictions are multiples of.
+
+It is no lower bound: cuBLAS's shortest recorded products, 128x128x128 in 16 bits, take 2.21 us on
+an H100 and 2.24 us on an H200. Predictions hardly depend on it: with 1, 2 or 3 the median error
+over 209 problems of an H200, each left out in turn, is 13.9, 12.8 and 13.0 %.
+"""
 LENGTH, SIGNAL, NOISE = 1.5, 0.3, 0.005
 """In the units of `problem_columns`, and variances of the log."""
 LARGEST_DEVIATION = 0.4
