@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from planted_kernels import FAULTS, planted
+from planted_kernels import FAULTS, SCALE_FAULTS, planted
 
 from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.session import Session
@@ -27,8 +27,18 @@ SHARE = 0.99
 SHAPES = ((128, 96, 512), (33, 65, 4097), (300, 200, 64), (257, 129, 1000))
 LONG = {"a term missing everywhere": ((16, 16, 1_000_000),), "zeros": ((1, 1, 9_000_000),)}
 """Shapes of faults that hide in long sums."""
-COMPUTES = [name for name, row in PRECISIONS.items() if not row.eight_bit]
-"""The precisions that `planted.cu` reads and writes."""
+PAIRS = [
+    (fault, name)
+    for name, row in PRECISIONS.items()
+    for fault in (*FAULTS[1:], *(SCALE_FAULTS if row.eight_bit else ()))
+]
+"""Faults and the precisions in which they are planted."""
+
+
+def posed(shape: tuple[int, int, int], compute: str) -> Problem:
+    """The problem of a shape; operands of 8 bits have a scale a row."""
+    scale = "row" if PRECISIONS[compute].eight_bit else "none"
+    return Problem(*shape, compute, scale=scale)
 
 
 def caught(bench: GemmBench, candidate: Candidate) -> str | None:
@@ -40,17 +50,17 @@ def caught(bench: GemmBench, candidate: Candidate) -> str | None:
     return "winner" if isinstance(bench.examine(candidate), Failure) else None
 
 
-@pytest.mark.parametrize("compute", COMPUTES)
-@pytest.mark.parametrize("fault", FAULTS[1:])
+@pytest.mark.parametrize(("fault", "compute"), PAIRS)
 def test_planted_fault_is_caught(
     session: Session, programs: Path, fault: str, compute: str
 ) -> None:
     shapes, random = LONG.get(fault, SHAPES), Random(f"{fault} {compute}")
     counts = Counter[str | None]()
     for number, shape in enumerate(shapes):
-        bench = GemmBench(session, Problem(*shape, compute), cache=programs)
+        problem = posed(shape, compute)
+        bench = GemmBench(session, problem, cache=programs)
         for _ in range(number, PLANTS, len(shapes)):
-            kernel = planted(fault, Problem(*shape, compute), bench.device, programs, random)
+            kernel = planted(fault, problem, bench.device, programs, random)
             counts[caught(bench, kernel)] += 1
     missed = counts.pop(None, 0)
     if file := os.environ.get("AUTOTUNE_PLANTS_FILE"):
@@ -60,12 +70,12 @@ def test_planted_fault_is_caught(
     assert missed <= (1 - SHARE) * PLANTS, counts
 
 
-@pytest.mark.parametrize("compute", COMPUTES)
+@pytest.mark.parametrize("compute", PRECISIONS)
 @pytest.mark.parametrize("shape", [*SHAPES, *(shape for (shape,) in LONG.values())], ids=str)
 def test_kernel_without_a_fault_is_recorded(
     session: Session, programs: Path, shape: tuple[int, int, int], compute: str
 ) -> None:
-    problem = Problem(*shape, compute)
+    problem = posed(shape, compute)
     bench = GemmBench(session, problem, cache=programs)
     for seed in range(3):
         kernel = planted("none", problem, bench.device, programs, Random(seed))
