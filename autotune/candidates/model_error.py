@@ -67,6 +67,11 @@ class Predictions:
         """Microseconds that are exceeded more rarely the greater the caution."""
         return np.asarray(self.times * np.exp(caution * self.deviations))
 
+    def followed_by(self, more: Predictions) -> Predictions:
+        """These, then those of more configurations."""
+        times = np.concatenate([self.times, more.times])
+        return Predictions(times, np.concatenate([self.deviations, more.deviations]))
+
 
 class ModelError:
     """Predicts times by the cost model and its error on samples.

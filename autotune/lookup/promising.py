@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 
-from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import for_compute
 from autotune.candidates.variants import variants
@@ -56,14 +55,20 @@ def promising(
         objective = "hot"
     errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
     accuracy = accuracy_filter(problem, device, pool)
+    listing: list[Config] = []
     if configs is None:
         recorded = _recorded(problem, listed, pool[:NEIGHBOURS])
-        configs = [*dict.fromkeys(chain(recorded, candidates(problem, listed)))]
-        configs = _varied(accuracy.accurate(configs), problem, listed, errors, accuracy)
-    else:
-        configs = accuracy.accurate(configs)
-    ranked = _ranked(configs, errors.predict(configs, problem))
-    return _diverse(ranked, problem, count)
+        listing = [*dict.fromkeys(chain(recorded, candidates(problem, listed)))]
+    configs = accuracy.accurate(listing if configs is None else configs)
+    predictions = errors.predict(configs, problem)
+    for most in VARIED if listing else ():
+        best = islice(_ranked(configs, predictions), most)
+        varied = accuracy.passing(variants(best, problem, listed))
+        seen = {*configs}
+        added = [config for config in varied if config not in seen]
+        configs = [*configs, *added]
+        predictions = predictions.followed_by(errors.predict(added, problem))
+    return _diverse(_ranked(configs, predictions), problem, count)
 
 
 def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) -> Iterator[Config]:
@@ -72,22 +77,6 @@ def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) ->
     for record in near:
         entries = (for_compute(config, problem) for config, _ in record.entries())
         yield from filter(judges[record.device], entries)
-
-
-def _varied(
-    configs: list[Config],
-    problem: Problem,
-    device: Device,
-    errors: ModelError,
-    accuracy: AccuracyFilter,
-) -> list[Config]:
-    """The configurations, with variants of the best of them, and of the best then."""
-    for most in VARIED:
-        ranked = _ranked(configs, errors.predict(configs, problem))
-        best = [config for _, config in zip(range(most), ranked, strict=False)]
-        added = accuracy.passing(variants(best, problem, device))
-        configs = [*dict.fromkeys(chain(configs, added))]
-    return configs
 
 
 def _ranked(configs: Sequence[Config], predictions: Predictions) -> Iterator[Config]:
