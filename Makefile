@@ -69,10 +69,11 @@ wheel: $(VENV)/installed
 clean:
 	rm -rf $(VENV) $(SCRATCH) dist
 
+# Python compiles what it imports; pip would compile all of every package, for half a minute.
 $(VENV)/installed: pyproject.toml hatch_build.py autotune/runtime/native/calls.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --editable . --group dev
 	touch $@
 
 $(VENV)/installed-gpu: $(VENV)/installed
