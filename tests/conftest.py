@@ -18,8 +18,8 @@ def pytest_configure() -> None:
     terminal, which processes hand on.
     BLAS runs one thread, as `tune` has it: on a busy machine its threads block each other. Its
     variable is read when NumPy is imported, after this.
-    Hypothesis's time limits fail on a loaded machine. The collector runs less often than by default,
-    as it walks through all that the tests before have left: a tenth of the time.
+    Hypothesis's time limits fail on a loaded machine. The collector walks through all that earlier
+    tests have left, which takes a tenth of the time at its default thresholds.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(100_000, 20, 20)
