@@ -10,6 +10,9 @@ SHAPE := 4096x4096x4096
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
 SUPPORTED := $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\)".*/python\1/p' pyproject.toml)
 
+# Hundreds of tests start Python, which would compile all that it imports each time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test check types docs pythons $(SUPPORTED) gpu-test wheel clean
 
 help:
@@ -69,7 +72,7 @@ wheel: $(VENV)/installed
 clean:
 	rm -rf $(VENV) $(SCRATCH) dist
 
-# Python compiles what it imports; pip would compile all of every package, for half a minute.
+# pip would compile every module of every package, for half a minute; Python compiles those it imports.
 $(VENV)/installed: pyproject.toml hatch_build.py autotune/runtime/native/calls.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
