@@ -9,8 +9,8 @@
 // batch. A block goes over tiles that lie `blocks` apart. As it is, a tile is of 2^lane_bits
 // vectors of 16 bytes, one for each thread of a line, times STEPS rows for each line of threads; a
 // vector is cut out of the two aligned ones of the source that it lies in, so that odd rows cost no
-// more than even ones. Transposed, a tile is SIDE x SIDE elements of 4 bytes, or 4 SIDE x 4 SIDE of 1,
-// and goes through shared memory in rows of SIDE + 1 words.
+// more than even ones. Transposed, a tile is SIDE x SIDE elements of 4 bytes, or 4 SIDE x 4 SIDE of
+// 1, and goes through shared memory in rows of SIDE + 1 words.
 //
 // The bytes between the last column and the pitch are undefined.
 //

@@ -1,24 +1,24 @@
 // q = x / scale rounded to 8 bits, with fp32 scales that make the largest finite |x| of a group the
 // largest number of the type of q. A group is the tensor, a row, or 128 neighbours of a row.
 //
-//      whole rows     LANES threads have a row: they hold EACH vectors of it in registers while they
-//                     agree on the scale, and read what is beyond these twice
-//      SPLIT, FIXED   a block has THREADS * EACH vectors of a row; with SPLIT the kernel `largest` has
-//                     put the largest number of each of `parts` shares of the group into the
+//      whole rows     LANES threads have a row: they hold EACH vectors of it in registers while
+//                     they agree on the scale, and read what is beyond these twice
+//      SPLIT, FIXED   a block has THREADS * EACH vectors of a row; with SPLIT the kernel `largest`
+//                     has put the largest number of each of `parts` shares of the group into the
 //                     workspace before, with FIXED the scale is an input
 //      blocks         up to 32 neighbouring lanes have 128 of a row, in EACH blocks of K one after
 //                     another; the next lanes have the row below, whose scales lie beside these
 //
-// Scales lie as kernels read those of A: one after the other, or for each 128 of K those of all rows.
-// Infinities and NaN do not count towards a scale. Infinities become the largest number, NaN stays
-// NaN where the type has one and becomes 0 in int8. A group of zeros has scale 1. No scale is below
-// the smallest normal number, so that its reciprocal is finite.
+// Scales lie as kernels read those of A: one after the other, or for each 128 of K those of all
+// rows. Infinities and NaN do not count towards a scale. Infinities become the largest number, NaN
+// stays NaN where the type has one and becomes 0 in int8. A group of zeros has scale 1. No scale is
+// below the smallest normal number, so that its reciprocal is finite.
 //
-// Params: FROM, TO (ElementType of x and q), SCALE, SPLIT, FIXED, VECTOR (elements that are loaded as
-// one), EACH, LANES, THREADS.
+// Params: FROM, TO (ElementType of x and q), SCALE, SPLIT, FIXED, VECTOR (elements that are loaded
+// as one), EACH, LANES, THREADS.
 //
-// Constraints: columns, row pitches and addresses multiples of VECTOR elements; THREADS a multiple of
-// 32, at most 1024; LANES is 32 or THREADS; a word of dynamic shared memory for each warp.
+// Constraints: columns, row pitches and addresses multiples of VECTOR elements; THREADS a multiple
+// of 32, at most 1024; LANES is 32 or THREADS; a word of dynamic shared memory for each warp.
 #include "common/dependent_launch.cuh"
 #include "common/number.cuh"
 #include "common/scale.cuh"

@@ -27,9 +27,9 @@
 // `compare_exact` works out C from the positions alone. autotune/verification/exact.py is the same
 // in NumPy.
 //
-// The operands of 8 bits have scales. Those of normal numbers differ by up to 1.25 from `size`, which
-// makes up for the factor that brought the numbers into the type's range. Those of an exact product
-// are 1 or 1/2, and the same all along K, so that partners cancel.
+// The operands of 8 bits have scales. Those of normal numbers differ by up to 1.25 from `size`,
+// which makes up for the factor that brought the numbers into the type's range. Those of an exact
+// product are 1 or 1/2, and the same all along K, so that partners cancel.
 //
 // Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
 // reference 16640. `check`, `compare` and `compare_exact` add to results that start as zeros.
@@ -181,15 +181,16 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Which places of K have a partner in an exact product: all but `terms` from `first` on. The others,
-// `paired` of them, are put in another order by an affine map, and neighbours there are partners.
+// Which places of K have a partner in an exact product: all but `terms` from `first` on. The
+// others, `paired` of them, are put in another order by an affine map, and neighbours there are
+// partners.
 struct Pairing {
     long long first, terms, paired, factor, shift, sizes;
 };
 
 // Factor of A (B = 0) or of B at place `p` of K, for row or column `outer`, counted on from matrix
-// to matrix: 1 to `sizes`, a power of 2 up to 8, with either sign. Unpaired, one product is 1 or -1,
-// the others are 2 or 4.
+// to matrix: 1 to `sizes`, a power of 2 up to 8, with either sign. Unpaired, one product is 1 or
+// -1, the others are 2 or 4.
 template <int B>
 __device__ float exact_factor(long long seed, long long outer, long long p, Pairing pairing) {
     const long long term = p - pairing.first;
@@ -366,8 +367,8 @@ constexpr int RESIDUAL = 5, SWIGLU = 6;
 
 __device__ inline double gated(double gate, double up) { return gate / (1 + exp(-gate)) * up; }
 
-// The columns of C, and the column of the product that is the gate of one of them; what it is for is
-// GATE_SPAN further on.
+// The columns of C, and the column of the product that is the gate of one of them; what it is for
+// is GATE_SPAN further on.
 template <int EPILOGUE>
 __device__ int width_of(int n) {
     return EPILOGUE >> 1 == SWIGLU ? n / 2 : n;
@@ -399,8 +400,8 @@ __device__ inline void report(double* verdict, double largest, double wrong) {
 // that to C's type may do, `roundoff` of its size; elements where it exceeds `tolerance`; sums of
 // squares of the whole difference and of what is expected. NaN in C stays NaN and counts as wrong.
 // The errors of SwiGLU count in units of 1 + |gate| + |up| + `tolerance`, with which they grow.
-// C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0. C is `scale` times as
-// large as meant.
+// C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0. C has been
+// multiplied by `scale`.
 template <int OUTPUT, int EPILOGUE>
 __global__ void __launch_bounds__(THREADS)
     compare(const double* product, const typename Number<OUTPUT>::Type* c, long long ldc,
@@ -443,10 +444,10 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The first two of these figures for C = epilogue(alpha A B + beta C0 + bias) for the integers of
-// `fill_exact`, and with `amax` the largest size that is expected, and that one, of a C that is
-// `scale` times as large as meant. C0 is RAISED for a positive beta and LOWERED for a negative one, the bias
-// and the residual EVEN. Expected are the exact bits, up to `tolerance` and `roundoff` of their size: both 0 unless
-// the epilogue rounds or a scale is very small or large.
+// `fill_exact`, multiplied by `scale`; with `amax` also the largest magnitude expected before that,
+// and the one in `amax`. C0 is RAISED for a positive beta and LOWERED for a negative one, the bias
+// and the residual EVEN. Expected are the exact bits, up to `tolerance` and `roundoff` of their
+// size: both 0 unless the epilogue rounds or a scale is very small or large.
 //
 // Row `special_row` of the first A, if not -1, has `special` at the first unpaired place of K, and
 // so has column `special_column` of the first B: an infinity or NaN has to reach just that row or
@@ -462,7 +463,7 @@ __global__ void __launch_bounds__(THREADS)
                   long long seed_residual, long long ldr, long long stride_r, float scale,
                   const float* amax, double* verdict) {
     using Type = typename Number<OUTPUT>::Type;
-    double size = 0;
+    double magnitude = 0;
     const Pairing pairing = {first, terms, 0, 0, 0, 8};
     const Scales<SCALE, 0> scales_a = {scale_a, m, k};
     const Scales<SCALE, 1> scales_b = {scale_b, n, k};
@@ -499,7 +500,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         if (EPILOGUE >> 1 == RESIDUAL)
             expected += even(seed_residual, matrix * stride_r + row * ldr + column);
-        if (fabs(expected) > size) size = fabs(expected);
+        if (fabs(expected) > magnitude) magnitude = fabs(expected);
         const double got = wide(c[at]) / scale;
         const bool finite = value - value == 0;
         if (got == expected || (got != got && (any_special ? !finite : expected != expected)))
@@ -512,6 +513,6 @@ __global__ void __launch_bounds__(THREADS)
     }
     report(verdict, largest, wrong);
     if (amax == nullptr) return;
-    report(verdict + 2, size, 0);
+    report(verdict + 2, magnitude, 0);
     if (first_index() == 0) verdict[3] = amax[0];
 }

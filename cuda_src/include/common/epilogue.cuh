@@ -1,7 +1,7 @@
 // The epilogue of a GEMM: C = act(alpha sums + beta C + bias), or with a residual, a matrix like C,
-// C = alpha sums + beta C + bias + residual. SWIGLU makes one element of two sums, those of a gate and
-// of a column beside it, C = silu(gate) up, so that C has half the columns of the product: of each 16
-// columns of op(B) the first 8 are gates, the others what these are for.
+// C = alpha sums + beta C + bias + residual. SWIGLU makes one element of two sums, those of a gate
+// and of a column beside it, C = silu(gate) up, so that C has half the columns of the product: of
+// each 16 columns of op(B) the first 8 are gates, the others what these are for.
 //
 // All activations take few instructions, because nothing hides them all: on an H200 a bf16 C of 8.4
 // million elements takes about 0.5 us longer for each (5 for SiLU, 7 for GELU's tanh form, 9 for
@@ -16,8 +16,9 @@
 
 #include "common/number.cuh"
 
-// A bias for each column, an activation or a residual, or both; as `EPILOGUES` in autotune/problem/fields.py. A
-// test compares them. Even numbers have no bias, and the next number adds one.
+// A bias for each column, an activation or a residual, or both; as `EPILOGUES` in
+// autotune/problem/fields.py. A test compares them. Even numbers have no bias, and the next number
+// adds one.
 enum class Epilogue {
     NONE,
     BIAS,
@@ -172,9 +173,9 @@ __device__ __forceinline__ float finish(float value, const T* bias, int column) 
     return activate<EPILOGUE, T>(value);
 }
 
-// VECTOR elements of C from their sums, from `column` on, before they are rounded. C and the residual
-// are aligned to VECTOR elements, which are 16 bytes at most. beta = 0 never reads C; without a
-// residual, `residual` is not read and may be null.
+// VECTOR elements of C from their sums, from `column` on, before they are rounded. C and the
+// residual are aligned to VECTOR elements, which are 16 bytes at most. beta = 0 never reads C;
+// without a residual, `residual` is not read and may be null.
 template <int VECTOR, Epilogue EPILOGUE, typename T>
 __device__ __forceinline__ void finish_vector(float* values, const T* c, const float* sums,
                                               float alpha, float beta, const T* bias, int column,

@@ -1,8 +1,9 @@
 // Numbers as A, B, C and the bias are stored, and their way to fp32, in which everything is
 // computed, and back.
 //
-// Rounding is to the nearest, ties to even; what is too large becomes infinite, NaN stays NaN. Types
-// of 8 bits and int32 take the largest of their finite numbers instead, and int8 and int32 0 for NaN.
+// Rounding is to the nearest, ties to even; what is too large becomes infinite, NaN stays NaN.
+// Types of 8 bits and int32 take the largest of their finite numbers instead, and int8 and int32 0
+// for NaN.
 #pragma once
 
 #include "common/vector.cuh"

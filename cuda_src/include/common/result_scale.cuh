@@ -1,5 +1,5 @@
-// The scale of an fp8 C, and the largest size of its elements before they are scaled, from which the
-// scale of the next C can follow (delayed scaling).
+// The scale of an fp8 C, and the largest magnitude of its elements before they are scaled (amax),
+// from which the scale of the next C can follow (delayed scaling).
 #pragma once
 
 #include "common/choice.cuh"
@@ -11,8 +11,8 @@ public:
     __device__ __forceinline__ explicit ResultScale(const float* scale)
         : factor_(scale != nullptr ? __ldg(scale) : 1.0f) {}
 
-    // What is rounded to fp8 of an element. Elements beyond the edges do not count. NaN does not
-    // either.
+    // The scaled value, which is rounded to fp8. Elements beyond the edges and NaN do not count for
+    // amax.
     __device__ __forceinline__ float apply(float value, bool inside = true) {
         if (inside) largest_ = fmaxf(largest_, fabsf(value));
         return value * factor_;
@@ -36,13 +36,14 @@ public:
         store_numbers<VECTOR>(c, values);
     }
 
-    // Raises `amax`, unless it is null, to the largest size. All lanes of a warp call it together.
+    // Raises `amax`, unless it is null, to the largest magnitude. All lanes of a warp call it
+    // together.
     __device__ __forceinline__ void raise(float* amax) {
         if (amax == nullptr) return;
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2)
             largest_ = fmaxf(largest_, __shfl_xor_sync(0xffffffff, largest_, distance));
-        // The bits of positive numbers have their order.
+        // Positive floats have the order of their bits.
         if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<unsigned*>(amax), bits_of(largest_));
     }
 

@@ -1,4 +1,5 @@
-// The end of a unit of work of `wgmma`: its sums are scaled, those of shares added up, and C stored.
+// The end of a unit of work of `wgmma`: its sums are scaled, those of shares added up, and C
+// stored.
 #pragma once
 
 #include "common/scale.cuh"
@@ -49,7 +50,8 @@ __device__ __forceinline__ void scale_sums(typename S::Sum (&d)[S::MMAS][S::SUMS
             const float factor = rows[j / 2] * columns[j % 2];
             put_float(sum, static_cast<float>(sum) * factor);
         }
-        // Else the compiler loads and multiplies for the whole tile at once and runs out of registers.
+        // Else the compiler loads and multiplies for the whole tile at once and runs out of
+        // registers.
 #pragma unroll
         for (int mma = 0; mma < S::MMAS; ++mma)
             wgmma_hold(reinterpret_cast<typename S::Sum (&)[4]>(d[mma][i]));

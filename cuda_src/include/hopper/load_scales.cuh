@@ -1,6 +1,7 @@
-// Three warps of the producer warpgroup of `wgmma` load the scales of blocks of K into the stages that
-// they belong to: of each stage one warp. Of a block they are those of the tile's rows of A, and then
-// those of its blocks of columns of B. Beyond the edges, where nothing is stored, the last ones.
+// Three warps of the producer warpgroup of `wgmma` load the scales of blocks of K into the stages
+// that they belong to: of each stage one warp. Of a block they are those of the tile's rows of A,
+// and then those of its blocks of columns of B. Beyond the edges, where nothing is stored, the last
+// ones.
 #pragma once
 
 #include "hopper/shape.cuh"

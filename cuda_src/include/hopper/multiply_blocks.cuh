@@ -2,8 +2,8 @@
 // 128 of K is added up on its own and promoted to sums in fp32, times its scales if it has any.
 //
 // An item is what is promoted at a time: the sums of one instruction, or of a part of its columns,
-// over a block of K. Items alternate between two sets of registers, so that the tensor cores multiply
-// one while the one before is promoted.
+// over a block of K. Items alternate between two sets of registers, so that the tensor cores
+// multiply one while the one before is promoted.
 #pragma once
 
 #include "hopper/consumer.cuh"
@@ -23,8 +23,8 @@ struct Items {
     __device__ static constexpr int block(int item) { return item / (PARTS * S::MMAS); }
 };
 
-// The scales of a thread's sums of an item: of two rows of A and one or two blocks of columns of B, or
-// in a TRANSPOSED tile of a block of columns of B and a row of A for each pair of sums.
+// The scales of a thread's sums of an item: of two rows of A and one or two blocks of columns of B,
+// or in a TRANSPOSED tile of a block of columns of B and a row of A for each pair of sums.
 template <class S>
 class ItemScales {
 public:

@@ -103,8 +103,8 @@ struct Shape : Params {
     static constexpr int NEIGHBOURHOOD = CLUSTER_M + CLUSTER_N - 1;  // blocks with a common operand
     static constexpr int READERS = A_IN_REGISTERS || BLOCK_SCALED ? 4 : 1;
     static constexpr int ARRIVALS = READERS * TEAM * NEIGHBOURHOOD;
-    // Blocks of columns of B with scales of their own that a tile, which starts at a multiple of its
-    // columns, has a part of.
+    // Blocks of columns of B with scales of their own that a tile, which starts at a multiple of
+    // its columns, has a part of.
     static constexpr int SCALE_BLOCKS_N =
         (TILE_N - common_divisor(TILE_N, SCALE_BLOCK)) / SCALE_BLOCK + 1 +
         ((TILE_N - common_divisor(TILE_N, SCALE_BLOCK)) % SCALE_BLOCK != 0);

@@ -187,8 +187,8 @@ __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], 
     }
 }
 
-// Rows of C that start at any element: of each, 8 threads store the 16-byte pieces of memory that lie
-// in it, and one by one the elements before and behind these.
+// Rows of C that start at any element: of each, 8 threads store the 16-byte pieces of memory that
+// lie in it, and one by one the elements before and behind these.
 template <class S, class Result>
 __device__ __forceinline__ void store_unaligned_strip(const char* staged, int row, int column,
                                                       int columns, int matrix,

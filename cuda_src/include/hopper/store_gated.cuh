@@ -1,5 +1,5 @@
-// SwiGLU: C from the sums of a warpgroup's tile, of which a thread holds the gates and what they are
-// for: in neighbouring groups of 8 columns, or, TRANSPOSED, in its two rows of an instruction.
+// SwiGLU: C from the sums of a warpgroup's tile, of which a thread holds the gates and what they
+// are for: in neighbouring groups of 8 columns, or, TRANSPOSED, in its two rows of an instruction.
 #pragma once
 
 #include "hopper/store.cuh"
@@ -37,7 +37,8 @@ __device__ void store_gated_rows(const float (&d)[S::MMAS][S::SUMS], char* stage
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const int mma = i / S::SUMS, sum = i % S::SUMS + e;
-            const int row = consumer.n(sum), column = consumer.m(mma, 0) / 16 * 8 + consumer.lane / 4;
+            const int row = consumer.n(sum);
+            const int column = consumer.m(mma, 0) / 16 * 8 + consumer.lane / 4;
             float exact = swiglu(d[mma][sum], d[mma][sum + 2]);
             if constexpr (S::FP8_RESULT)
                 exact = scaling.apply(exact, n + row < args.m && m / 2 + column < args.n);

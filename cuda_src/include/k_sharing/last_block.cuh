@@ -3,10 +3,10 @@
 // comes last, the same inputs give the same bits. Sums of int8 products are int32 and travel as the
 // bits of floats.
 //
-// A thread's sums are COUNT floats or int32, kept in pieces of 4; those of neighbouring threads lie side by
-// side, so that a piece of all THREADS threads is one run of memory. Sums of FFMA that wait in
-// shared memory are kept one by one: pieces of 4 would need neighbouring registers, which costs the
-// main loop bank conflicts (1034 instead of 178 for 1024 FFMA of 16x8 sums in SASS).
+// A thread's sums are COUNT floats or int32, kept in pieces of 4; those of neighbouring threads lie
+// side by side, so that a piece of all THREADS threads is one run of memory. Sums of FFMA that wait
+// in shared memory are kept one by one: pieces of 4 would need neighbouring registers, which costs
+// the main loop bank conflicts (1034 instead of 178 for 1024 FFMA of 16x8 sums in SASS).
 #pragma once
 
 #include "common/number.cuh"

@@ -1,9 +1,9 @@
 // A warp's fragments of A and B from swizzled tiles, and their product on the tensor cores.
 //
 // A product takes 32 bytes of K: STEP elements. Operands whose rows run along K come by ldmatrix,
-// as do 16-bit ones that do not, transposed on the way; 8-bit ones have to. Those of 32 bits that do
-// not are read as vectors of W elements along the extent, which serve W blocks of 8: what the tensor core takes for
-// neighbours lies W apart in the tile (`Rows`).
+// as do 16-bit ones that do not, transposed on the way; 8-bit ones have to. Those of 32 bits that
+// do not are read as vectors of W elements along the extent, which serve W blocks of 8: what the
+// tensor core takes for neighbours lies W apart in the tile (`Rows`).
 #pragma once
 
 #include "common/place.cuh"
@@ -128,8 +128,8 @@ __device__ __forceinline__ void split_tf32(unsigned (&high)[COUNT], unsigned* lo
     }
 }
 
-// sums += a b, in int32 for int8. PRODUCTS = 3 multiplies fp32 as high and low parts, the small products first; what
-// it leaves out, low times low, is 2^-22 of the product or less.
+// sums += a b, in int32 for int8. PRODUCTS = 3 multiplies fp32 as high and low parts, the small
+// products first; what it leaves out, low times low, is 2^-22 of the product or less.
 template <ElementType TYPE_A, ElementType TYPE_B, int PRODUCTS, int ROWS, int COLUMNS, class Sum>
 __device__ __forceinline__ void multiply_fragments(Sum (&sums)[ROWS][COLUMNS][4],
                                                    const unsigned (&a)[ROWS][4],
