@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from autotune import runtime, settings
 from autotune.device import Device
-from autotune.errors import ArrayError, UsageError
+from autotune.errors import UsageError
 from autotune.problem import Problem, compute_of
+from autotune.runtime.quantized_operand import refuse_beside_quantizing
 from autotune.targets import local
 
 if TYPE_CHECKING:
@@ -140,7 +141,9 @@ def matmul(
     """
     compute = compute if accuracy == "exact" else compute_of(compute or "f32", accuracy)
     if scale_b is not None and scale_a is None:
-        _check_quantizing(residual, batch_invariant, (scale_result, amax))
+        refuse_beside_quantizing(residual=residual, scale_result=scale_result, amax=amax)
+        if batch_invariant:
+            raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
         words = alpha, beta, activation, compute, accumulate, scale, dependent, cold
         operands = a, b, out, bias, scale_b
         return cast("Array", _quantized(operands, words, out_dtype, tune, verify))
@@ -152,18 +155,6 @@ def matmul(
         multiply.tune(a, b, tuner, bias, activation, compute, out, *extras, quick=quick)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *extras
     return multiply(a, b, out, alpha, beta, *rest, scale_result, amax)
-
-
-def _check_quantizing(residual: Any, batch_invariant: bool, of_result: tuple[Any, Any]) -> None:
-    """Refuses what a product cannot have whose A is quantised on the way in."""
-    if residual is not None:
-        raise ArrayError("an A that is quantised on the way in takes no residual; give scale_a")
-    if of_result != (None, None):
-        raise ArrayError(
-            "an A that is quantised on the way in takes no scale_result and amax; give scale_a"
-        )
-    if batch_invariant:
-        raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
 
 
 def _invariant(tune: bool | str) -> Matmul:

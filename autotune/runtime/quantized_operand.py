@@ -92,6 +92,20 @@ def target_beside(a: Operand, b: Operand, compute: str | None) -> ElementType:
     return row.second if row.second and types[b.dtype] is row.operand else row.operand
 
 
+def refuse_beside_quantizing(**added: object) -> None:
+    """Refuses what a product cannot have whose A is quantised on the way in.
+
+    Args:
+        added: the arguments by name, None where they are not given.
+
+    Raises:
+        ArrayError: if one is given.
+    """
+    for name, given in added.items():
+        if given is not None:
+            raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
+
+
 def quantised_operand(a: Operand, target: ElementType) -> Operand:
     """A as it will lie in memory of the stream, checked: its rows start at whole vectors.
 

@@ -149,8 +149,10 @@ def _own_scaled_mm(
     dependent: bool = False,
     residual: Any = None,
     activation: str | None = None,
+    scale_result: Any = None,
+    amax: Any = None,
 ) -> Problem | None:
-    del dependent
+    del dependent, scale_result, amax
     epilogue = epilogue_of(bias is not None, activation, residual is not None)
     if scale_a is None:
         return _quantised(a, b, scale_b, epilogue, out_dtype, use_fast_accum, compute)
@@ -198,6 +200,7 @@ _PRODUCTS: Mapping[Any, Callable[..., Problem | None]] = {
     aten._scaled_mm: _scaled_mm,
     torch.ops.autotune.mm: _own_mm,
     torch.ops.autotune.scaled_mm: _own_scaled_mm,
+    torch.ops.autotune.scaled_mm_amax: _own_scaled_mm,
 }
 
 

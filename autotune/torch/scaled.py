@@ -1,4 +1,9 @@
-"""The operator `autotune::scaled_mm`: fp8 and int8 operands with scales, as `torch._scaled_mm`."""
+"""The operators `autotune::scaled_mm` and, with a largest size to raise, `scaled_mm_amax`: fp8 and
+int8 operands with scales, as `torch._scaled_mm`.
+
+Two operators, as `torch.compile` cannot lower one that changes an optional argument where the call
+leaves it out (seen in PyTorch 2.11, 2.13 and 2.15).
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,21 @@ from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, epilogue_of
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
-from autotune.runtime.quantized_operand import target_beside
+from autotune.runtime.quantized_operand import refuse_beside_quantizing, target_beside
 from autotune.torch import quantize
 from autotune.torch.operands import contiguous, readable, width_of
 from autotune.torch.operator import ACTIVATIONS
 
-SCHEMA = (
-    "scaled_mm(Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
+_ARGUMENTS = (
+    "Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
     "ScalarType? out_dtype=None, bool use_fast_accum=False, str? compute=None, "
     "bool dependent=False, Tensor? residual=None, str? activation=None, "
-    "Tensor? scale_result=None, Tensor(a!)? amax=None) -> Tensor"
+    "Tensor? scale_result=None"
 )
+SCHEMAS = {
+    "scaled_mm": f"({_ARGUMENTS}) -> Tensor",
+    "scaled_mm_amax": f"({_ARGUMENTS}, *, Tensor(a!) amax) -> Tensor",
+}
 
 COMPUTES = {
     getattr(torch, row.dtype): row.compute
@@ -83,17 +92,20 @@ def scaled_mm(
         ProblemError: for another `out_dtype`, or an unknown activation.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
-    operator = torch.ops.autotune.scaled_mm.default
-    rest = bias, out_dtype, use_fast_accum, compute, dependent, residual, activation
-    return operator(a, b, scale_a, scale_b, *rest, scale_result, amax)
+    operands = a, b, scale_a, scale_b, bias
+    rest = out_dtype, use_fast_accum, compute, dependent, residual, activation, scale_result
+    if amax is None:
+        return torch.ops.autotune.scaled_mm.default(*operands, *rest)
+    return torch.ops.autotune.scaled_mm_amax.default(*operands, *rest, amax=amax)
 
 
 def register(library: Any) -> None:
-    """Defines the operator, with its implementations for GPUs, the CPU and fake tensors."""
-    library.define(SCHEMA)
-    library.impl("scaled_mm", on_gpu, "CUDA")
-    library.impl("scaled_mm", by_torch, "CPU")
-    torch.library.register_fake("autotune::scaled_mm", _fake, lib=library)
+    """Defines the operators, with their implementations for GPUs, the CPU and fake tensors."""
+    for name, schema in SCHEMAS.items():
+        library.define(name + schema)
+        library.impl(name, on_gpu, "CUDA")
+        library.impl(name, by_torch, "CPU")
+        torch.library.register_fake(f"autotune::{name}", _fake, lib=library)
 
 
 def accumulation(use_fast_accum: bool, b: Any) -> str | None:
@@ -129,7 +141,7 @@ def on_gpu(
     )
     dtype = out_dtype or torch.bfloat16
     if scale_a is None:
-        _check_quantised(residual, scale_result, amax)
+        refuse_beside_quantizing(residual=residual, scale_result=scale_result, amax=amax)
         return _quantised(a.detach(), b, scale_b, bias, dtype, options)
     scales, of_result = own_scales(a, b, scale_a, scale_b), (scale_result, amax)
     try:
@@ -268,14 +280,6 @@ def _fake(
     _check(a, b, bias, residual, activation)
     shape = a.shape[0], width_of(b.shape[1], activation)
     return a.new_empty(shape, dtype=out_dtype or torch.bfloat16)
-
-
-def _check_quantised(*added: Any) -> None:
-    """Refuses what a product cannot have whose A is quantised on the way in."""
-    names = "residual", "scale_result", "amax"
-    for name, tensor in zip(names, added, strict=True):
-        if tensor is not None:
-            raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
 
 
 def _check(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> None:

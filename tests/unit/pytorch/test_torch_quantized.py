@@ -199,6 +199,28 @@ def test_scaled_mm_refuses_operands_that_do_not_fit() -> None:
         scaled_mm(q, q.t(), one, one, torch.ones(4))
 
 
+def test_scaled_mm_is_compiled_by_inductor() -> None:
+    """The code that PyTorch generates around the operator gives what the operator gives."""
+    q = torch.randn(16, 32).to(torch.float8_e4m3fn)
+    x, one, fp8 = torch.randn(16, 32), torch.ones(1), torch.float8_e4m3fn
+
+    def plain(q: Any) -> Any:
+        return scaled_mm(q, q.t(), one, one).relu()
+
+    def quantising(x: Any) -> Any:
+        return scaled_mm(x, q.t(), None, one).relu()
+
+    def with_fp8_result(q: Any, amax: Any) -> Any:
+        return scaled_mm(q, q.t(), one, one, out_dtype=fp8, scale_result=one / 2, amax=amax)
+
+    assert torch.equal(torch.compile(plain, fullgraph=True)(q), plain(q))
+    assert torch.equal(torch.compile(quantising, fullgraph=True)(x), quantising(x))
+    amax, wanted = torch.zeros(1), torch.zeros(1)
+    result = torch.compile(with_fp8_result, fullgraph=True)(q, amax)
+    assert torch.equal(result.float(), with_fp8_result(q, wanted).float())
+    assert amax == wanted > 0
+
+
 @pytest.mark.parametrize("compute", ["f8", "f8e5", "i8"])
 @pytest.mark.parametrize("shape", [(4, 256), (2, 3, 256), (256,)], ids=str)
 def test_quantised_layer_is_near_the_layer(compute: str, shape: tuple[int, ...]) -> None:

@@ -115,6 +115,17 @@ CALLS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
         ),
         {"32x48x64:f8:nn:residual:scale=tensor": 1},
     ),
+    "scaled_mm with an fp8 result": (
+        lambda: autotune.torch.scaled_mm(
+            drawn(32, 64).to(torch.float8_e4m3fn),
+            drawn(64, 48).to(torch.float8_e4m3fn),
+            *(drawn(1), drawn(1)),
+            out_dtype=torch.float8_e5m2,
+            scale_result=drawn(1),
+            amax=torch.zeros(1),
+        ),
+        {"32x48x64:f8:nn:scale=tensor:out=e5m2": 1},
+    ),
     "scaled_mm of an input to quantise": (
         lambda: autotune.torch.scaled_mm(
             *(drawn(32, 64), drawn(48, 64).to(torch.float8_e4m3fn).t(), None, drawn(1, 48)),
