@@ -38,6 +38,7 @@ check: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
+	$(BIN)/pytest --collect-only -qq tests/gpu
 	$(MAKE) --jobs 2 types test
 
 types: $(VENV)/installed

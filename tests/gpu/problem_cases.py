@@ -92,7 +92,11 @@ def _problem(
         return Problem(*shape, compute, layout, batch, epilogue, output)
     scale = row.scales[(i + i // len(LAYOUTS)) % len(row.scales)]
     plain = scale == epilogue == "none"
-    outputs = [element.name for element in row.outputs if plain or not element.integer]
+    outputs = [
+        element.name
+        for element in row.outputs
+        if (plain or not element.integer) and not ("residual" in epilogue and element.bytes == 1)
+    ]
     return Problem(
         *(*shape, compute, layout, batch, epilogue),
         output=outputs[i % len(outputs)],
