@@ -118,7 +118,7 @@ def export(
 
 
 def _products(written: WrittenExport) -> list[dict[str, str]]:
-    """What was exported for each problem and device."""
+    """A row for each exported problem and device."""
     return [
         {
             "problem": str(gemm.problem),

@@ -69,7 +69,7 @@ def _kernel(program: Program, file: str | None) -> dict[str, object]:
 def ptx_json(
     program: Program, ptx: Mapping[str, bytes], files: Mapping[str, str]
 ) -> dict[str, object]:
-    """What a program's PTX adds to its JSON: the SHA-256, and the file beside that of the cubin."""
+    """The JSON of a program's PTX: its SHA-256, and its file where the cubin has one."""
     text = ptx.get(program.key)
     if text is None:
         return {}

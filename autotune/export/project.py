@@ -21,7 +21,7 @@ _VENDOR_CALLS = {
         choice->workspace = {_VENDOR_BYTES};
     }}""",
 }
-"""What `gemm.c` does for shapes of cuBLASLt, at its marks."""
+"""The code of `gemm.c` for shapes of cuBLASLt, by its marks."""
 
 
 def project(

@@ -44,7 +44,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Window:
-    """What a window has shown: joules a run, watts, and the clock in MHz."""
+    """The reading of a window: joules a run, watts, and the clock in MHz."""
 
     joules: float
     power_w: float

@@ -8,7 +8,7 @@ from autotune.errors import MissingError, RunnerError
 
 
 class EnergyCounter(Protocol):
-    """What a GPU states of its energy."""
+    """The energy and the clock that a GPU states."""
 
     def millijoules(self) -> int:
         """The energy of the board since its driver was loaded; it moves every 20 to 100 ms.

@@ -86,7 +86,7 @@ def time_left(seconds: float | None) -> str:
 
 
 def rematch_text(leaders: int, speed: Speed) -> str:
-    """What happens to the leaders at the end."""
+    """The announcement of the last round, for the leaders."""
     text = f"timing the best {leaders} against each other"
     return f"{text}, then their energy: 2 s each" if speed.objective == "energy" else text
 

@@ -18,8 +18,8 @@ from autotune.runners.estimates import TimeEstimate
 
 Evidence = Literal["measured", "replayed", "predicted"]
 Objective = Literal["hot", "cold", "energy"]
-"""What decides: the hot time (inputs may sit in L2), the cold time (L2 flushed before each run), or
-the energy of the fastest hot."""
+"""The figure that decides: the hot time (inputs may sit in L2), the cold time (L2 flushed before
+each run), or the energy of the fastest hot."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 TIMES: tuple[Objective, ...] = ("hot", "cold")
 """The objectives that are times."""

@@ -60,7 +60,7 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class RecordedSweep:
-    """What all recordings have; `date` is UTC, ISO 8601."""
+    """The part that all recordings share; `date` is UTC, ISO 8601."""
 
     device: Device
     origin: Origin

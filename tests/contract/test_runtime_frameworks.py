@@ -23,25 +23,6 @@ from autotune.errors import ArrayError
 
 
 @pytest.fixture
-def case() -> Case:
-    return Case()
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
-
-
-@pytest.fixture
-def cupy(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeCuPy:
-    module = FakeCuPy(case.cuda)
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
-
-
-@pytest.fixture
 def pycuda(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycuda.gpuarray", FakePyCuda(case.cuda))
 

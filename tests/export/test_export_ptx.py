@@ -72,7 +72,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def choice(case: Built, problem: Problem, gpu: str) -> str:
-    """What the library runs on a GPU: family, the device it was chosen for, and `ptx`."""
+    """The library's choice on a GPU: family, the device it was chosen for, and `ptx`."""
     outcome = case.call(Call(problem), "choose", FAKE_CUDA_DEVICE=gpu)
     assert outcome.status == 0, outcome.message
     _, _, _, _, how, config = outcome.lines[-1].split(" ", 5)

@@ -66,7 +66,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, host_objects: Path) -> Pro
 def result(
     program: Program, template: Template, values: NDArray[np.float32], *rest: Argument
 ) -> NDArray[np.float32]:
-    """What a kernel of one thread writes for each of the values."""
+    """The results of a kernel of one thread for each of the values."""
     launch = Launch(template, (1, 1, 1), (1, 1, 1), 0, (Argument("pointer", "c"), *rest))
     plan = LaunchPlan(Config("rounded"), (launch,))
     row = values[None]

@@ -1,4 +1,4 @@
-"""What holds of a study on any server that several processes share."""
+"""The promises of a study on any server that several processes share."""
 
 from __future__ import annotations
 

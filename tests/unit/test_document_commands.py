@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def output(place: Path, command: list[str]) -> str:
-    """What a command prints that succeeds, with an empty cache and no GPU of its own."""
+    """The output of a command that succeeds, with an empty cache and no GPU of its own."""
     environment = {
         **os.environ,
         "PATH": f"{place / 'bin'}:{os.environ['PATH']}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any
 
@@ -29,21 +28,6 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     case.cuda.make_context()
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return case
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
-
-
-@pytest.fixture
-def cupy(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeCuPy:
-    module = FakeCuPy(case.cuda)
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    monkeypatch.delenv("CUPY_TF32", raising=False)
-    return module
 
 
 def tensors(case: Case, torch: FakeTorch, *shapes: tuple[int, ...], dtype: str = "float32") -> Any:

@@ -19,7 +19,7 @@ Asked = list[tuple[str, int]]
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What is tuned, and how. One size between the ends keeps the loss of all."""
+    """The tuned sizes and the kind of tuning. One size between the ends keeps the loss of all."""
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "none"))
     tuned: Asked = []

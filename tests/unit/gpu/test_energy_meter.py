@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.clock_session import ClockSession
 
 from autotune.errors import RunnerError
 from autotune.gpu.energy_meter import EnergyMeter
@@ -18,21 +18,7 @@ from autotune.runners.energy import Energy
 IDLE_W = 80.0
 
 
-class Event:
-    """A point in the board's time, in microseconds."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def time_till(self, later: Event) -> float:
-        """Milliseconds."""
-        return (later.now - self.now) / 1e3
-
-    def synchronize(self) -> None:
-        """Everything has run."""
-
-
-class Board:
+class Board(ClockSession):
     """A session, a clock of the host and a counter of energy in one.
 
     The counter moves every `period_us` to the energy of that moment.
@@ -42,12 +28,10 @@ class Board:
         warming_w: watts by which every second raises the power.
     """
 
-    stream = None
-    device = SimpleNamespace(l2_bytes=2**20)
-
     def __init__(self, period_us: float = 100e3, warming_w: float = 0.0) -> None:
+        super().__init__(l2_bytes=2**20)
         self._period, self._warming = period_us, warming_w
-        self.now, self._joules, self._shown, self._next = 0.0, 0.0, 0.0, period_us
+        self._joules, self._shown, self._next = 0.0, 0.0, period_us
 
     def work(self, time_us: float, power_w: float) -> None:
         while time_us > 0:
@@ -56,15 +40,6 @@ class Board:
             self.now, time_us = self.now + step, time_us - step
             if self.now >= self._next:
                 self._shown, self._next = self._joules, self._next + self._period
-
-    def mark(self) -> Event:
-        return Event(self.now)
-
-    def synchronize(self) -> None:
-        """Everything has run."""
-
-    def allocate(self, size: int) -> int:
-        return size
 
     def fill(self, *_: Any) -> None:
         self.work(30.0, IDLE_W)

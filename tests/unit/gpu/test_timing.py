@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.clock_session import ClockSession
 
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, Timer, WarmRun
@@ -19,37 +19,12 @@ FLUSH_US = 40.0
 LAUNCH_US = 2.0
 
 
-class Event:
-    """A point in the device's time."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-
-    def time_till(self, later: Event) -> float:
-        """Milliseconds."""
-        return (later._now - self._now) / 1e3
-
-    def synchronize(self) -> None:
-        """Everything has run."""
-
-
-class Clock:
-    """A session whose device only advances a clock."""
+class Clock(ClockSession):
+    """A session that notes whether L2 was flushed."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        super().__init__(l2_bytes=50 * 2**20)
         self.flushed = False
-        self.stream = None
-        self.device = SimpleNamespace(l2_bytes=50 * 2**20)
-
-    def mark(self) -> Event:
-        return Event(self.now)
-
-    def synchronize(self) -> None:
-        """Everything has run."""
-
-    def allocate(self, size: int) -> int:
-        return size
 
     def fill(self, *_: Any) -> None:
         self.now += FLUSH_US

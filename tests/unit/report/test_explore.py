@@ -80,7 +80,7 @@ def drawn_setting(draw: random.Random) -> dict[str, Any]:
 
 
 def expected(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page has to show, from `occupancy` and `roofline`."""
+    """The figures that the page has to show, from `occupancy` and `roofline`."""
     device, compute = DEVICES[setting["device"]], setting["compute"]
     carve_out = int(setting["carve-out"]) if setting["carve-out"] else None
     demand = BlockDemand(

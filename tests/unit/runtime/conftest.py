@@ -1,21 +1,5 @@
-"""A runtime on the fake GPU, and a fake PyTorch beside it."""
+"""A runtime on the fake GPU, with fake frameworks beside it."""
 
-from __future__ import annotations
+from support.runtime_fixtures import case, cupy, torch
 
-import sys
-
-import pytest
-from support.fake_frameworks import FakeTorch
-from support.runtime_case import Case
-
-
-@pytest.fixture
-def case() -> Case:
-    return Case()
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
+__all__ = ["case", "cupy", "torch"]

@@ -96,7 +96,7 @@ def test_new_build_leaves_the_mapped_file_alone(tmp_path: Path) -> None:
 
 
 def hooked(version: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """What the hook of a build adds to a package in `folder`, and its warnings."""
+    """The additions of a build's hook to a package in `folder`, and its warnings."""
     native = folder / "autotune/runtime/native"
     native.mkdir(parents=True)
     for name in ("build.py", "calls.c"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,6 @@ M, N, K = 5, 7, 300
 @pytest.fixture
 def case() -> Case:
     return Case(config=TYPED)
-
-
-@pytest.fixture
-def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    module = FakeTorch(case.cuda)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
 
 
 def matrices(case: Case, torch: FakeTorch) -> tuple[Any, Any]:

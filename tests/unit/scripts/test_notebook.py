@@ -14,7 +14,7 @@ SAVED = ROOT / "examples" / "occupancy.ipynb"
 
 
 def printed(notebook: Any) -> list[str]:
-    """What each cell prints, and the kinds of pictures that it shows."""
+    """The text of each cell, and the kinds of pictures that it shows."""
     cells = []
     for cell in notebook.cells:
         outputs = cell.get("outputs", [])

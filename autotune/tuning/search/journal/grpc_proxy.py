@@ -90,7 +90,7 @@ def connected(url: str) -> BaseStorage:
 
 
 def call_errors() -> tuple[type[Exception], ...]:
-    """What failed calls of a proxy raise; nothing before one was opened."""
+    """The errors of failed calls of a proxy; none before one was opened."""
     grpc = sys.modules.get("grpc")
     return () if grpc is None else (grpc.RpcError,)
 

@@ -101,8 +101,6 @@ class Place:
             raise self.unwritable(error) from error
 
     def _from_database(self, read: Callable[[BaseStorage], T]) -> T:
-        from sqlalchemy.exc import SQLAlchemyError
-
         pauses = [*PAUSES_S]
         connected = grpc_proxy.connected if self._proxied else databases.connected
         while True:
@@ -111,16 +109,12 @@ class Place:
                 return read(connected(self._url))
             except AutotuneError:
                 raise
-            except Exception as error:
-                outages: tuple[type[Exception], ...] = (
-                    *(OSError, OptunaError, SQLAlchemyError),
-                    *grpc_proxy.call_errors(),
-                )
-                if not isinstance(error, outages):
-                    message = f"{self.name}: holds what is no study of ours: {self._line(error)}"
-                    raise CacheError(f"{message}; choose another storage") from None
+            except _outages() as error:
                 if not pauses:
                     raise self.unwritable(error) from None
+            except Exception as error:
+                message = f"{self.name}: holds what is no study of ours: {self._line(error)}"
+                raise CacheError(f"{message}; choose another storage") from None
             time.sleep(pauses.pop(0))
 
     def _line(self, error: BaseException) -> str:
@@ -129,3 +123,10 @@ class Place:
         message = grpc_proxy.described(cause) or str(cause)
         line = message.partition("\n")[0] or type(cause).__name__
         return line if self._path else databases.without_secrets(line, self._url)
+
+
+def _outages() -> tuple[type[Exception], ...]:
+    """The errors of a server that may be back in a moment."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return (OSError, OptunaError, SQLAlchemyError, *grpc_proxy.call_errors())
