@@ -10,6 +10,9 @@ configurations less than fast ones, as ranking is about the fast ones.
 Recordings of all precisions are fitted together: the tensor cores add one coefficient and the
 traits of their kernels; all other coefficients belong to the device.
 
+`--precision f8 --precision i8` fits the traits of kernels of those precisions alone and keeps all
+else that the package comes with: a new precision does not move the predictions of the others.
+
 Then each shape is left out of a fit in turn, in every precision and layout, and its configurations
 are ranked by a model that has not seen it. The table shows the rank correlation, and how much
 slower the best of the model's first guesses is than the best measured configuration.
@@ -19,8 +22,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +46,7 @@ from autotune.families.config import Config
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
+COST = Path("autotune/data/cost.json")
 SAMPLE = 100.0
 """Measurements that a shape counts as, however many it has: they are not independent."""
 
@@ -93,6 +97,11 @@ class Sample:
         weights = times.min() / times
         return cls(recording, configs, load, np.log(times), weights * SAMPLE / weights.sum())
 
+    def traits(self, precisions: Set[str] = frozenset()) -> set[str]:
+        """The traits of its configurations: all, or those of these precisions."""
+        traits = {trait for traits in self.load.work.traits for trait in traits}
+        return {trait for trait in traits if not precisions or names_any(trait, precisions)}
+
     def errors(self, coefficients: Coefficients) -> Floats:
         """Logarithms of predicted over measured time."""
         predicted = self.load.times(self.recording.problem, self.recording.device, coefficients)
@@ -111,25 +120,40 @@ def completed(config: Config, recording: Recording) -> Config:
 def main(
     folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
     out: Annotated[Path | None, typer.Option(help="JSON file for the coefficients.")] = None,
+    precision: Annotated[
+        list[str] | None, typer.Option(help="Fit the traits of this precision alone; repeatable.")
+    ] = None,
 ) -> None:
     """Fit the model to the recordings in FOLDERS and check it on shapes left out."""
     paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
     samples = [Sample.of(Recording.load(path)) for path in paths]
-    coefficients = fit(samples)
-    left_out_scores = list(left_out(samples, coefficients))
+    precisions = frozenset(precision or ())
+    if precisions:
+        rows = [row for row in zip(paths, samples, strict=True) if row[1].traits(precisions)]
+        paths, samples = map(list, zip(*rows, strict=True))
+    coefficients = fit(samples, cost.fitted() if precisions else None, precisions)
+    left_out_scores = list(left_out(samples, coefficients, precisions))
     Console().print(scores.table(left_out_scores))
     if out:
+        origin = provenance(paths, samples, left_out_scores)
+        kept = json.loads(COST.read_text(encoding="utf-8")) if precisions else {}
+        added = [*kept.get("added", []), {"precisions": sorted(precisions), **origin}]
         data = {
-            "provenance": provenance(paths, samples, left_out_scores),
+            **(kept | {"added": added} if precisions else {"provenance": origin}),
             "coefficients": rounded(coefficients),
         }
         out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
-def fit(samples: Sequence[Sample], start: Coefficients | None = None) -> Coefficients:
-    """The coefficients that fit the samples best; a `start` near them saves time."""
-    traits = {trait for sample in samples for traits in sample.load.work.traits for trait in traits}
-    space = _Space(tuple(sorted(traits)))
+def fit(
+    samples: Sequence[Sample],
+    start: Coefficients | None = None,
+    precisions: Set[str] = frozenset(),
+) -> Coefficients:
+    """The coefficients that fit the samples best; a `start` near them saves time. With precisions,
+    `start` with the best factors of their traits."""
+    traits = {trait for sample in samples for trait in sample.traits(precisions)}
+    space = _Space(tuple(sorted(traits)), start if precisions else None)
     first = space.values(start or Coefficients())
     # Errors and slopes are computed together; least_squares asks for both at the same point.
     linear = lru_cache(1)(lambda point: space.linear(samples, np.frombuffer(point)))
@@ -144,43 +168,58 @@ def fit(samples: Sequence[Sample], start: Coefficients | None = None) -> Coeffic
 
 @dataclass(frozen=True)
 class _Space:
-    """The points of the fit: the logarithms of the coefficients, then those of the traits."""
+    """The points of the fit: the logarithms of the coefficients, then those of the traits.
+
+    Attributes:
+        traits: the traits that are fitted.
+        kept: the coefficients and other traits that stay as they are; None fits the coefficients.
+    """
 
     traits: tuple[str, ...]
+    kept: Coefficients | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The coefficients that are fitted."""
+        return NAMES if self.kept is None else ()
 
     def values(self, coefficients: Coefficients) -> Floats:
         """The point of the coefficients."""
-        device = [getattr(coefficients, name) for name in NAMES]
+        device = [getattr(coefficients, name) for name in self.names]
         factors = [coefficients.traits.get(trait, 1.0) for trait in self.traits]
         return np.log([*device, *factors])
 
     def coefficients(self, values: Floats) -> Coefficients:
         """The coefficients of the point."""
-        device, factors = np.split(np.exp(values), [len(NAMES)])
-        traits = dict(zip(self.traits, factors.tolist(), strict=True))
-        return Coefficients(**dict(zip(NAMES, device.tolist(), strict=True)), traits=traits)
+        device, factors = np.split(np.exp(values), [len(self.names)])
+        kept = self.kept or Coefficients()
+        traits = {**kept.traits, **dict(zip(self.traits, factors.tolist(), strict=True))}
+        return replace(kept, **dict(zip(self.names, device.tolist(), strict=True)), traits=traits)
 
     def linear(self, samples: Sequence[Sample], values: Floats) -> tuple[Floats, Floats]:
         """Errors in standard deviations, and their slopes: of the samples, then of the values from
         their priors."""
         parts = [self._of(sample, values) for sample in samples]
-        widths = np.repeat([COEFFICIENT, TRAIT], [len(NAMES), len(self.traits)])
+        widths = np.repeat([COEFFICIENT, TRAIT], [len(self.names), len(self.traits)])
         prior_errors = (values - self.values(Coefficients())) / widths
         errors, slopes = zip(*parts, (prior_errors, np.diag(1 / widths)), strict=True)
         return np.concatenate(errors), np.concatenate(slopes)
 
     def _of(self, sample: Sample, values: Floats) -> tuple[Floats, Floats]:
         """Errors and slopes of a sample: of its measurements, then of the error they share."""
-        errors = sample.errors(self.coefficients(values))
-        moved = values + STEP * np.eye(len(NAMES), len(values))
-        device = [(sample.errors(self.coefficients(point)) - errors) / STEP for point in moved]
+        coefficients, step = self.coefficients(values), np.exp(STEP)
+        errors = sample.errors(coefficients)
+        moved = values + STEP * np.eye(len(self.names), len(values))
+        points = [self.coefficients(point) for point in moved]
         # A trait scales the slot and the tensor cores' cycles of the configurations that have it.
-        slot = device[NAMES.index("slot")] + device[NAMES.index("tensor")]
-        places = {trait: place for place, trait in enumerate(self.traits)}
+        scaled = {"slot": coefficients.slot * step, "tensor": coefficients.tensor * step}
+        points.append(replace(coefficients, **scaled))
+        *device, slot = ((sample.errors(point) - errors) / STEP for point in points)
+        places = {trait: len(device) + place for place, trait in enumerate(self.traits)}
         slopes = np.column_stack([*device, np.zeros((len(errors), len(places)))])
         for row, traits in enumerate(sample.load.work.traits):
-            for trait in traits:
-                slopes[row, len(NAMES) + places[trait]] += slot[row]
+            for trait in places.keys() & traits:
+                slopes[row, places[trait]] += slot[row]
         weights = sample.weights
         shares = weights / (weights.sum() + (NOISE / SHAPE) ** 2)
         common, tilt = shares @ errors, shares @ slopes
@@ -192,13 +231,28 @@ class _Space:
         )
 
 
-def left_out(samples: Sequence[Sample], start: Coefficients) -> Iterator[Score]:
+def left_out(
+    samples: Sequence[Sample], start: Coefficients, precisions: Set[str] = frozenset()
+) -> Iterator[Score]:
     """The score of each sample by a fit to the samples of all other shapes."""
+    unseen = _without(start, precisions)
     for shape in dict.fromkeys(map(_shape, samples)):
         rest = [sample for sample in samples if _shape(sample) != shape]
-        coefficients = fit(rest, start)
+        coefficients = fit(rest, unseen, precisions)
         group = (sample for sample in samples if _shape(sample) == shape)
         yield from (score(sample, coefficients) for sample in group if _can_rank(sample))
+
+
+def _without(coefficients: Coefficients, precisions: Set[str]) -> Coefficients:
+    """The coefficients without the traits of these precisions."""
+    factors = coefficients.traits.items()
+    others = {trait: factor for trait, factor in factors if not names_any(trait, precisions)}
+    return replace(coefficients, traits=others)
+
+
+def names_any(trait: str, precisions: Set[str]) -> bool:
+    """Whether a trait is one of kernels of these precisions, such as `mma f8 16x8`."""
+    return not precisions.isdisjoint(trait.split())
 
 
 def _shape(sample: Sample) -> tuple[str, int]:

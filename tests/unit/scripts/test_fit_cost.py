@@ -74,7 +74,7 @@ def test_recordings_of_one_shape_are_left_out_together(
 ) -> None:
     counts: list[int] = []
 
-    def fit(rest: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
+    def fit(rest: list[fit_cost.Sample], start: Coefficients, _: object) -> Coefficients:
         counts.append(len(rest))
         return start
 
@@ -88,7 +88,7 @@ def test_shape_is_left_out_in_all_precisions_and_layouts(
 ) -> None:
     fitted: list[list[Problem]] = []
 
-    def fit(rest: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
+    def fit(rest: list[fit_cost.Sample], start: Coefficients, _: object) -> Coefficients:
         fitted.append([sample.recording.problem for sample in rest])
         return start
 
@@ -104,7 +104,7 @@ def test_shape_is_left_out_in_all_precisions_and_layouts(
 def test_recording_of_two_configurations_is_not_ranked(
     samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_cost, "fit", lambda _, start: start)
+    monkeypatch.setattr(fit_cost, "fit", lambda _, start, __: start)
     few = replace(samples[0], configs=samples[0].configs[:2], logs=samples[0].logs[:2])
     judged = list(fit_cost.left_out([few, samples[1]], TRUE))
     assert [score.problem for score in judged] == [SHAPES[1]]
@@ -161,6 +161,31 @@ def test_tensor_core_coefficient_is_fitted_beside_fp32(
     assert fitted.tensor == pytest.approx(1.4, rel=0.05)
 
 
+def test_precision_is_added_to_coefficients_that_stay(samples: list[fit_cost.Sample]) -> None:
+    """`8x8` stands for the name of a precision, as these kernels have none in their traits."""
+    before = replace(TRUE, traits={"8x16": 1.1})
+    fitted = fit_cost.fit(samples, before, {"8x8"})
+    added = {trait for trait in fitted.traits if "8x8" in trait.split()}
+    assert fitted.traits["8x8"] == pytest.approx(1.2, rel=0.05)
+    assert fitted.traits.keys() == {"8x16"} | added
+    assert replace(fitted, traits={}) == replace(before, traits={})
+    assert fitted.traits["8x16"] == 1.1
+
+
+def test_shape_is_left_out_before_a_precision_is_added(
+    samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[Coefficients] = []
+
+    def fit(_: object, start: Coefficients, __: object) -> Coefficients:
+        starts.append(start)
+        return start
+
+    monkeypatch.setattr(fit_cost, "fit", fit)
+    list(fit_cost.left_out(samples, TRUE, {"8x8"}))
+    assert [start.traits for start in starts] == [{}] * len(samples)
+
+
 def test_file_has_coefficients_and_provenance(tmp_path: Path) -> None:
     for problem in SHAPES[:2]:
         recorded(problem).save(tmp_path / f"{problem.slug}.json.gz")
@@ -171,3 +196,20 @@ def test_file_has_coefficients_and_provenance(tmp_path: Path) -> None:
     assert data["provenance"]["devices"] == [H100.name]
     assert [recording["source"] for recording in data["provenance"]["recordings"]] == ["abc", "abc"]
     assert len(data["provenance"]["left out"]) == 2
+
+
+def test_added_precision_keeps_the_provenance_of_the_rest(tmp_path: Path) -> None:
+    recorded(SHAPES[0]).save(tmp_path / "one.json.gz")
+    recorded(SHAPES[1]).save(tmp_path / "two.json.gz")
+    out = tmp_path / "cost.json"
+    fit_cost.main([tmp_path], out, ["8x8"])
+    packaged, data = (json.loads(path.read_text()) for path in (fit_cost.COST, out))
+    assert data["provenance"] == packaged["provenance"]
+    assert data["added"][:-1] == packaged.get("added", [])
+    added = data["added"][-1]
+    assert (added["precisions"], len(added["recordings"])) == (["8x8"], 2)
+    kept = data["coefficients"].pop("traits"), packaged["coefficients"].pop("traits")
+    assert data["coefficients"] == packaged["coefficients"]
+    assert {trait: kept[0].get(trait) for trait in kept[1] if "8x8" not in trait.split()} == {
+        trait: factor for trait, factor in kept[1].items() if "8x8" not in trait.split()
+    }
