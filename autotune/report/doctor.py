@@ -239,6 +239,10 @@ def _dashboard() -> _Result:
     return _extra("optuna-dashboard", "dashboard", "`autotune dashboard` does not start")
 
 
+def _energy() -> _Result:
+    return _extra("nvidia-ml-py", "energy", "`--objective energy` does not run")
+
+
 def _extra(package: str, extra: str, without: str) -> _Result:
     try:
         return True, f"{package} {metadata.version(package)}", ""
@@ -286,6 +290,7 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("Optuna", _optuna),
     ("report extra", _report),
     ("dashboard extra", _dashboard),
+    ("energy extra", _energy),
     ("compiled calls", _compiled_calls),
     ("cache", _cache),
     ("recordings", _recordings),

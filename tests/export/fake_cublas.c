@@ -5,14 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "injected.h"
 
-static int injected_status(const char *function) {
-    const char *text = getenv("FAKE_CUBLAS_FAIL");
-    size_t length = strlen(function);
-    if (text && strncmp(text, function, length) == 0 && text[length] == '=')
-        return atoi(text + length + 1);
-    return 0;
-}
+static int injected_status(const char *function) { return injected("FAKE_CUBLAS_FAIL", function); }
 
 int cublasCreate_v2(void **handle) {
     static int it;

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "injected.h"
 
 enum { KERNELS = 512, ARGUMENTS = 64 };
 typedef struct {
@@ -38,13 +39,7 @@ static void note(const char *format, ...) {
     va_end(rest);
 }
 
-static int injected_status(const char *function) {
-    const char *text = getenv("FAKE_CUDA_FAIL");
-    size_t length = strlen(function);
-    if (text && strncmp(text, function, length) == 0 && text[length] == '=')
-        return atoi(text + length + 1);
-    return 0;
-}
+static int injected_status(const char *function) { return injected("FAKE_CUDA_FAIL", function); }
 #define ENTER(name) do { int status_ = injected_status(#name); if (status_) return status_; } while (0)
 
 static void read_kernels(void) {
