@@ -103,6 +103,28 @@ def test_bias_is_added(torch: Any, scaled_mm: Any) -> None:
     assert error_of(scaled_mm(a, b, of_a, of_b, bias), wanted) < 3e-3
 
 
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("output", [E4M3, E5M2])
+@pytest.mark.parametrize("columns", [N, N - 1])
+def test_fp8_results_have_a_scale_and_their_largest_size(
+    torch: Any, scaled_mm: Any, columns: int, output: str, granularity: str
+) -> None:
+    a, b = operands(torch)
+    of_a, of_b = scales(torch, granularity)
+    b, of_b = b[:, :columns], of_b[:, :columns] if granularity == "row" else of_b
+    dtype = getattr(torch, output)
+    wanted = reference(a, b, of_a, of_b)
+    scale = (torch.finfo(dtype).max / 2 / wanted.abs().max()).float()
+    amax = torch.zeros(1, device="cuda")
+    result = scaled_mm(a, b, of_a, of_b, out_dtype=dtype, scale_result=scale, amax=amax)
+    assert float(amax) == pytest.approx(float(wanted.abs().max()), rel=1e-3)
+    nearest = (wanted * scale.double()).float().to(dtype)
+    # Sums in another order may end on the other side of the middle between two numbers.
+    assert float((result.float() == nearest.float()).double().mean()) > 0.99
+    step = torch.finfo(dtype).eps
+    assert torch.allclose(result.float(), nearest.float(), rtol=step, atol=step)
+
+
 def test_int8_sums_are_exact(torch: Any, scaled_mm: Any) -> None:
     a, b = operands(torch, "int8", "int8")
     sums: Any = autotune.matmul(a, b, out_dtype=torch.int32)
