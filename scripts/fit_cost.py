@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -130,18 +130,17 @@ def main(
     precisions = frozenset(precision or ())
     if precisions:
         rows = [row for row in zip(paths, samples, strict=True) if row[1].traits(precisions)]
+        if not rows:
+            names = ", ".join(sorted(precisions))
+            raise typer.BadParameter(f"none of {len(paths)} recordings has traits of {names}")
         paths, samples = map(list, zip(*rows, strict=True))
     coefficients = fit(samples, cost.fitted() if precisions else None, precisions)
     left_out_scores = list(left_out(samples, coefficients, precisions))
     Console().print(scores.table(left_out_scores))
     if out:
         origin = provenance(paths, samples, left_out_scores)
-        kept = json.loads(COST.read_text(encoding="utf-8")) if precisions else {}
-        added = [*kept.get("added", []), {"precisions": sorted(precisions), **origin}]
-        data = {
-            **(kept | {"added": added} if precisions else {"provenance": origin}),
-            "coefficients": rounded(coefficients),
-        }
+        origins = added(origin, precisions) if precisions else {"provenance": origin}
+        data = {**origins, "coefficients": rounded(coefficients)}
         out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
@@ -317,6 +316,17 @@ def provenance(
         ],
         "summary": scores.summary(left_out_scores),
         "summaries": scores.summaries(left_out_scores),
+    }
+
+
+def added(origin: Mapping[str, Any], precisions: Set[str]) -> dict[str, Any]:
+    """The origins of the package's coefficients, with that of these precisions among `added`."""
+    kept: dict[str, Any] = json.loads(COST.read_text(encoding="utf-8"))
+    names = sorted(precisions)
+    others = [entry for entry in kept.get("added", []) if entry["precisions"] != names]
+    return {
+        "provenance": kept["provenance"],
+        "added": [*others, {"precisions": names, **origin}],
     }
 
 

@@ -10,6 +10,7 @@ import fit_cost
 import numpy as np
 import pytest
 import scores
+import typer
 from support.sample_records import H100
 
 from autotune.candidates import cost, space
@@ -205,7 +206,7 @@ def test_added_precision_keeps_the_provenance_of_the_rest(tmp_path: Path) -> Non
     fit_cost.main([tmp_path], out, ["8x8"])
     packaged, data = (json.loads(path.read_text()) for path in (fit_cost.COST, out))
     assert data["provenance"] == packaged["provenance"]
-    assert data["added"][:-1] == packaged.get("added", [])
+    assert data["added"][:-1] == packaged["added"]
     added = data["added"][-1]
     assert (added["precisions"], len(added["recordings"])) == (["8x8"], 2)
     kept = data["coefficients"].pop("traits"), packaged["coefficients"].pop("traits")
@@ -213,3 +214,15 @@ def test_added_precision_keeps_the_provenance_of_the_rest(tmp_path: Path) -> Non
     assert {trait: kept[0].get(trait) for trait in kept[1] if "8x8" not in trait.split()} == {
         trait: factor for trait, factor in kept[1].items() if "8x8" not in trait.split()
     }
+
+
+def test_precision_that_is_fitted_again_has_its_origin_once() -> None:
+    packaged = json.loads(fit_cost.COST.read_text())
+    again = fit_cost.added({"date": "later"}, {*packaged["added"][0]["precisions"]})
+    assert [entry["date"] for entry in again["added"]] == ["later"]
+
+
+def test_precision_without_recordings_is_refused(tmp_path: Path) -> None:
+    recorded(SHAPES[0]).save(tmp_path / "one.json.gz")
+    with pytest.raises(typer.BadParameter, match="none of 1 recordings has traits of f6"):
+        fit_cost.main([tmp_path], None, ["f6"])
