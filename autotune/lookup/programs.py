@@ -4,25 +4,30 @@ The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` n
 or nvcc, and no GPU. Sizes are arguments of a kernel; layout, precision, the widths of vectors and
 whether tiles fit are compiled in. So each member is compiled for a problem of every such kind: for
 most members those whose rows start at multiples of 16 bytes, for the first few also the others.
+The kernels that the package's records have as the fastest are compiled for their own problems, and
+serve their neighbours.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 from autotune import compiler
-from autotune.candidates.recorded import Legality
+from autotune.candidates.recorded import Legality, is_legal
 from autotune.compiler import CompileFailure, Program, installed, source_hash
 from autotune.cores import available
-from autotune.device import Device, catalogue
+from autotune.device import catalogue
 from autotune.families import registry
+from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.portfolio import members_of
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
+from autotune.records import shipped
 
 MEMBERS, UNALIGNED_MEMBERS = 28, 6
 """Members compiled for aligned problems in each precision, and those for all others."""
@@ -30,37 +35,55 @@ ALIGNED = ((4096, 4096, 4096), (1000, 1000, 1000), (8, 1000, 1000), (1000, 8, 10
 UNALIGNED = (
     *((1001, 1001, 1001), (1001, 1000, 1000), (1000, 1001, 1000), (1000, 1000, 1001)),
     *((7, 1001, 1001), (1001, 7, 1001)),
+    *((1002, 1002, 1002), (1002, 1002, 1000), (1000, 1002, 1000)),
+    *((1004, 1004, 1004), (1000, 1004, 1000)),
 )
-"""Sizes of each kind: of whole tiles or not, wide or narrow, with odd sizes in every place."""
+"""Sizes of each kind: of whole tiles or not, wide or narrow, with odd sizes in every place, and
+with rows of whole vectors of two and of four elements."""
 RARE = "tt"
 """The layout that gets as few members as unaligned problems."""
 
 
-def templates(device: Device, computes: Iterable[str] = PRECISIONS) -> list[Template]:
-    """The kernel instances to compile for a device's architecture."""
+def templates(arch: str, computes: Collection[str] = tuple(PRECISIONS)) -> list[Template]:
+    """The kernel instances to compile for an architecture."""
     wanted: dict[Template, None] = {}
-    for compute in computes:
-        for problem, most in _problems(compute):
-            legal = filter(Legality(problem, device), members_of(problem, device))
-            for _, config in zip(range(most), legal, strict=False):
-                wanted |= dict.fromkeys(
-                    launch.template for launch in registry.plan(config, problem).launches
-                )
+    for problem, config in chain(_members(arch, computes), _fastest(arch, computes)):
+        plan = registry.plan(config, problem)
+        wanted |= dict.fromkeys(launch.template for launch in plan.launches)
     return [*wanted]
 
 
-def compiled(device: Device, computes: Iterable[str] = PRECISIONS) -> bytes:
-    """The archive of a device's architecture. Members that do not compile are left out.
+def compiled(arch: str, computes: Collection[str] = tuple(PRECISIONS)) -> bytes:
+    """The archive of an architecture. Members that do not compile are left out.
 
     Raises:
         MissingError: if there is no compiler.
     """
-    build = partial(compiler.compile, arch=device.arch, cache=None)
-    wanted = templates(device, computes)
+    build = partial(compiler.compile, arch=arch, cache=None)
+    wanted = templates(arch, computes)
     with ThreadPoolExecutor(available()) as pool:
         results: list[Program | CompileFailure] = [*pool.map(build, wanted)]
     hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
     return installed.dumps((item for item in results if isinstance(item, Program)), hashes)
+
+
+def _members(arch: str, computes: Collection[str]) -> Iterator[tuple[Problem, Config]]:
+    """The members that are compiled, each with a problem of every kind. Each card has its own, as
+    rules read its SMs."""
+    cards = [card for card in catalogue().values() if card.arch == arch]
+    for problem, most in chain.from_iterable(map(_problems, computes)):
+        for card in cards:
+            legal = filter(Legality(problem, card), members_of(problem, card))
+            yield from zip(repeat(problem), islice(legal, most), strict=False)
+
+
+def _fastest(arch: str, computes: Collection[str]) -> Iterator[tuple[Problem, Config]]:
+    """The fastest kernels, hot and cold, of the package's records on the architecture."""
+    for record in shipped.records_where(lambda card: card.arch == arch):
+        problem, fastest = record.problem, (record.best.config, record.best_by("cold").config)
+        for config in dict.fromkeys(fastest):
+            if problem.compute in computes and is_legal(config, problem, record.device):
+                yield problem, config
 
 
 def _problems(compute: str) -> Iterator[tuple[Problem, int]]:
@@ -75,9 +98,8 @@ def main(folder: Path, archs: Iterable[str]) -> None:
     """Writes the archive of each architecture."""
     folder.mkdir(parents=True, exist_ok=True)
     for arch in archs:
-        device = next(card for card in catalogue().values() if card.arch == arch)
         path = folder / f"{arch}{installed.SUFFIX}"
-        path.write_bytes(compiled(device))
+        path.write_bytes(compiled(arch))
         print(f"{path.name}: {path.stat().st_size:,} bytes")
 
 
