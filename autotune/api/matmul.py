@@ -141,12 +141,10 @@ def matmul(
     """
     compute = compute if accuracy == "exact" else compute_of(compute or "f32", accuracy)
     if scale_b is not None and scale_a is None:
-        refuse_beside_quantizing(residual=residual, scale_result=scale_result, amax=amax)
-        if batch_invariant:
-            raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
+        refused = {"scale_result": scale_result, "batch_invariant": batch_invariant or None}
+        refuse_beside_quantizing(residual=residual, amax=amax, **refused)
         words = alpha, beta, activation, compute, accumulate, scale, dependent, cold
-        operands = a, b, out, bias, scale_b
-        return cast("Array", _quantized(operands, words, out_dtype, tune, verify))
+        return cast("Array", _quantized((a, b, out, bias, scale_b), words, out_dtype, tune, verify))
     multiply = _invariant(tune) if batch_invariant else multiplier()
     extras = scale_a, scale_b, scale, accumulate, out_dtype, residual
     if tune and not settings.mode().frozen:

@@ -101,8 +101,8 @@ def refuse_beside_quantizing(**added: object) -> None:
     Raises:
         ArrayError: if one is given.
     """
-    for name, given in added.items():
-        if given is not None:
+    for name, value in added.items():
+        if value is not None:
             raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
 
 

@@ -1,8 +1,5 @@
-"""The operators `autotune::scaled_mm` and, with a largest size to raise, `scaled_mm_amax`: fp8 and
-int8 operands with scales, as `torch._scaled_mm`.
-
-Two operators, as `torch.compile` cannot lower one that changes an optional argument where the call
-leaves it out (seen in PyTorch 2.11, 2.13 and 2.15).
+"""The operators `autotune::scaled_mm` and, with an `amax`, `scaled_mm_amax`: fp8 and int8 operands
+with scales, as `torch._scaled_mm`. PyTorch 2.11 to 2.15 cannot compile a single one without amax.
 """
 
 from __future__ import annotations
@@ -83,8 +80,7 @@ def scaled_mm(
         residual: (m, n) in `out_dtype`.
         activation: that of `autotune.torch.mm`.
         scale_result: one number that a result in fp8 is multiplied by; None is 1.
-        amax: one fp32 number that is raised to the largest size of a result in fp8 before its
-            scale.
+        amax: one fp32 number that is raised to the largest size of an fp8 result before its scale.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.

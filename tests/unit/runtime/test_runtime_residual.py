@@ -120,12 +120,16 @@ def test_residual_in_the_place_of_the_output_is_refused(case: Case, torch: FakeT
     assert "overlaps residual at" in refused(case, a, b, out, residual=out)
 
 
-def test_operand_that_is_quantised_takes_no_residual(case: Case, torch: FakeTorch) -> None:
+@pytest.mark.parametrize("name", ["residual", "scale_result", "amax", "batch_invariant"])
+def test_operand_that_is_quantised_takes_little_else(
+    name: str, case: Case, torch: FakeTorch
+) -> None:
     (a,) = tensors(case, torch, (5, 3))
     (b,) = tensors(case, torch, (3, 7), dtype=E4M3)
     scale_b, residual = *tensors(case, torch, (7,), dtype="float32"), *tensors(case, torch, (5, 7))
-    with pytest.raises(ArrayError, match="takes no residual; give scale_a"):
-        public_matmul(a, b, scale_b=scale_b, residual=residual)
+    added: dict[str, Any] = {name: True if name == "batch_invariant" else residual}
+    with pytest.raises(ArrayError, match=f"takes no {name}; give scale_a"):
+        public_matmul(a, b, scale_b=scale_b, **added)
 
 
 def test_kernel_of_a_problem_takes_a_residual(case: Case, torch: FakeTorch) -> None:
