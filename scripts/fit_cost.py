@@ -100,7 +100,7 @@ class Sample:
     def traits(self, precisions: Set[str] = frozenset()) -> set[str]:
         """The traits of its configurations: all, or those of these precisions."""
         traits = {trait for traits in self.load.work.traits for trait in traits}
-        return {trait for trait in traits if not precisions or names_any(trait, precisions)}
+        return {trait for trait in traits if not precisions or is_of(trait, precisions)}
 
     def errors(self, coefficients: Coefficients) -> Floats:
         """Logarithms of predicted over measured time."""
@@ -245,11 +245,11 @@ def left_out(
 def _without(coefficients: Coefficients, precisions: Set[str]) -> Coefficients:
     """The coefficients without the traits of these precisions."""
     factors = coefficients.traits.items()
-    others = {trait: factor for trait, factor in factors if not names_any(trait, precisions)}
+    others = {trait: factor for trait, factor in factors if not is_of(trait, precisions)}
     return replace(coefficients, traits=others)
 
 
-def names_any(trait: str, precisions: Set[str]) -> bool:
+def is_of(trait: str, precisions: Set[str]) -> bool:
     """Whether a trait is one of kernels of these precisions, such as `mma f8 16x8`."""
     return not precisions.isdisjoint(trait.split())
 

@@ -9,7 +9,7 @@ from autotune import runtime, settings
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.problem import Problem, compute_of
-from autotune.runtime.quantized_operand import refuse_beside_quantizing
+from autotune.runtime.quantized_operand import refuse_additions
 from autotune.targets import local
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ def matmul(
     """
     compute = compute if accuracy == "exact" else compute_of(compute or "f32", accuracy)
     if scale_b is not None and scale_a is None:
-        refused = {"scale_result": scale_result, "batch_invariant": batch_invariant or None}
-        refuse_beside_quantizing(residual=residual, amax=amax, **refused)
+        _check_quantizing(batch_invariant, residual=residual, scale_result=scale_result, amax=amax)
         words = alpha, beta, activation, compute, accumulate, scale, dependent, cold
         return cast("Array", _quantized((a, b, out, bias, scale_b), words, out_dtype, tune, verify))
     multiply = _invariant(tune) if batch_invariant else multiplier()
@@ -153,6 +152,13 @@ def matmul(
         multiply.tune(a, b, tuner, bias, activation, compute, out, *extras, quick=quick)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *extras
     return multiply(a, b, out, alpha, beta, *rest, scale_result, amax)
+
+
+def _check_quantizing(batch_invariant: bool, **additions: object) -> None:
+    """Refuses what a product cannot have whose A is quantised on the way in."""
+    refuse_additions(**additions)
+    if batch_invariant:
+        raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
 
 
 def _invariant(tune: bool | str) -> Matmul:

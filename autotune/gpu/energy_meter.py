@@ -44,7 +44,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Window:
-    """The reading of a window: joules a run, watts, and the clock in MHz."""
+    """Measured over a window: joules a run, watts, and the clock in MHz."""
 
     joules: float
     power_w: float

@@ -155,8 +155,8 @@ def from_records(
 def judges_of(
     problem: Problem, device: Device, records: Sequence[RecordDigest]
 ) -> dict[Device, Legality]:
-    """The legality of entries of records, by the device of the record; shared by devices that are
-    alike after tuning."""
+    """The legality of entries, by the device of their record: one for all devices with the same
+    resident clusters."""
     tuned_on = {row.device: as_tuned(device, row.device) for row in records}
     judges = {card: Legality(problem, card) for card in tuned_on.values()}
     return {ran_on: judges[card] for ran_on, card in tuned_on.items()}

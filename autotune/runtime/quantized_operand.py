@@ -92,16 +92,16 @@ def target_beside(a: Operand, b: Operand, compute: str | None) -> ElementType:
     return row.second if row.second and types[b.dtype] is row.operand else row.operand
 
 
-def refuse_beside_quantizing(**added: object) -> None:
+def refuse_additions(**additions: object) -> None:
     """Refuses what a product cannot have whose A is quantised on the way in.
 
     Args:
-        added: the arguments by name, None where they are not given.
+        additions: the arguments by name, None where they are not given.
 
     Raises:
         ArrayError: if one is given.
     """
-    for name, value in added.items():
+    for name, value in additions.items():
         if value is not None:
             raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
 

@@ -1,5 +1,5 @@
-"""The operators `autotune::scaled_mm` and, with an `amax`, `scaled_mm_amax`: fp8 and int8 operands
-with scales, as `torch._scaled_mm`. PyTorch 2.11 to 2.15 cannot compile a single one without amax.
+"""The operators `autotune::scaled_mm` and `scaled_mm_amax`: fp8 and int8 operands with scales, as
+`torch._scaled_mm`. They are two, as PyTorch (2.11 to 2.15) cannot compile one without its `amax`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, epilogue_of
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
-from autotune.runtime.quantized_operand import refuse_beside_quantizing, target_beside
+from autotune.runtime.quantized_operand import refuse_additions, target_beside
 from autotune.torch import quantize
 from autotune.torch.operands import contiguous, readable, width_of
 from autotune.torch.operator import ACTIVATIONS
@@ -137,7 +137,7 @@ def on_gpu(
     )
     dtype = out_dtype or torch.bfloat16
     if scale_a is None:
-        refuse_beside_quantizing(residual=residual, scale_result=scale_result, amax=amax)
+        refuse_additions(residual=residual, scale_result=scale_result, amax=amax)
         return _quantised(a.detach(), b, scale_b, bias, dtype, options)
     scales, of_result = own_scales(a, b, scale_a, scale_b), (scale_result, amax)
     try:

@@ -11,7 +11,7 @@ from support.numpy_types import decoded
 from support.runtime_case import TYPED, Case
 
 from autotune.api.matmul import matmul as public_matmul
-from autotune.errors import ArrayError, ProblemError
+from autotune.errors import ArrayError, ProblemError, UsageError
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
 from autotune.runtime import Kernel
@@ -120,16 +120,26 @@ def test_residual_in_the_place_of_the_output_is_refused(case: Case, torch: FakeT
     assert "overlaps residual at" in refused(case, a, b, out, residual=out)
 
 
-@pytest.mark.parametrize("name", ["residual", "scale_result", "amax", "batch_invariant"])
-def test_operand_that_is_quantised_takes_little_else(
-    name: str, case: Case, torch: FakeTorch
-) -> None:
+@pytest.mark.parametrize("name", ["residual", "scale_result", "amax"])
+def test_product_that_quantises_refuses_additions(name: str, case: Case, torch: FakeTorch) -> None:
+    a, b, scale_b = quantizing(case, torch)
+    addition: dict[str, Any] = dict(zip([name], tensors(case, torch, (5, 7)), strict=True))
+    with pytest.raises(ArrayError, match=f"takes no {name}; give scale_a"):
+        public_matmul(a, b, scale_b=scale_b, **addition)
+
+
+def test_product_that_quantises_is_not_batch_invariant(case: Case, torch: FakeTorch) -> None:
+    a, b, scale_b = quantizing(case, torch)
+    with pytest.raises(UsageError, match="does not quantise its A; give scale_a"):
+        public_matmul(a, b, scale_b=scale_b, batch_invariant=True)
+
+
+def quantizing(case: Case, torch: FakeTorch) -> tuple[Any, Any, Any]:
+    """An A to be quantised, a B in fp8 and the scales of its columns."""
     (a,) = tensors(case, torch, (5, 3))
     (b,) = tensors(case, torch, (3, 7), dtype=E4M3)
-    scale_b, residual = *tensors(case, torch, (7,), dtype="float32"), *tensors(case, torch, (5, 7))
-    added: dict[str, Any] = {name: True if name == "batch_invariant" else residual}
-    with pytest.raises(ArrayError, match=f"takes no {name}; give scale_a"):
-        public_matmul(a, b, scale_b=scale_b, **added)
+    (scale_b,) = tensors(case, torch, (7,), dtype="float32")
+    return a, b, scale_b
 
 
 def test_kernel_of_a_problem_takes_a_residual(case: Case, torch: FakeTorch) -> None:
