@@ -38,6 +38,7 @@ class Product(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("scale", "accumulate", "e5m2")),
         *((name, ctypes.c_void_p) for name in ("scale_a", "scale_b", "residual")),
         *((name, ctypes.c_int64) for name in ("ldr", "stride_r")),
+        *((name, ctypes.c_void_p) for name in ("scale_result", "amax")),
     )
 
 

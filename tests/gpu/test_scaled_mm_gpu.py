@@ -119,10 +119,11 @@ def test_fp8_results_have_a_scale_and_their_largest_size(
     result = scaled_mm(a, b, of_a, of_b, out_dtype=dtype, scale_result=scale, amax=amax)
     assert float(amax) == pytest.approx(float(wanted.abs().max()), rel=1e-3)
     nearest = (wanted * scale.double()).float().to(dtype)
-    # Sums in another order may end on the other side of the middle between two numbers.
+    # Sums in another order may end on the other side of the middle between two numbers, and a sum
+    # near zero has the error of its terms, which the scale enlarges.
     assert float((result.float() == nearest.float()).double().mean()) > 0.99
-    step = torch.finfo(dtype).eps
-    assert torch.allclose(result.float(), nearest.float(), rtol=step, atol=step)
+    step, largest = torch.finfo(dtype).eps, float(nearest.float().abs().max())
+    assert torch.allclose(result.float(), nearest.float(), rtol=step, atol=1e-3 * largest)
 
 
 def test_int8_sums_are_exact(torch: Any, scaled_mm: Any) -> None:
