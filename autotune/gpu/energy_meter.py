@@ -3,7 +3,8 @@
 NVML's counter (`nvmlDeviceGetTotalEnergyConsumption`) has a resolution of a millijoule, but moves
 only every 20 to 100 ms (PETSc's manual, `PetscLogGpuEnergyMeter`). A window therefore begins and
 ends where the counter moves, while the GPU is busy. Its error is then the delay until the host sees
-the movement: a batch of runs, 2 ms of 500.
+the movement: a batch of runs, 2 ms of 500. In a virtual machine NVML may take 4 ms to answer; a
+batch is long enough that the GPU has work meanwhile.
 
 Kernel Tuner's `NVMLObserver` likewise repeats a kernel for a second, and integrates samples of the
 power. Here the second is two windows of half a second: all runs take turns, and the second round
@@ -27,6 +28,8 @@ from autotune.runners.energy import Energy
 
 ROUNDS, WINDOW_S, SETTLING_S = 2, 0.5, 0.25
 BATCH_US = 2_000.0
+LOOKS, LOOKS_PER_BATCH = 5, 2
+"""Looks at the counter that are timed, and those that fit into the shortest batch."""
 AHEAD = 2
 """Batches on the stream, so that the GPU is busy while the host looks at the counter."""
 STILL_S = 5.0
@@ -87,7 +90,8 @@ class EnergyMeter:
     def _window(self, warm: WarmRun) -> Window:
         each = statistics.median(self._timer.probed(warm))
         size = graph_runs(each)
-        repeats = max(1, round(BATCH_US / (each * size)))
+        batch_us = max(BATCH_US, LOOKS_PER_BATCH * self._look_us())
+        repeats = max(1, round(batch_us / (each * size)))
         with self._timer.replayable(warm.run, size) as replay:
             load = _Load(self._session, replay, repeats, size)
             settled = self._now() + SETTLING_S
@@ -105,6 +109,15 @@ class EnergyMeter:
             joules / (last.seconds - first.seconds),
             statistics.fmean(clocks),
         )
+
+    def _look_us(self) -> float:
+        """Microseconds that a look at the counter takes."""
+        looks = []
+        for _ in range(LOOKS):
+            began = self._now()
+            self._counter.millijoules()
+            looks.append(self._now() - began)
+        return 1e6 * statistics.median(looks)
 
     def _moved(self, load: _Load) -> Reading:
         """The next movement of the counter, under load."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.clock_session import ClockSession
+from support.clock_session import ClockSession, Event
 
 from autotune.errors import RunnerError
 from autotune.gpu.energy_meter import EnergyMeter
@@ -18,6 +19,17 @@ from autotune.runners.energy import Energy
 IDLE_W = 80.0
 
 
+class BoardMark(Event):
+    """The end of what was enqueued before it."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board.now + board.backlog_us)
+        self._board = board
+
+    def synchronize(self) -> None:
+        self._board.wait(self.now - self._board.now)
+
+
 class Board(ClockSession):
     """A session, a clock of the host and a counter of energy in one.
 
@@ -26,20 +38,52 @@ class Board(ClockSession):
     Args:
         period_us: microseconds between two movements.
         warming_w: watts by which every second raises the power.
+        look_us: microseconds that a look at the counter takes.
     """
 
-    def __init__(self, period_us: float = 100e3, warming_w: float = 0.0) -> None:
+    def __init__(
+        self, period_us: float = 100e3, warming_w: float = 0.0, look_us: float = 0.0
+    ) -> None:
         super().__init__(l2_bytes=2**20)
-        self._period, self._warming = period_us, warming_w
+        self._period, self._warming, self._look = period_us, warming_w, look_us
         self._joules, self._shown, self._next = 0.0, 0.0, period_us
+        self._enqueued: deque[tuple[float, float]] = deque()
+
+    @property
+    def backlog_us(self) -> float:
+        return sum(time_us for time_us, _ in self._enqueued)
+
+    def enqueue(self, time_us: float, power_w: float) -> None:
+        self._enqueued.append((time_us, power_w))
+
+    def wait(self, time_us: float) -> None:
+        """Lets time pass: the board works off what was enqueued, then idles."""
+        while self._enqueued and time_us > 0:
+            needed, power_w = self._enqueued.popleft()
+            spent = min(needed, time_us)
+            self._work(spent, power_w)
+            time_us -= spent
+            if needed > spent:
+                self._enqueued.appendleft((needed - spent, power_w))
+        self._work(time_us, IDLE_W)
 
     def work(self, time_us: float, power_w: float) -> None:
+        self.synchronize()
+        self._work(time_us, power_w)
+
+    def _work(self, time_us: float, power_w: float) -> None:
         while time_us > 0:
             step = min(time_us, self._next - self.now)
             self._joules += (power_w + self._warming * self.now / 1e6) * step / 1e6
             self.now, time_us = self.now + step, time_us - step
             if self.now >= self._next:
                 self._shown, self._next = self._joules, self._next + self._period
+
+    def mark(self) -> Event:
+        return BoardMark(self)
+
+    def synchronize(self) -> None:
+        self.wait(self.backlog_us)
 
     def fill(self, *_: Any) -> None:
         self.work(30.0, IDLE_W)
@@ -48,6 +92,7 @@ class Board(ClockSession):
         return self.now / 1e6
 
     def millijoules(self) -> int:
+        self.wait(self._look)
         return int(1e3 * self._shown)
 
     def clock_mhz(self) -> float:
@@ -61,7 +106,7 @@ class Graphs(Timer):
     def replayable(self, run: Run, runs: int) -> Iterator[Run]:
         assert isinstance(run, Kernel)
         run.board.work(300e3, IDLE_W)
-        yield lambda: run.board.work(runs * run.time_us, run.power_w)
+        yield lambda: run.board.enqueue(runs * run.time_us, run.power_w)
 
 
 class Kernel:
@@ -91,6 +136,13 @@ def test_energy_is_power_times_time(period_us: float, time_us: float, power_w: f
     assert energy.joules == pytest.approx(power_w * time_us / 1e6, rel=0.01)
     assert energy.power_w == pytest.approx(power_w, rel=0.01)
     assert energy.spread_j <= 0.01 * energy.joules
+
+
+@pytest.mark.parametrize("look_us", [300.0, 3_700.0])
+def test_board_has_work_while_the_counter_is_looked_at(look_us: float) -> None:
+    (energy,) = metered(Board(look_us=look_us), (459.0, 500.0))
+    assert energy.power_w == pytest.approx(500.0, rel=0.01)
+    assert energy.joules == pytest.approx(0.2295, rel=0.03)
 
 
 def test_each_run_has_its_own_energy() -> None:
