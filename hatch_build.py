@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NATIVE = Path("autotune/runtime/native")
 PROGRAMS = Path("autotune/data/programs")
 PORTFOLIO = "AUTOTUNE_PORTFOLIO"
-"""Names the architectures that the portfolio is compiled for."""
+"""Names the architectures that kernels are compiled for."""
 
 
 class BuildHook(BuildHookInterface[Any]):
@@ -28,7 +28,7 @@ class BuildHook(BuildHookInterface[Any]):
             self._add_programs(build_data)
 
     def dependencies(self) -> list[str]:
-        """The package itself is run to compile its portfolio."""
+        """The package itself is run to compile its kernels."""
         metadata = self.metadata.core_raw_metadata
         return [*metadata["dependencies"]] if os.environ.get(PORTFOLIO) else []
 
@@ -61,7 +61,7 @@ class BuildHook(BuildHookInterface[Any]):
             build_data["tag"] = f"py3-none-{platform}"
 
     def _add_programs(self, build_data: dict[str, Any]) -> None:
-        """Compiles the portfolio for the architectures in `AUTOTUNE_PORTFOLIO`, such as
+        """Compiles kernels for the architectures in `AUTOTUNE_PORTFOLIO`, such as
         `sm_90 sm_80`; takes minutes on 16 cores, and nothing without it or without a compiler."""
         archs = os.environ.get(PORTFOLIO, "").replace(",", " ").split()
         if not archs:
@@ -72,6 +72,6 @@ class BuildHook(BuildHookInterface[Any]):
         try:
             subprocess.run(command, cwd=self.root, env=environment, check=True)
         except (OSError, subprocess.SubprocessError) as error:
-            self.app.display_warning(f"the wheel has no compiled portfolio: {error}")
+            self.app.display_warning(f"the wheel has no compiled kernels: {error}")
         for path in sorted(Path(self._programs.name).glob("*.programs")):
             build_data["force_include"][str(path)] = str(PROGRAMS / path.name)

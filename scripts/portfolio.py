@@ -28,7 +28,7 @@ from autotune.candidates.survey import survey
 from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config
-from autotune.lookup import digests, programs
+from autotune.lookup import digests
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.nearest import CAUTION
@@ -42,8 +42,15 @@ DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
 KINDS = ("f32", "tf32", "tf32x3", "bf16", "f8", "i8")
 """Precisions; those of the same kernels share a list (`autotune.lookup.portfolio.KIN`)."""
 LAYOUTS = ("nn", "nt", "tn")
-EXTREMES = ((1, 4096, 4096), (37, 53, 71), (8000, 24, 333), (64, 64, 65536))
-"""Sizes beside `programs.ALIGNED` that some member has to run."""
+SIZES = (
+    *((4096, 4096, 4096), (1000, 1000, 1000), (8, 1000, 1000), (1000, 8, 1000)),
+    *((1001, 1001, 1001), (1001, 1000, 1000), (1000, 1001, 1000), (1000, 1000, 1001)),
+    *((7, 1001, 1001), (1001, 7, 1001), (1002, 1002, 1002), (1002, 1002, 1000)),
+    *((1000, 1002, 1000), (1004, 1004, 1004), (1000, 1004, 1000)),
+    *((1, 4096, 4096), (37, 53, 71), (8000, 24, 333), (64, 64, 65536)),
+)
+"""Sizes that some member has to run: of whole tiles or not, wide or narrow, with rows that start at
+multiples of 16 bytes, of a few elements, or anywhere."""
 SMALLEST, LARGEST = (1, 16, 16), (8192, 16384, 16384)
 KEPT = 80
 """Configurations of a problem that are considered, the fastest."""
@@ -145,7 +152,7 @@ def missing(listed: Sequence[str], compute: str, device: Device) -> list[str]:
     members = [Config.parse(text) for text in listed]
     added: list[Config] = []
     for layout in ALL_LAYOUTS:
-        for sizes in (*programs.ALIGNED, *programs.UNALIGNED, *EXTREMES):
+        for sizes in SIZES:
             problem = Problem(*sizes, compute, layout)
             if not any(map(Legality(problem, device), [*members, *added])):
                 accurate = accuracy_filter(problem, device, ()).accurate(survey(problem, device))

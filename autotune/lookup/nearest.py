@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import chain, repeat, takewhile, zip_longest
+from functools import cached_property, lru_cache
+from itertools import chain, repeat, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
@@ -21,7 +21,7 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import own, related
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, TEACHERS, Pool
-from autotune.lookup.portfolio import candidates, ready
+from autotune.lookup.portfolio import candidates, ready_place
 from autotune.lookup.predicted import model_choice
 from autotune.lookup.vendor_time import vendor_is_expected
 from autotune.occupancy import roofline
@@ -41,11 +41,6 @@ configurations are more often slower than predicted than faster."""
 
 CERTAIN = 0.06
 """Deviation below which a neighbour's configuration is not compared with those of the portfolio."""
-
-READY = 1.05
-"""Predicted slowdown that is accepted for a program that came with the package. On 66 recorded
-shapes, each left out in turn, with 15 or 40 % of the configurations compiled, it costs 1.1 % at
-most in the mean."""
 
 FASTER = "; cuBLAS is expected to be faster, and multiplies arrays of PyTorch and CuPy"
 CORRECTION = ", corrected by what is recorded of other problems"
@@ -79,40 +74,67 @@ def nearest(
     chooses among all configurations where the records leave the time uncertain. Cold times decide
     only if the nearest record has some, and energies never.
     """
-    listed = with_listed_clusters(device)
+    near = neighbourhood(problem, device, records, objective)
+    if near is None:
+        return None
+    choices = near.choices(problem, with_listed_clusters(device))
+    if not choices:
+        return None
+    ranked = [(choice.cautious_us, choice.config) for choice in choices]
+    choice = _possible(choices[ready_place(ranked, problem, device)], problem, device, near)
+    answer = _answer(choice, problem, device, records, near.objective)
+    expected = choice.time_us, choice.deviation, near.objective
+    if answer.vendor or not vendor_is_expected(problem, device, near.pool[:TEACHERS], *expected):
+        return answer
+    return replace(answer, vendor=True, note=answer.note + FASTER)
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The records that are near a problem.
+
+    Attributes:
+        ranked: all records with their remoteness, the nearest first.
+        objective: the time that decides: `cold` only if the nearest record has cold times.
+    """
+
+    ranked: Sequence[tuple[float, RecordDigest]]
+    objective: Objective
+
+    @cached_property
+    def pool(self) -> list[RecordDigest]:
+        return [record for _, record in self.ranked]
+
+    def choices(
+        self, problem: Problem, device: Device, *, everything: bool = False
+    ) -> list[NeighbourChoice]:
+        """The accurate configurations, the most promising first: entries of the near records, and
+        the portfolio's where these leave the time uncertain, the package came with programs, or
+        `everything` is asked for."""
+        errors = ModelError((), device, samples(self.pool[:TEACHERS], self.objective))
+        accuracy = accuracy_filter(problem, device, self.pool)
+        near = [record for apart, record in self.ranked[:NEIGHBOURS] if apart <= REACH]
+        choices = from_records(problem, device, near, errors, accuracy)
+        certain = bool(choices) and choices[0].deviation <= CERTAIN
+        if everything or not certain or installed.count(device.arch) > 0:
+            choices += from_portfolio(problem, device, errors, accuracy)
+        return sorted(choices, key=_promise)
+
+
+def neighbourhood(
+    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+) -> Neighbourhood | None:
+    """The records near a problem, of related devices where the device's own are far from it; None
+    if all are."""
     ranked = pool_of(own(device, records)).by_remoteness(problem, device)
     if not _near(ranked):
         both = own(device, records) + related(device, records)
         ranked = pool_of(both).by_remoteness(problem, device)
     if not _near(ranked):
         return None
-    pool = [record for _, record in ranked]
-    if objective != "cold" or not pool[0].cold:
+    if objective != "cold" or not ranked[0][1].cold:
         objective = "hot"
-    errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
-    accuracy = accuracy_filter(problem, device, pool)
-    near = [record for apart, record in ranked[:NEIGHBOURS] if apart <= REACH]
-    choices = from_records(problem, listed, near, errors, accuracy)
-    compiled = installed.count(device.arch) > 0
-    if not choices or choices[0].deviation > CERTAIN or compiled:
-        choices = [*choices, *from_portfolio(problem, listed, errors, accuracy)]
-    if not choices:
-        return None
-    chosen = _ready(choices, problem, device) if compiled else min(choices, key=_promise)
-    choice = _possible(chosen, problem, device, objective)
-    answer = _answer(choice, problem, device, records, objective)
-    expected = choice.time_us, choice.deviation, objective
-    if answer.vendor or not vendor_is_expected(problem, device, pool[:TEACHERS], *expected):
-        return answer
-    return replace(answer, vendor=True, note=answer.note + FASTER)
-
-
-def _ready(choices: Sequence[NeighbourChoice], problem: Problem, device: Device) -> NeighbourChoice:
-    """The most promising choice whose programs came with the package, unless it is slower than the
-    best by more than `READY`."""
-    ranked = sorted(choices, key=_promise)
-    within = takewhile(lambda choice: choice.cautious_us <= READY * ranked[0].cautious_us, ranked)
-    return next((choice for choice in within if ready(choice.config, problem, device)), ranked[0])
+    return Neighbourhood(ranked, objective)
 
 
 @lru_cache(maxsize=4)
@@ -181,10 +203,10 @@ def _ranked(
 
 
 def _possible(
-    choice: NeighbourChoice, problem: Problem, device: Device, objective: Objective
+    choice: NeighbourChoice, problem: Problem, device: Device, near: Neighbourhood
 ) -> NeighbourChoice:
     """The choice, with a time that the device can reach: corrections know nothing of its limits."""
-    bound = roofline.least_hot_seconds if objective == "hot" else roofline.least_seconds
+    bound = roofline.least_hot_seconds if near.objective == "hot" else roofline.least_seconds
     return replace(choice, time_us=max(choice.time_us, 1e6 * bound(problem, device)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import takewhile
 
 from autotune.candidates import cost
 from autotune.device import Device, with_listed_clusters
@@ -11,7 +12,7 @@ from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_answer, tune_command
 from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.portfolio import candidates
+from autotune.lookup.portfolio import candidates, ready_place
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.base import Objective
@@ -76,10 +77,17 @@ def recorded_prediction(problem: Problem, device: Device, records: Records) -> A
     return recorded_answer(problem, device, record, "predicted", expected_loss("model", 0.0))
 
 
-def _ranked_now(problem: Problem, device: Device) -> Answer | None:
+def ranked(problem: Problem, device: Device) -> list[tuple[float, Config]]:
+    """The accurate members of the portfolio that can run, with the model's microseconds, the
+    fastest first."""
     accuracy = accuracy_filter(problem, device, ())
-    ranked = cost.rank(accuracy.accurate(candidates(problem, device)), problem, device)
-    if not ranked or not math.isfinite(ranked[0][0]):
+    times = cost.rank(accuracy.accurate(candidates(problem, device)), problem, device)
+    return [*takewhile(lambda row: math.isfinite(row[0]), times)]
+
+
+def _ranked_now(problem: Problem, device: Device) -> Answer | None:
+    choices = ranked(problem, device)
+    if not choices:
         return None
-    time_us, config = ranked[0]
+    time_us, config = choices[ready_place(choices, problem, device)]
     return model_choice(problem, device, config, time_us, expected_loss("model", 0.0))

@@ -1,97 +1,159 @@
-"""The portfolio's programs: `python -m autotune.lookup.programs FOLDER sm_90 ...` compiles them.
+"""The programs of a wheel: `python -m autotune.lookup.programs FOLDER sm_90 ...` compiles them.
 
 The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` names. It needs NVRTC
-or nvcc, and no GPU. Sizes are arguments of a kernel; layout, precision, the widths of vectors and
-whether tiles fit are compiled in. So each member is compiled for a problem of every such kind: for
-most members those whose rows start at multiples of 16 bytes, for the first few also the others.
-The kernels that the package's records have as the fastest are compiled for their own problems, and
-serve their neighbours.
+or nvcc, and no GPU. Sizes are arguments of a kernel; layout, precision, scales, the widths of
+vectors and whether tiles fit are compiled in. What is worth compiling is what look-ups choose: for
+problems drawn at random, on every card of the architecture in turn, a greedy cover takes the
+programs that serve most of them. The kernels that the package's records have as the fastest come
+too; they serve their own problems and their neighbours.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, cycle, islice, product, takewhile
 from pathlib import Path
+from random import Random
 
 from autotune import compiler
-from autotune.candidates.recorded import Legality, is_legal
+from autotune.candidates.recorded import is_legal
 from autotune.compiler import CompileFailure, Program, installed, source_hash
 from autotune.cores import available
-from autotune.device import catalogue
+from autotune.device import Device, catalogue, with_listed_clusters
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.lookup.portfolio import members_of
+from autotune.lookup.nearest import neighbourhood
+from autotune.lookup.portfolio import READY
+from autotune.lookup.predicted import ranked
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.records import shipped
+from autotune.records import Records, Store, shipped
 
-MEMBERS, UNALIGNED_MEMBERS = 28, 6
-"""Members compiled for aligned problems in each precision, and those for all others."""
-ALIGNED = ((4096, 4096, 4096), (1000, 1000, 1000), (8, 1000, 1000), (1000, 8, 1000))
-UNALIGNED = (
-    *((1001, 1001, 1001), (1001, 1000, 1000), (1000, 1001, 1000), (1000, 1000, 1001)),
-    *((7, 1001, 1001), (1001, 7, 1001)),
-    *((1002, 1002, 1002), (1002, 1002, 1000), (1000, 1002, 1000)),
-    *((1004, 1004, 1004), (1000, 1004, 1000)),
-)
-"""Sizes of each kind: of whole tiles or not, wide or narrow, with odd sizes in every place, and
-with rows of whole vectors of two and of four elements."""
-RARE = "tt"
-"""The layout that gets as few members as unaligned problems."""
+DRAWN, PART = 2000, 100
+"""Problems drawn for each precision, and those that a process takes at a time."""
+SMALLEST, LARGEST = (1, 16, 16), (16384, 32768, 32768)
+MOST_FLOPS = 2e12
+"""A product with more takes longer than its kernel's compilation."""
+STEPS = 1, 8, 64
+"""What the sizes of a problem are multiples of, one as often as another."""
+FEWEST = 2
+"""Problems that a program has to serve in the mean of those that are added together."""
 
-
-def templates(arch: str, computes: Collection[str] = tuple(PRECISIONS)) -> list[Template]:
-    """The kernel instances to compile for an architecture."""
-    wanted: dict[Template, None] = {}
-    for problem, config in chain(_members(arch, computes), _fastest(arch, computes)):
-        plan = registry.plan(config, problem)
-        wanted |= dict.fromkeys(launch.template for launch in plan.launches)
-    return [*wanted]
+Needs = tuple[tuple[Template, ...], ...]
+"""What a problem needs: the programs of one of several configurations."""
 
 
-def compiled(arch: str, computes: Collection[str] = tuple(PRECISIONS)) -> bytes:
-    """The archive of an architecture. Members that do not compile are left out.
+def templates(
+    arch: str, computes: Collection[str] = tuple(PRECISIONS), count: int = DRAWN
+) -> list[Template]:
+    """The kernel instances to compile for an architecture; so many problems are drawn for each
+    precision."""
+    with ProcessPoolExecutor(available()) as pool:
+        parts = product(computes, range(0, count, PART))
+        needs = [*chain.from_iterable(pool.map(partial(_part_needs, arch, count), parts))]
+    fastest = [*dict.fromkeys(_fastest(arch, computes))]
+    return [*fastest, *covering(needs, fastest)]
+
+
+def compiled(arch: str, computes: Collection[str] = tuple(PRECISIONS), count: int = DRAWN) -> bytes:
+    """The archive of an architecture. Kernels that do not compile are left out.
 
     Raises:
         MissingError: if there is no compiler.
     """
     build = partial(compiler.compile, arch=arch, cache=None)
-    wanted = templates(arch, computes)
+    wanted = templates(arch, computes, count)
     with ThreadPoolExecutor(available()) as pool:
         results: list[Program | CompileFailure] = [*pool.map(build, wanted)]
     hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
     return installed.dumps((item for item in results if isinstance(item, Program)), hashes)
 
 
-def _members(arch: str, computes: Collection[str]) -> Iterator[tuple[Problem, Config]]:
-    """The members that are compiled, each with a problem of every kind. Each card has its own, as
-    rules read its SMs."""
-    cards = [card for card in catalogue().values() if card.arch == arch]
-    for problem, most in chain.from_iterable(map(_problems, computes)):
-        for card in cards:
-            legal = filter(Legality(problem, card), members_of(problem, card))
-            yield from zip(repeat(problem), islice(legal, most), strict=False)
+def covering(needs: Iterable[Needs], base: Iterable[Template]) -> list[Template]:
+    """Programs to add to a base, so that most problems have all of one of their configurations:
+    those that serve the most problems a program first, and none that serve fewer than `FEWEST`."""
+    numbers: dict[Template, int] = {}
+
+    def numbered(programs: Iterable[Template]) -> frozenset[int]:
+        return frozenset(numbers.setdefault(program, len(numbers)) for program in programs)
+
+    chosen = numbered(base)
+    unserved = [[numbered(programs) for programs in options] for options in needs]
+    added: list[int] = []
+    while unserved := [sets for sets in unserved if not any(map(chosen.issuperset, sets))]:
+        lacks = (dict.fromkeys(programs - chosen for programs in sets) for sets in unserved)
+        gains = Counter(chain.from_iterable(lacks))
+        best = max(gains, key=lambda lack: gains[lack] / len(lack))
+        if gains[best] < FEWEST * len(best):
+            break
+        chosen |= best
+        added += sorted(best)
+    listed = [*numbers]
+    return [listed[number] for number in added]
 
 
-def _fastest(arch: str, computes: Collection[str]) -> Iterator[tuple[Problem, Config]]:
+def _part_needs(arch: str, count: int, part: tuple[str, int]) -> list[Needs]:
+    """What the problems of a part need, each on one card of the architecture."""
+    compute, first = part
+    placed = zip(drawn(compute, count), cycle(cards(arch)), strict=False)
+    return [_needs(problem, card) for problem, card in islice(placed, first, first + PART)]
+
+
+def cards(arch: str) -> list[Device]:
+    """The catalogue's cards of an architecture."""
+    return [with_listed_clusters(card) for card in catalogue().values() if card.arch == arch]
+
+
+def drawn(compute: str, count: int) -> Iterator[Problem]:
+    """Random problems of a precision, log-uniform in every size; always the same."""
+    random, scales = Random(compute), PRECISIONS[compute].scales
+    while count:
+        step = random.choice(STEPS)
+        sizes = (
+            math.exp(random.uniform(math.log(low), math.log(high)))
+            for low, high in zip(SMALLEST, LARGEST, strict=True)
+        )
+        m, n, k = (max(1, round(size / step)) * step for size in sizes)
+        layout, scale = random.choice(LAYOUTS), random.choice(scales)
+        problem = Problem(m, n, k, compute, layout, scale=scale)
+        if problem.flops <= MOST_FLOPS:
+            yield problem
+            count -= 1
+
+
+def _needs(problem: Problem, card: Device) -> Needs:
+    """The programs of each configuration that is expected to be almost the fastest."""
+    choices = _ranked(problem, card)
+    within = takewhile(lambda choice: choice[0] <= READY * choices[0][0], choices)
+    return tuple(tuple(_programs(config, problem)) for _, config in within)
+
+
+def _ranked(problem: Problem, card: Device) -> Sequence[tuple[float, Config]]:
+    """The expected times of what a look-up would choose among, the fastest first."""
+    records = Records(Store(Path("/nonexistent")))
+    near = neighbourhood(problem, card, records)
+    if near is None:
+        return ranked(problem, card)
+    choices = near.choices(problem, card, everything=True)
+    return [(choice.cautious_us, choice.config) for choice in choices]
+
+
+def _fastest(arch: str, computes: Collection[str]) -> Iterator[Template]:
     """The fastest kernels, hot and cold, of the package's records on the architecture."""
     for record in shipped.records_where(lambda card: card.arch == arch):
         problem, fastest = record.problem, (record.best.config, record.best_by("cold").config)
         for config in dict.fromkeys(fastest):
             if problem.compute in computes and is_legal(config, problem, record.device):
-                yield problem, config
+                yield from _programs(config, problem)
 
 
-def _problems(compute: str) -> Iterator[tuple[Problem, int]]:
-    """A problem of each kind, with the number of members that are compiled for it."""
-    for layout in LAYOUTS:
-        for sizes in (*ALIGNED, *UNALIGNED):
-            few = sizes in UNALIGNED or layout == RARE
-            yield Problem(*sizes, compute, layout), UNALIGNED_MEMBERS if few else MEMBERS
+def _programs(config: Config, problem: Problem) -> list[Template]:
+    return [launch.template for launch in registry.plan(config, problem).launches]
 
 
 def main(folder: Path, archs: Iterable[str]) -> None:

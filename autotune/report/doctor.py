@@ -122,7 +122,7 @@ def _python() -> _Result:
     return True, f"{platform.python_version()} at {sys.executable}", ""
 
 
-def _portfolio() -> _Result:
+def _kernels() -> _Result:
     from autotune.compiler import installed
 
     archives = sorted(settings.programs_dir().glob(f"*{installed.SUFFIX}"))
@@ -282,7 +282,7 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("NVRTC", _nvrtc),
     ("nvcc", _nvcc),
     ("compilation", _compilation),
-    ("compiled portfolio", _portfolio),
+    ("compiled kernels", _kernels),
     ("driver", _driver),
     ("GPU", _gpu),
     ("tuning session", _session),

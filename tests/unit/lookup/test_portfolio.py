@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,8 @@ from autotune.candidates import space
 from autotune.candidates.recorded import Legality
 from autotune.compiler import Program, installed
 from autotune.device import find
-from autotune.lookup import nearest, portfolio, programs
-from autotune.lookup.nearest import NeighbourChoice
+from autotune.families.plan import Template
+from autotune.lookup import portfolio, predicted, programs
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.records import shipped
 
@@ -50,34 +50,44 @@ def test_persistent_blocks_are_those_of_the_device() -> None:
 # Compiled
 
 
-def test_every_layout_and_alignment_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "MEMBERS", 2)
-    monkeypatch.setattr(programs, "UNALIGNED_MEMBERS", 1)
-    made = {*programs.templates("sm_90", ["bf16"])}
-    monkeypatch.setattr(installed, "has", lambda template, _: template in made)
-    for layout in LAYOUTS:
-        for sizes in ((640, 1280, 960), (63, 65, 67), (640, 1280, 67), (62, 66, 70), (60, 68, 76)):
-            problem = Problem(*sizes, "bf16", layout)
-            members = filter(Legality(problem, H200), portfolio.members_of(problem, H200))
-            assert any(portfolio.ready(config, problem, H200) for config in members)
+@pytest.fixture
+def no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shipped records, so that the cost model chooses."""
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "none"))
 
 
-def test_first_members_of_every_card_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "MEMBERS", 5)
-    monkeypatch.setattr(programs, "UNALIGNED_MEMBERS", 0)
-    made = {*programs.templates("sm_90", ["bf16"])}
+@pytest.mark.usefixtures("no_records")
+def test_every_drawn_problem_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "FEWEST", 0)
+    made = {*programs.templates("sm_90", ["bf16", "i8"], count=12)}
     monkeypatch.setattr(installed, "has", lambda template, _: template in made)
-    problem = Problem(*programs.ALIGNED[0], "bf16")
-    for card in (find("h100-pcie"), H200):
-        members = filter(Legality(problem, card), portfolio.members_of(problem, card))
-        assert all(portfolio.ready(config, problem, card) for config in islice(members, 5))
+    for compute in ("bf16", "i8"):
+        problems = zip(programs.drawn(compute, 12), cycle(programs.cards("sm_90")), strict=False)
+        for problem, card in problems:
+            choices = predicted.ranked(problem, card)
+            within = [config for time_us, config in choices if time_us <= 1.05 * choices[0][0]]
+            assert any(portfolio.ready(config, problem, card) for config in within)
+
+
+@pytest.mark.parametrize("compute", PRECISIONS)
+def test_drawn_problems_are_of_every_kind(compute: str) -> None:
+    problems = [*programs.drawn(compute, 200)]
+    assert problems == [*programs.drawn(compute, 200)]
+    assert {problem.layout for problem in problems} == {*LAYOUTS}
+    assert {problem.scale for problem in problems} == {*PRECISIONS[compute].scales}
+    assert {problem.k % 8 == 0 for problem in problems} == {True, False}
+
+
+def test_programs_that_serve_most_problems_come_first() -> None:
+    a, b, c, d = (Template("x.cu", name, ()) for name in "abcd")
+    needs = [((a, b), (c,)), ((c,), (d,)), ((b,),), ((b,),), ((b,),), ((d,),)]
+    assert programs.covering(needs, []) == [b, c]
+    assert programs.covering(needs, [c]) == [b]
 
 
 def test_fastest_kernels_of_shipped_records_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOTUNE_SHIPPED_DIR")
-    monkeypatch.setattr(programs, "MEMBERS", 0)
-    monkeypatch.setattr(programs, "UNALIGNED_MEMBERS", 0)
-    made = {*programs.templates("sm_90", ["f8"])}
+    made = {*programs.templates("sm_90", ["f8"], count=0)}
     monkeypatch.setattr(installed, "has", lambda template, _: template in made)
     records = [record for record in shipped.records(H200) if record.problem.compute == "f8"]
     assert records
@@ -86,34 +96,27 @@ def test_fastest_kernels_of_shipped_records_are_compiled(monkeypatch: pytest.Mon
         assert portfolio.ready(record.best_by("cold").config, record.problem, H200)
 
 
+@pytest.mark.usefixtures("no_records")
 def test_archive_serves_what_was_compiled_into_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "MEMBERS", 1)
-    monkeypatch.setattr(programs, "UNALIGNED_MEMBERS", 0)
-    monkeypatch.setattr(programs, "ALIGNED", ((64, 64, 64),))
-    monkeypatch.setattr(programs, "LAYOUTS", ("nn",))
+    monkeypatch.setattr(programs, "FEWEST", 0)
     monkeypatch.setenv("AUTOTUNE_PROGRAMS_DIR", str(tmp_path))
-    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "none"))
-    (tmp_path / "sm_90.programs").write_bytes(programs.compiled("sm_90", ["f32"]))
-    (template, *_) = programs.templates("sm_90", ["f32"])
+    (tmp_path / "sm_90.programs").write_bytes(programs.compiled("sm_90", ["f32"], count=1))
+    (template, *_) = programs.templates("sm_90", ["f32"], count=1)
     program = compiler.compile(template, "sm_90", cache=None, with_installed=True)
     assert isinstance(program, Program)
     assert program.cubin.startswith(b"\x7fELF")
-    problem = Problem(64, 64, 64)
-    config = next(filter(Legality(problem, H200), portfolio.members_of(problem, H200)))
-    assert portfolio.ready(config, problem, H200)
+    assert installed.has(template, "sm_90")
 
 
-@pytest.mark.parametrize(("slower", "chosen"), [(1.04, 1), (1.06, 0)])
+@pytest.mark.parametrize(("slower", "place"), [(1.04, 1), (1.06, 0)])
 def test_compiled_member_is_chosen_unless_it_is_slower(
-    slower: float, chosen: int, monkeypatch: pytest.MonkeyPatch
+    slower: float, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = Problem(512, 512, 512)
     first, second = portfolio.candidates(problem, H200)[:2]
-    monkeypatch.setattr(nearest, "ready", lambda config, *_: config == second)
-    choices = [
-        NeighbourChoice(10.0, 10.0, 0.1, first, None),
-        NeighbourChoice(10.0 * slower, 10.0 * slower, 0.1, second, None),
-    ]
-    assert nearest._ready(choices, problem, H200) is choices[chosen]
+    monkeypatch.setattr(installed, "count", lambda _: 1)
+    monkeypatch.setattr(portfolio, "ready", lambda config, *_: config == second)
+    choices = [(10.0, first), (10.0 * slower, second)]
+    assert portfolio.ready_place(choices, problem, H200) == place

@@ -1,4 +1,4 @@
-"""The build of a wheel: the portfolio is compiled if asked for, and left out without a compiler."""
+"""The build of a wheel: kernels are compiled if asked for, and left out without a compiler."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_wheel_without_a_compiler_has_no_programs(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(PORTFOLIO, "sm_1")
     added, (warning,) = built()
     assert added == {}
-    assert "the wheel has no compiled portfolio" in warning
+    assert "the wheel has no compiled kernels" in warning
 
 
 @pytest.mark.parametrize(("version", "archs"), [("editable", "sm_90"), ("standard", "")])
