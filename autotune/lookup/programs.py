@@ -37,6 +37,7 @@ from autotune.records import Records, Store, shipped
 DRAWN, PART = 2000, 100
 """Problems drawn for each precision, and those that a process takes at a time."""
 SMALLEST, LARGEST = (1, 16, 16), (16384, 32768, 32768)
+"""Sizes M, N and K between which problems are drawn."""
 MOST_FLOPS = 2e12
 """A product with more takes longer than its kernel's compilation."""
 STEPS = 1, 8, 64
@@ -83,7 +84,7 @@ def covering(needs: Iterable[Needs], base: Iterable[Template]) -> list[Template]
         return frozenset(numbers.setdefault(program, len(numbers)) for program in programs)
 
     chosen = numbered(base)
-    unserved = [[numbered(programs) for programs in options] for options in needs]
+    unserved = [[numbered(programs) for programs in options] for options in needs if options]
     added: list[int] = []
     while unserved := [sets for sets in unserved if not any(map(chosen.issuperset, sets))]:
         lacks = (dict.fromkeys(programs - chosen for programs in sets) for sets in unserved)

@@ -161,29 +161,36 @@ def _scales(problem: Problem, draw: Draw) -> list[tuple[NDArray[np.float32], NDA
     """The scales of A and of B, and the factor by which they multiply each row of A and column of
     B, of shape (batch, m) or (batch, n).
 
-    They are powers of 2. Along K those of a block of A and of B make up for each other, so that
-    partners still cancel.
+    They are powers of 2, some of them not 1, so that no kernel passes that ignores them. Along K
+    those of a block of A and of B make up for each other, so that partners still cancel.
     """
     sides = []
     blocks = ceil_div(problem.k, SCALE_BLOCK)
-    along = np.random.default_rng(draw.c).integers(0, 2, blocks)
+    along = 2 * _halves(draw.c, (blocks,))
     for side, (size, seed) in enumerate(((problem.m, draw.a), (problem.n, draw.b))):
-        random = np.random.default_rng(seed)
         if problem.scale in ("none", "tensor"):
             factor = np.full((problem.batch, size), 0.5 if problem.scale == "tensor" else 1)
             scales = factor[0, :1]
         elif problem.scale == "row":
-            factor = scales = 0.5 ** random.integers(0, 2, (problem.batch, size))
+            factor = scales = _halves(seed, (problem.batch, size))
         elif side == 0:
-            factor = 0.5 ** random.integers(0, 2, (problem.batch, size))
-            scales = factor[:, None, :] * 2.0 ** along[:, None]
+            factor = _halves(seed, (problem.batch, size))
+            scales = factor[:, None, :] * along[:, None]
         else:
             columns = ceil_div(size, SCALE_BLOCK)
-            of_blocks = 0.5 ** random.integers(0, 2, (problem.batch, columns))
+            of_blocks = _halves(seed, (problem.batch, columns))
             factor = np.repeat(of_blocks, SCALE_BLOCK, axis=1)[:, :size]
-            scales = of_blocks[..., None] * 0.5**along
+            scales = of_blocks[..., None] / along
         sides.append((np.ascontiguousarray(scales, np.float32), factor.astype(np.float32)))
     return sides
+
+
+def _halves(seed: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """1 or 0.5 at random; along the last axis 0.5 first, then 1."""
+    halves = 0.5 ** np.random.default_rng(seed).integers(0, 2, shape)
+    halves[..., 0] = 0.5
+    halves[..., 1:2] = 1.0
+    return np.asarray(halves)
 
 
 def _with_gaps(matrices: NDArray[np.float32], leading: int) -> NDArray[np.float32]:

@@ -80,9 +80,10 @@ def test_drawn_problems_are_of_every_kind(compute: str) -> None:
 
 def test_programs_that_serve_most_problems_come_first() -> None:
     a, b, c, d = (Template("x.cu", name, ()) for name in "abcd")
-    needs = [((a, b), (c,)), ((c,), (d,)), ((b,),), ((b,),), ((b,),), ((d,),)]
+    needs = [((a, b), (c,)), ((c,), (d,)), ((b,),), ((b,),), ((b,),), ((d,),), ()]
     assert programs.covering(needs, []) == [b, c]
     assert programs.covering(needs, [c]) == [b]
+    assert programs.covering([()], []) == []
 
 
 def test_fastest_kernels_of_shipped_records_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,9 @@ def test_wrong_kernel_is_refused_with_numbers() -> None:
 
 @pytest.mark.parametrize("place", [12, 13])
 @pytest.mark.parametrize("scale", ["tensor", "row", "block"])
+@pytest.mark.parametrize("sizes", [(13, 140, 300), (1, 1, 64)])
 def test_kernel_that_ignores_scales_is_refused(
-    monkeypatch: pytest.MonkeyPatch, scale: str, place: int
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int], scale: str, place: int
 ) -> None:
     right, formats = fake_driver._KERNELS["scaled"]
     ones = np.ones(1000, np.float32)
@@ -104,7 +105,7 @@ def test_kernel_that_ignores_scales_is_refused(
 
     monkeypatch.setitem(fake_driver._KERNELS, "scaled", (wrong, formats))
     with pytest.raises(VerificationError):
-        verify(Case(config=TYPED), Problem(13, 140, 300, "f8", scale=scale))
+        verify(Case(config=TYPED), Problem(*sizes, "f8", scale=scale))
 
 
 @pytest.mark.usefixtures("broken")
