@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import exported_library
+from support.paths import ROOT
 from support.sample_records import H100, record
 
 from autotune import compiler
@@ -272,3 +274,14 @@ def test_kernel_that_does_not_compile_is_named() -> None:
             lambda problem, device: exported_library.answer_of(problem, device, NAIVE),
             lambda template, arch: CompileFailure(template, arch, "why", ""),
         )
+
+
+def test_gpu_tests_pass_every_field_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu"))
+    from export_gpu import Product
+
+    header = (ROOT / "autotune" / "export" / "templates" / "gemm.h").read_text("utf-8")
+    _, _, rest = header.partition("typedef struct gemm_product {")
+    declared, _, _ = rest.partition("} gemm_product;")
+    names = re.findall(r"(\w+)\s*[,;]", re.sub(r"/\*.*?\*/", "", declared, flags=re.DOTALL))
+    assert names == [row[0] for row in Product._fields_]
