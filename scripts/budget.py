@@ -10,10 +10,10 @@ over that of the tuned kernels, both from the final rounds of the searches.
 from __future__ import annotations
 
 import json
-import math
 import os
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ from provenance import provenance
 
 import autotune
 from autotune.compiler import compiler_version
+from autotune.problem import Problem
 from autotune.targets import local
 
 COUNTS = {
@@ -50,8 +51,7 @@ def main(
     }
 
     def shared() -> None:
-        products = [product for product, count in counts.items() for _ in range(count)]
-        autotune.tune_all(products, budget=budget, progress=False)
+        autotune.tune_all(counts, budget=budget, progress=False)
 
     def alone() -> None:
         for product in counts:
@@ -69,22 +69,25 @@ def main(
 
 
 def tuned(search: Callable[[], None], counts: dict[str, int]) -> dict[str, Any]:
-    """Tunes with an empty cache; the seconds, the gain by the number of rows, and the products."""
+    """Tunes with an empty cache; returns the seconds, the gain for each number of rows, and the
+    figures of each product."""
     with tempfile.TemporaryDirectory() as cache:
         os.environ["AUTOTUNE_CACHE_DIR"] = cache
         began = time.monotonic()
         search()
         seconds = time.monotonic() - began
         products = {product: figures(product, count) for product, count in counts.items()}
-    gains = {
-        m: total("cublas_us", products, m) / total("ours_us", products, m)
-        for m in dict.fromkeys(product.partition("x")[0] for product in products)
-    }
+    ours, cublas = defaultdict[int, float](float), defaultdict[int, float](float)
+    for product, row in products.items():
+        m = Problem.parse(product).m
+        ours[m] += row["count"] * row["ours_us"]
+        cublas[m] += row["count"] * row["cublas_us"]
+    gains = {m: cublas[m] / ours[m] for m in ours}
     return {"seconds": seconds, "gain": gains, "products": products}
 
 
 def figures(product: str, count: int) -> dict[str, Any]:
-    """What is recorded of a product."""
+    """A product's count and the figures of its record: times, configuration and search."""
     record = autotune.best(product)
     assert record.baseline is not None  # PyTorch or CuPy multiplied beside it
     return {
@@ -95,12 +98,6 @@ def figures(product: str, count: int) -> dict[str, Any]:
         "trials": record.provenance.trials,
         "seconds": record.provenance.seconds,
     }
-
-
-def total(figure: str, products: dict[str, dict[str, Any]], rows: str) -> float:
-    """Microseconds of all products with a number of rows."""
-    products_of = (row for text, row in products.items() if text.startswith(f"{rows}x"))
-    return math.fsum(row["count"] * row[figure] for row in products_of)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
+from autotune.problem.sizes import log_uniform
 from autotune.records import Record, Records, Store
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
@@ -193,10 +194,7 @@ def drawn(count: int, seed: int) -> list[Problem]:
     random = Random(seed)
     problems: list[Problem] = []
     while len(problems) < count:
-        sizes = [
-            round(math.exp(random.uniform(math.log(low), math.log(high))))
-            for low, high in zip(SMALLEST, LARGEST, strict=True)
-        ]
+        sizes = [*map(round, log_uniform(random, SMALLEST, LARGEST))]
         step = random.choice((1, 8, 64))
         m, n, k = (max(1, size // step) * step if size >= step else size for size in sizes)
         compute = COMPUTES[len(problems) % len(COMPUTES)]

@@ -35,7 +35,8 @@ from autotune.lookup.nearest import CAUTION
 from autotune.lookup.neighbours import TEACHERS, by_remoteness
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import Problem
-from autotune.records import Records, Store
+from autotune.problem.sizes import log_uniform
+from autotune.records import Records
 
 DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
 """A card of each architecture."""
@@ -89,10 +90,7 @@ def drawn(compute: str, count: int, seed: int) -> list[Problem]:
     random = Random(f"{seed} {compute}")
 
     def problem() -> Problem:
-        sizes = [
-            round(math.exp(random.uniform(math.log(low), math.log(high))))
-            for low, high in zip(SMALLEST, LARGEST, strict=True)
-        ]
+        sizes = [*map(round, log_uniform(random, SMALLEST, LARGEST))]
         step = random.choice((1, 8, 64, 64))
         m, n, k = (size // step * step if size >= step else size for size in sizes)
         return Problem(m, n, k, compute, random.choice(LAYOUTS))
@@ -116,7 +114,7 @@ def ratios(problem: Problem, name: str) -> Times:
 
 def recorded(device: Device) -> list[RecordDigest]:
     """The digests of what is recorded on the device's architecture."""
-    records = Records(Store(Path("/nonexistent")))
+    records = Records.shipped_only()
     return [*digests.own(device, records), *digests.related(device, records)]
 
 

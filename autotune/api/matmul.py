@@ -155,7 +155,7 @@ def matmul(
 
 
 def _check_quantizing(batch_invariant: bool, **additions: object) -> None:
-    """Refuses what a product cannot have whose A is quantised on the way in."""
+    """Checks that a product which quantises its A has none of the options that it cannot have."""
     refuse_additions(**additions)
     if batch_invariant:
         raise UsageError("a batch-invariant product does not quantise its A; give scale_a")

@@ -29,7 +29,7 @@ from autotune.runners.energy import Energy
 ROUNDS, WINDOW_S, SETTLING_S = 2, 0.5, 0.25
 BATCH_US = 2_000.0
 LOOKS, LOOKS_PER_BATCH = 5, 2
-"""Looks at the counter that are timed, and those that fit into the shortest batch."""
+"""Looks at the counter that are timed; looks that fit into the shortest batch."""
 AHEAD = 2
 """Batches on the stream, so that the GPU is busy while the host looks at the counter."""
 STILL_S = 5.0
@@ -79,18 +79,18 @@ class EnergyMeter:
         Raises:
             RunnerError: if the counter fails or stands still.
         """
+        batch_us = max(BATCH_US, LOOKS_PER_BATCH * self._look_us())
         windows: list[list[Window]] = [[] for _ in warm_runs]
         order = list(range(len(warm_runs)))
         for _ in range(ROUNDS):
             for place in order:
-                windows[place].append(self._window(warm_runs[place]))
+                windows[place].append(self._window(warm_runs[place], batch_us))
             order.reverse()
         return [_energy(shown) for shown in windows]
 
-    def _window(self, warm: WarmRun) -> Window:
+    def _window(self, warm: WarmRun, batch_us: float) -> Window:
         each = statistics.median(self._timer.probed(warm))
         size = graph_runs(each)
-        batch_us = max(BATCH_US, LOOKS_PER_BATCH * self._look_us())
         repeats = max(1, round(batch_us / (each * size)))
         with self._timer.replayable(warm.run, size) as replay:
             load = _Load(self._session, replay, repeats, size)

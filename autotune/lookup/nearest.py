@@ -77,13 +77,15 @@ def nearest(
     near = neighbourhood(problem, device, records, objective)
     if near is None:
         return None
-    choices = near.choices(problem, with_listed_clusters(device))
+    objective, compiled = near.objective, installed.count(device.arch) > 0
+    choices = near.choices(problem, with_listed_clusters(device), everything=compiled)
     if not choices:
         return None
     ranked = [(choice.cautious_us, choice.config) for choice in choices]
-    choice = _possible(choices[ready_place(ranked, problem, device)], problem, device, near)
-    answer = _answer(choice, problem, device, records, near.objective)
-    expected = choice.time_us, choice.deviation, near.objective
+    chosen = choices[ready_place(ranked, problem, device)]
+    choice = _possible(chosen, problem, device, objective)
+    answer = _answer(choice, problem, device, records, objective)
+    expected = choice.time_us, choice.deviation, objective
     if answer.vendor or not vendor_is_expected(problem, device, near.pool[:TEACHERS], *expected):
         return answer
     return replace(answer, vendor=True, note=answer.note + FASTER)
@@ -106,17 +108,16 @@ class Neighbourhood:
         return [record for _, record in self.ranked]
 
     def choices(
-        self, problem: Problem, device: Device, *, everything: bool = False
+        self, problem: Problem, device: Device, *, everything: bool
     ) -> list[NeighbourChoice]:
         """The accurate configurations, the most promising first: entries of the near records, and
-        the portfolio's where these leave the time uncertain, the package came with programs, or
-        `everything` is asked for."""
+        the portfolio's where these leave the time uncertain or `everything` is asked for."""
         errors = ModelError((), device, samples(self.pool[:TEACHERS], self.objective))
         accuracy = accuracy_filter(problem, device, self.pool)
         near = [record for apart, record in self.ranked[:NEIGHBOURS] if apart <= REACH]
         choices = from_records(problem, device, near, errors, accuracy)
         certain = bool(choices) and choices[0].deviation <= CERTAIN
-        if everything or not certain or installed.count(device.arch) > 0:
+        if everything or not certain:
             choices += from_portfolio(problem, device, errors, accuracy)
         return sorted(choices, key=_promise)
 
@@ -124,8 +125,8 @@ class Neighbourhood:
 def neighbourhood(
     problem: Problem, device: Device, records: Records, objective: Objective = "hot"
 ) -> Neighbourhood | None:
-    """The records near a problem, of related devices where the device's own are far from it; None
-    if all are."""
+    """The records near a problem. Related devices' records count where the device's own are all
+    far from it; None if those are far too."""
     ranked = pool_of(own(device, records)).by_remoteness(problem, device)
     if not _near(ranked):
         both = own(device, records) + related(device, records)
@@ -203,10 +204,10 @@ def _ranked(
 
 
 def _possible(
-    choice: NeighbourChoice, problem: Problem, device: Device, near: Neighbourhood
+    choice: NeighbourChoice, problem: Problem, device: Device, objective: Objective
 ) -> NeighbourChoice:
     """The choice, with a time that the device can reach: corrections know nothing of its limits."""
-    bound = roofline.least_hot_seconds if near.objective == "hot" else roofline.least_seconds
+    bound = roofline.least_hot_seconds if objective == "hot" else roofline.least_seconds
     return replace(choice, time_us=max(choice.time_us, 1e6 * bound(problem, device)))
 
 

@@ -8,7 +8,7 @@ the entries of the nearest records, rather than thousands.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 from itertools import takewhile
@@ -60,13 +60,21 @@ def _listed(device: Device) -> str:
 
 
 def ready_place(ranked: Sequence[tuple[float, Config]], problem: Problem, device: Device) -> int:
-    """The place of the first configuration, of expected times in rising order, whose programs came
-    with the package; 0 if the best is faster than that by more than `READY`."""
+    """The place of the first nearly fastest configuration whose programs came with the package; 0
+    if there is none."""
     if not installed.count(device.arch):
         return 0
-    within = takewhile(lambda choice: choice[0] <= READY * ranked[0][0], ranked)
-    places = (place for place, (_, config) in enumerate(within) if ready(config, problem, device))
-    return next(places, 0)
+    configs = enumerate(nearly_fastest(ranked))
+    return next((place for place, config in configs if ready(config, problem, device)), 0)
+
+
+def nearly_fastest(ranked: Sequence[tuple[float, Config]]) -> Iterator[Config]:
+    """The configurations expected to take at most `READY` times as long as the fastest.
+
+    Args:
+        ranked: configurations with their expected times, the fastest first.
+    """
+    return (config for _, config in takewhile(lambda row: row[0] <= READY * ranked[0][0], ranked))
 
 
 def ready(config: Config, problem: Problem, device: Device) -> bool:

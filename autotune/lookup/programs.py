@@ -2,21 +2,20 @@
 
 The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` names. It needs NVRTC
 or nvcc, and no GPU. Sizes are arguments of a kernel; layout, precision, scales, the widths of
-vectors and whether tiles fit are compiled in. What is worth compiling is what look-ups choose: for
-problems drawn at random, on every card of the architecture in turn, a greedy cover takes the
-programs that serve most of them. The kernels that the package's records have as the fastest come
-too; they serve their own problems and their neighbours.
+vectors and whether tiles fit are compiled in. The programs worth compiling are those that look-ups
+choose: problems are drawn at random, on every card of the architecture in turn, and a greedy cover
+takes the programs that serve most of them. The fastest kernels of the package's records come too;
+they serve their own problems and their neighbours.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
-from itertools import chain, cycle, islice, product, takewhile
+from itertools import chain, cycle, islice, product
 from pathlib import Path
 from random import Random
 
@@ -29,24 +28,25 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.nearest import neighbourhood
-from autotune.lookup.portfolio import READY
+from autotune.lookup.portfolio import nearly_fastest
 from autotune.lookup.predicted import ranked
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.records import Records, Store, shipped
+from autotune.problem.sizes import log_uniform
+from autotune.records import Records, shipped
 
 DRAWN, PART = 2000, 100
-"""Problems drawn for each precision, and those that a process takes at a time."""
+"""Problems drawn for each precision; problems in a part, which one process handles."""
 SMALLEST, LARGEST = (1, 16, 16), (16384, 32768, 32768)
 """Sizes M, N and K between which problems are drawn."""
 MOST_FLOPS = 2e12
 """A product with more takes longer than its kernel's compilation."""
 STEPS = 1, 8, 64
-"""What the sizes of a problem are multiples of, one as often as another."""
+"""All sizes of a drawn problem are multiples of one of these, chosen with equal probability."""
 FEWEST = 2
-"""Problems that a program has to serve in the mean of those that are added together."""
+"""Problems that a program has to serve to be added; an average, if several are added together."""
 
 Needs = tuple[tuple[Template, ...], ...]
-"""What a problem needs: the programs of one of several configurations."""
+"""The programs of each configuration that serves a problem: one configuration's are enough."""
 
 
 def templates(
@@ -76,8 +76,11 @@ def compiled(arch: str, computes: Collection[str] = tuple(PRECISIONS), count: in
 
 
 def covering(needs: Iterable[Needs], base: Iterable[Template]) -> list[Template]:
-    """Programs to add to a base, so that most problems have all of one of their configurations:
-    those that serve the most problems a program first, and none that serve fewer than `FEWEST`."""
+    """A greedy cover: the programs to add to `base` so that most problems are served.
+
+    Each step adds the programs of one configuration that newly serve the most problems per program,
+    until they would serve fewer than `FEWEST`.
+    """
     numbers: dict[Template, int] = {}
 
     def numbered(programs: Iterable[Template]) -> frozenset[int]:
@@ -99,7 +102,7 @@ def covering(needs: Iterable[Needs], base: Iterable[Template]) -> list[Template]
 
 
 def _part_needs(arch: str, count: int, part: tuple[str, int]) -> list[Needs]:
-    """What the problems of a part need, each on one card of the architecture."""
+    """The programs that serve each problem of a part, on the architecture's cards in turn."""
     compute, first = part
     placed = zip(drawn(compute, count), cycle(cards(arch)), strict=False)
     return [_needs(problem, card) for problem, card in islice(placed, first, first + PART)]
@@ -115,10 +118,7 @@ def drawn(compute: str, count: int) -> Iterator[Problem]:
     random, scales = Random(compute), PRECISIONS[compute].scales
     while count:
         step = random.choice(STEPS)
-        sizes = (
-            math.exp(random.uniform(math.log(low), math.log(high)))
-            for low, high in zip(SMALLEST, LARGEST, strict=True)
-        )
+        sizes = log_uniform(random, SMALLEST, LARGEST)
         m, n, k = (max(1, round(size / step)) * step for size in sizes)
         layout, scale = random.choice(LAYOUTS), random.choice(scales)
         problem = Problem(m, n, k, compute, layout, scale=scale)
@@ -128,16 +128,14 @@ def drawn(compute: str, count: int) -> Iterator[Problem]:
 
 
 def _needs(problem: Problem, card: Device) -> Needs:
-    """The programs of each configuration that is expected to be almost the fastest."""
-    choices = _ranked(problem, card)
-    within = takewhile(lambda choice: choice[0] <= READY * choices[0][0], choices)
-    return tuple(tuple(_programs(config, problem)) for _, config in within)
+    """The programs of each nearly fastest configuration."""
+    configs = nearly_fastest(_ranked(problem, card))
+    return tuple(tuple(_programs(config, problem)) for config in configs)
 
 
 def _ranked(problem: Problem, card: Device) -> Sequence[tuple[float, Config]]:
-    """The expected times of what a look-up would choose among, the fastest first."""
-    records = Records(Store(Path("/nonexistent")))
-    near = neighbourhood(problem, card, records)
+    """The configurations a look-up chooses from, with their expected times, the fastest first."""
+    near = neighbourhood(problem, card, Records.shipped_only())
     if near is None:
         return ranked(problem, card)
     choices = near.choices(problem, card, everything=True)

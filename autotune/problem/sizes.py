@@ -1,8 +1,11 @@
-"""The sizes of a problem, checked."""
+"""The sizes of a problem, checked or drawn."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from operator import index
+from random import Random
 from typing import SupportsIndex
 
 from autotune.errors import ProblemError
@@ -17,3 +20,11 @@ def whole_size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int
     if not 1 <= (whole := index(size)) <= largest:
         raise ProblemError(f"{name} is {whole}; give 1 to {largest}")
     return whole
+
+
+def log_uniform(random: Random, smallest: Sequence[int], largest: Sequence[int]) -> list[float]:
+    """Random sizes whose logarithms are uniform between those of `smallest` and `largest`."""
+    return [
+        math.exp(random.uniform(math.log(low), math.log(high)))
+        for low, high in zip(smallest, largest, strict=True)
+    ]

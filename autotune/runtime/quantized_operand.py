@@ -93,7 +93,7 @@ def target_beside(a: Operand, b: Operand, compute: str | None) -> ElementType:
 
 
 def refuse_additions(**additions: object) -> None:
-    """Refuses what a product cannot have whose A is quantised on the way in.
+    """Refuses the arguments that a product cannot take while it quantises its A.
 
     Args:
         additions: the arguments by name, None where they are not given.
