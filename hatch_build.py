@@ -68,7 +68,9 @@ class BuildHook(BuildHookInterface[Any]):
             return
         self._programs = tempfile.TemporaryDirectory(prefix="autotune-")
         command = [sys.executable, "-m", "autotune.lookup.programs", self._programs.name, *archs]
-        environment = os.environ | {"PYTHONPATH": self.root}
+        # pip has the dependencies of an isolated build on this path.
+        paths = filter(None, (self.root, os.environ.get("PYTHONPATH")))
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         try:
             subprocess.run(command, cwd=self.root, env=environment, check=True)
         except (OSError, subprocess.SubprocessError) as error:

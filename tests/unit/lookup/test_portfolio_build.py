@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,21 @@ def test_portfolio_is_compiled_for_the_named_architectures(
     added, warnings = built()
     assert added == {"autotune/data/programs/sm_90.programs": "sm_90.programs"}
     assert (len(compilers), warnings) == (1, [])
+
+
+def test_compiling_finds_what_an_isolated_build_has_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    def run(_: list[str], *, env: dict[str, str], **__: object) -> None:
+        seen.append(env["PYTHONPATH"])
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv(PORTFOLIO, "sm_90")
+    monkeypatch.setenv("PYTHONPATH", "/isolated")
+    built()
+    assert seen == [f"{ROOT}{os.pathsep}/isolated"]
 
 
 def test_wheel_without_a_compiler_has_no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
