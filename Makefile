@@ -56,7 +56,8 @@ $(SUPPORTED):
 	else echo "$@: not installed"; fi
 
 gpu-test: $(VENV)/installed-gpu
-	$(BIN)/pytest tests/gpu
+	$(BIN)/pytest -n auto --maxprocesses 16 --dist worksteal -m "not timing" tests/gpu
+	$(BIN)/pytest -m timing tests/gpu
 
 wheel: $(VENV)/installed
 	rm -rf $(SCRATCH)/wheel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import islice, zip_longest
@@ -84,19 +83,6 @@ def sample_of(case: Case, family: str, device: Device, programs: Path) -> Family
         else:
             failed[config] = outcome.reason
     return FamilySample(len(pool), tuple(candidates), lost, failed)
-
-
-def samples_of(
-    cases: Iterable[Case], device: Device, programs: Path
-) -> dict[tuple[Case, str], FamilySample]:
-    """The samples of every family for every case, compiled on all cores."""
-
-    def sample(key: tuple[Case, str]) -> tuple[tuple[Case, str], FamilySample]:
-        return key, sample_of(*key, device, programs)
-
-    keys = [(case, family) for case in cases for family in serving(case.problem)]
-    with ThreadPoolExecutor() as pool:
-        return dict(pool.map(sample, keys))
 
 
 def with_values(

@@ -28,9 +28,9 @@ def session() -> Iterator[Session]:
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program cache of this run."""
-    return tmp_path_factory.mktemp("programs")
+def programs(pytestconfig: pytest.Config) -> Path:
+    """The program cache, shared by the processes of a run and kept for the next one."""
+    return pytestconfig.cache.mkdir("programs")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from autotune import gpu, runtime
 from autotune.errors import MissingError
 from autotune.records import Record
 
+pytestmark = pytest.mark.timing
+
 # One row of cold weights: reading them takes the time, and the best hot kernel is often another.
 SHAPE = "1x4096x4096:bf16:nt"
 

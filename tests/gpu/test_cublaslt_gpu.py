@@ -12,6 +12,8 @@ from autotune.gpu.session import Session
 from autotune.problem import LAYOUTS, Problem
 from autotune.runners.base import Failure, Measurement
 
+pytestmark = pytest.mark.timing
+
 BASELINES = ["cublaslt:open_baselines"]
 TF32_ERROR = 2.9e-4  # of a product of normal numbers; fp32 has 1e-6
 

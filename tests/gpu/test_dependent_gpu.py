@@ -14,6 +14,8 @@ from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver
 
+pytestmark = pytest.mark.timing
+
 PRODUCTS, REPETITIONS = 8, 200
 TYPES = {"f32": "float32", "tf32x3": "float32", "bf16": "bfloat16"}
 

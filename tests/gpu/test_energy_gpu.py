@@ -17,6 +17,8 @@ from autotune.problem import Problem
 from autotune.runners.base import Measurement
 from autotune.runners.energy import Energy
 
+pytestmark = pytest.mark.timing
+
 KILO = Problem(1024, 1024, 1024)
 CONFIGS = (
     Config.parse("tiled:tile_width=16,specialized=0"),

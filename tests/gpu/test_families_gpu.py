@@ -12,7 +12,7 @@ from candidate_samples import (
     FamilySample,
     candidate,
     plan_of,
-    samples_of,
+    sample_of,
     serving,
     with_values,
 )
@@ -28,7 +28,7 @@ from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.runners.base import Candidate
 
-Samples = dict[tuple[Case, str], FamilySample]
+Samples = Mapping[str, FamilySample]
 
 ALL = (*CASES, *BATCHED, *FINISHED)
 ANY_SHAPE = {"naive", "tiled", "simt", "wgmma"}
@@ -132,10 +132,11 @@ def different_results(
     return len(results)
 
 
-@pytest.fixture(scope="module")
-def samples(session: Session, programs: Path) -> Samples:
-    """The samples of every family for every case."""
-    return samples_of(ALL, session.device, programs)
+@pytest.fixture
+def samples(case: Case, session: Session, programs: Path) -> Samples:
+    """The sample of each family that serves the case."""
+    families = serving(case.problem)
+    return {family: sample_of(case, family, session.device, programs) for family in families}
 
 
 @pytest.mark.parametrize("compute", SERVED)
@@ -162,13 +163,12 @@ def test_every_family_computes_the_gemm(
         strides=case.strides,
         cache=programs,
     )
-    families = {family: samples[case, family] for family in serving(case.problem)}
     wrong = {
         str(config): reason
-        for sample in families.values()
+        for sample in samples.values()
         for config, reason in sample.failed.items()
     }
-    for sample in families.values():
+    for sample in samples.values():
         outcomes = {str(ready.config): bench.verify(ready) for ready in sample.candidates}
         wrong |= {
             name: str(outcome)
@@ -177,7 +177,7 @@ def test_every_family_computes_the_gemm(
         }
     assert wrong == {}
     needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())
-    idle = {family: sample for family, sample in families.items() if not sample.candidates}
+    idle = {family: sample for family, sample in samples.items() if not sample.candidates}
     assert [name for name, sample in idle.items() if sample.legal >= MANY or name in needed] == []
 
 
@@ -205,9 +205,9 @@ def test_tensor_core_results_are_reproducible(
 
 
 @pytest.mark.parametrize("case", ALL[::5], ids=str)
-def test_occupancy_is_the_drivers(case: Case, session: Session, samples: Samples) -> None:
+def test_occupancy_is_the_drivers(session: Session, samples: Samples) -> None:
     ours, drivers = {}, {}
-    for item in _candidates(case, samples):
+    for item in _candidates(samples):
         for launch, program in zip(item.plan.launches, item.programs, strict=True):
             key = f"{item.config} {launch.template.label}"
             drivers[key] = session.resident_blocks(program, launch)
@@ -222,13 +222,13 @@ def test_occupancy_is_the_drivers(case: Case, session: Session, samples: Samples
 
 
 @pytest.mark.parametrize("case", ALL[::5], ids=str)
-def test_compiled_resources_are_the_drivers(case: Case, session: Session, samples: Samples) -> None:
-    compiled = _candidates(case, samples)
+def test_compiled_resources_are_the_drivers(session: Session, samples: Samples) -> None:
+    compiled = _candidates(samples)
     drivers = [
         session.resources(item.programs[item.plan.product], item.plan.main) for item in compiled
     ]
     assert [item.resources for item in compiled] == drivers
 
 
-def _candidates(case: Case, samples: Samples) -> list[Candidate]:
-    return [item for family in serving(case.problem) for item in samples[case, family].candidates]
+def _candidates(samples: Samples) -> list[Candidate]:
+    return [candidate for sample in samples.values() for candidate in sample.candidates]

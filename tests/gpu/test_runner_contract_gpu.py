@@ -14,6 +14,8 @@ from autotune.problem import Problem
 from autotune.runners.base import Candidate, Runner
 from autotune.testing import RunnerContract
 
+pytestmark = pytest.mark.timing
+
 
 class TestGpuRunner(RunnerContract):
     """Through PyCUDA where it is installed."""

@@ -21,6 +21,8 @@ from autotune.gpu.pycuda_session import PyCudaSession
 from autotune.gpu.session import Session
 from autotune.gpu.timing import Timer, WarmRun
 
+pytestmark = pytest.mark.timing
+
 SAME = 0.05
 """Share by which times of a kernel may differ from process to process and from run to run."""
 

@@ -27,6 +27,8 @@ from autotune.gpu.verify import Verifier
 from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
 from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
 
+pytestmark = pytest.mark.timing
+
 COPY = 2**29
 TILED = Config.parse("tiled:tile_width=16,specialized=0")
 NAIVE = Config.parse("naive:mapping=uncoalesced,block=16")

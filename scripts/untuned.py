@@ -1,0 +1,219 @@
+"""What shapes get that nobody tuned: the look-up's kernel, that of a quick race and the tuned one.
+
+    python scripts/untuned.py docs/results/h200/left-out.json --count 120
+
+draws shapes by a seed, log-uniform in each size, over precisions and layouts, without those that
+this machine or the package has records of. Each is looked up, raced and tuned, none of which sees
+what the others found; the three kernels and cuBLAS are then timed interleaved, hot. The file is
+written after each shape. A second run continues: shapes that the file has for these kernel
+sources are skipped.
+
+All shapes share compiled programs and the process that measures, so that the seconds of a race are
+those of a program that tunes one shape after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from shipped import Places, tune_at
+from suite import Comparing
+from untuned_rows import LOOKED_UP, RACED, TUNED, VENDOR, Row, kept, line, table, write
+
+from autotune import compiler, settings
+from autotune.device import Device
+from autotune.errors import AutotuneError, NotFoundError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.gpu.benches.gemm import BASELINE
+from autotune.lookup.answer import vendor_wins
+from autotune.lookup.lookup import lookup
+from autotune.lookup.promising import promising
+from autotune.problem import Problem
+from autotune.problem.sizes import log_uniform
+from autotune.records import Record, Records, Store
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.targets import sources, targets
+from autotune.targets.targets import Target
+from autotune.tuning.evaluate import prepare
+from autotune.tuning.loop import Options, tune
+from autotune.tuning.options import quick_options
+from autotune.tuning.quick import QuickTunable
+from autotune.verification.accuracy import judged
+
+SHOWN = Console(width=110, soft_wrap=True)
+PRECISIONS = ("f32", "bf16", "tf32", "f16", "tf32x3", "f8:scale=row", "i8")
+"""Precisions, and scales of 8 bits; they take turns."""
+LAYOUTS = ("nn", "nt", "tn")
+SMALLEST, LARGEST = (1, 16, 16), (8192, 16384, 16384)
+MOST_FLOPS = 2e12
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="JSON file for the rows.")],
+    count: Annotated[int, typer.Option(help="Number of shapes.")] = 24,
+    each: Annotated[float, typer.Option(help="Tuning seconds for each shape.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="No shape starts after these seconds.")] = 3600.0,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+) -> None:
+    """Prints a line for each shape, and the geometric means."""
+    began, where = monotonic(), targets.resolve(device)
+    known = Store(settings.cache_dir())
+    recorded = {record.problem for record in Records(known).records(where)}
+    problems = [problem for problem in drawn(count, seed) if problem not in recorded]
+    rows = {row.problem: row for row in kept(out)}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
+        os.environ["AUTOTUNE_CACHE_DIR"] = str(Path(name) / "programs")
+        races, searches = (Store(Path(name) / folder) for folder in ("races", "searches"))
+        places = Places(device, stack, seed)
+        contest = Contest(known, races, searches, places, Options(budget_s=each, seed=seed))
+        for problem in problems:
+            if monotonic() - began > seconds:
+                break
+            if str(problem) in rows:
+                continue
+            try:
+                row = contest.row(problem, where)
+            except AutotuneError as error:
+                SHOWN.print(f"{problem}: {error}", style="red", markup=False)
+                places.end()
+                continue
+            rows[row.problem] = row
+            SHOWN.print(line(row), markup=False, highlight=False)
+            write(out, where, [*rows.values()], commit)
+    SHOWN.print(table([*rows.values()]))
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Where the kernels of a shape come from.
+
+    Attributes:
+        known: the records that look-ups and races see.
+        races, searches: where their records go.
+        places: where kernels are measured.
+        options: those of searches.
+    """
+
+    known: Store
+    races: Store
+    searches: Store
+    places: Places
+    options: Options
+
+    def row(self, problem: Problem, device: Device) -> Row:
+        """Looks a problem up, races it, tunes it, and times the three kernels interleaved.
+
+        Raises:
+            AutotuneError: if there is no answer, or nothing could be measured.
+        """
+        began = monotonic()
+        answer = lookup(problem, device, self.known)
+        if answer is None:
+            raise NotFoundError(f"nothing can run {problem}")
+        seconds = {LOOKED_UP: monotonic() - began}
+        target, began = self.places.target(problem), monotonic()
+        raced = self.race(problem, target)
+        seconds[RACED], began = monotonic() - began, monotonic()
+        record = tune_at(problem, self.places, self.searches, self.options)
+        seconds[TUNED] = monotonic() - began
+        configs = {
+            LOOKED_UP: answer.config,
+            RACED: raced.best.config,
+            TUNED: record.best.config,
+        }
+        outcomes = timed(configs, problem, target.runner)
+        return Row(
+            problem=str(problem),
+            how=answer.how,
+            expected=answer.expected_loss,
+            configs={kind: str(config) for kind, config in configs.items()},
+            times_us={
+                kind: item.time_us
+                for kind, item in outcomes.items()
+                if isinstance(item, Measurement)
+            },
+            failures={
+                kind: f"{item.stage}: {item.reason}"
+                for kind, item in outcomes.items()
+                if isinstance(item, Failure)
+            },
+            left_to_vendor=[LOOKED_UP] * answer.vendor
+            + [RACED] * vendor_wins(raced, problem, "hot"),
+            seconds=seconds,
+        )
+
+    def race(self, problem: Problem, target: Target) -> Record:
+        """The record of a quick race that knows what look-ups know."""
+        configs = promising(problem, target.runner.device, Records(self.known))
+        if not configs:
+            raise NotFoundError(f"nothing can run {problem}")
+        return tune(
+            QuickTunable(problem, configs=configs),
+            *(target.runner, self.races, quick_options(Options())),
+            compile=partial(compiler.compile, cache=settings.cache_dir()),
+            origin=target.origin,
+        )
+
+
+def timed(
+    configs: Mapping[str, Config], problem: Problem, runner: Runner
+) -> dict[str, Measurement | Failure]:
+    """Interleaved outcomes by kind, and that of cuBLAS where it multiplies."""
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    prepared = {
+        config: prepare(registry.plan(config, problem), runner, build)
+        for config in dict.fromkeys(configs.values())
+    }
+    outcomes: dict[Config, Measurement | Failure] = {}
+    candidates: list[Candidate] = []
+    for config, item in prepared.items():
+        outcome = item if isinstance(item, Failure) else runner.measure(item, None)
+        if isinstance(item, Candidate) and isinstance(outcome, Measurement):
+            candidates.append(item)
+        else:
+            outcomes[config] = outcome
+    if isinstance(runner, Comparing):
+        named = dict(runner.compare(candidates, ()))
+        vendor = named.pop(BASELINE, None)
+        last = {item.config: named[str(item.config)] for item in candidates}
+    else:
+        vendor = runner.baseline()
+        matched = runner.rematch(candidates)
+        last = {item.config: outcome for item, outcome in zip(candidates, matched, strict=True)}
+    error = vendor.relative_error if isinstance(vendor, Measurement) else None
+    outcomes |= {config: judged(problem, item, error) for config, item in last.items()}
+    every = {kind: outcomes[config] for kind, config in configs.items()}
+    return every | ({VENDOR: vendor} if vendor else {})
+
+
+def drawn(count: int, seed: int) -> list[Problem]:
+    """Random problems of all precisions and layouts; the seed fixes them."""
+    random = Random(seed)
+    problems: list[Problem] = []
+    while len(problems) < count:
+        sizes = [*map(round, log_uniform(random, SMALLEST, LARGEST))]
+        step = random.choice((1, 8, 64))
+        m, n, k = (max(1, size // step) * step if size >= step else size for size in sizes)
+        precision = PRECISIONS[len(problems) % len(PRECISIONS)]
+        problem = Problem.parse(f"{m}x{n}x{k}:{precision}", layout=random.choice(LAYOUTS))
+        if problem.flops <= MOST_FLOPS:
+            problems.append(problem)
+    return problems
+
+
+if __name__ == "__main__":
+    typer.run(main)
