@@ -19,6 +19,7 @@ from candidate_samples import (
 from problem_cases import BATCHED, CASES, FINISHED, Case
 from support.served_precisions import SERVED
 
+from autotune.candidates import space
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.gpu.benches.gemm import GemmBench
@@ -178,7 +179,15 @@ def test_every_family_computes_the_gemm(
     assert wrong == {}
     needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())
     idle = {family: sample for family, sample in samples.items() if not sample.candidates}
-    assert [name for name, sample in idle.items() if sample.legal >= MANY or name in needed] == []
+    missing = [name for name, sample in idle.items() if sample.legal >= MANY or name in needed]
+    assert [name for name in missing if not too_inaccurate(case, name, session.device)] == []
+
+
+def too_inaccurate(case: Case, family: str, device: Device) -> bool:
+    """Whether the problem has kernels of the family, none of them accurate enough: at a K of a few
+    dozen the split of tf32x3 alone makes the error that is allowed."""
+    found = space.feasible(case.problem, device, family)
+    return not found.configs and "accuracy" in found.rejected
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -31,6 +31,11 @@ NARROW = (
     "swap=1,bm=64,bn=8,wm=32,wn=8,slices=2,bk=128,copy=async,stages=3,split_k=2,min_blocks=1,"
     "store=direct,group=1"
 )
+THIN = (
+    "swap=0,bm=32,bn=32,wm=16,wn=8,slices=1,bk=64,copy=async,stages=3,split_k=1,min_blocks=1,"
+    "store=staged,group=1"
+)
+"""Warps store 8 columns of C."""
 ODD, EVEN = "35x53x331", "48x80x272"
 WIDE = "24x280x400"
 FEW = "5x269x331"
@@ -62,6 +67,8 @@ CASES = (
     (SPLIT, f"{ODD}:f8:nt:out=e5m2:bias:batch=2"),
     (SQUARE, "35x80x331:f8:nn:swiglu:scale=row:out=e4m3"),
     (NARROW, "5x272x331:f8:nt:swiglu:out=e4m3"),
+    (THIN, f"{EVEN}:f8:nt:scale=row:out=e4m3"),
+    (THIN.replace("wn=8", "wn=16"), f"{EVEN}:f8:nt:swiglu:out=e4m3"),
     # Every layout, rows that end within a vector or allow none.
     *((SQUARE, f"{ODD}:f8:{layout}:scale=row") for layout in LAYOUTS),
     *((SPLIT, f"{ODD}:i8:{layout}:out=i32:batch=2") for layout in LAYOUTS),

@@ -101,6 +101,15 @@ SAMPLES = (
         {**EXACT, **SWAPPED, "bm": 40, "bn": 256, "store": "staged"},
         FP8,
     ),
+    # fp8 results of tiles, and of parts of tiles, that start between vectors of 16 columns.
+    Sample("136x80x328:f8:nt:out=e4m3", {**EXACT, **SMALL, "bn": 40, "store": "staged"}, FP8),
+    Sample("136x80x328:f8:nt:out=e5m2", {**EXACT, **SMALL, "bn": 40}, FP8),
+    Sample("136x160x328:f8:nt:swiglu:out=e4m3", {**EXACT, **SMALL, "bn": 80, "store": "staged"}),
+    Sample(
+        "72x80x1100:f8:nt:scale=row:out=e4m3",
+        {**EXACT, **SMALL, "cluster": "1x1x4", "split_k": 4, "store": "staged"},
+        FP8,
+    ),
     # Split-K and stream-K through the workspace, ping-pong, resident blocks.
     Sample("200x136x600:f8:nt:scale=row", {**EXACT, **FUSED, "workers": 4}, BETA),
     Sample("200x136x600:f8:nt:scale=block:batch=2", {**EXACT, **FUSED}),

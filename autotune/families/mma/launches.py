@@ -149,6 +149,7 @@ def _layout(form: Problem) -> tuple[tuple[str, Constant], ...]:
 
 def _template(p: MmaParams, problem: Problem, alignment: int, widths: tuple[int, int]) -> Template:
     form = p.oriented(problem)
+    warp_columns = p.wn // (2 if problem.gated else 1)
     return Template(
         "mma.cu",
         "mma_column" if p.copy == "ahead" else "mma",
@@ -173,7 +174,7 @@ def _template(p: MmaParams, problem: Problem, alignment: int, widths: tuple[int,
             epilogue(problem),
             ("VA", widths[0]),
             ("VB", widths[1]),
-            ("VC", 1 if p.swap else gcd(alignment, problem.width)),
+            ("VC", 1 if p.swap else gcd(alignment, problem.width, warp_columns)),
             ("INTERLEAVED", p.interleaved(form, alignment)),
         ),
         named=True,

@@ -152,13 +152,17 @@ def _store(p: WgmmaParams, problem: Problem, alignment: Alignment) -> Store:
     """How the kernel stores C."""
     if p.store == "direct":
         return "direct"
-    columns = p.tile_n // p.reducers // (2 if problem.gated else 1)
-    if p.swap:  # a strip has the rows of an instruction as columns
-        columns = INSTRUCTION_ROWS // (2 if problem.gated else 1)
-    whole = columns * problem.output_bytes % LINE_BYTES == 0
+    whole = _stored_columns(p, problem) * problem.output_bytes % LINE_BYTES == 0
     # TMA stores write past the last column if a row does not end with a whole vector.
     vector = gcd(alignment.c, problem.width) * problem.output_bytes
     return "tma" if whole and vector == VECTOR_BYTES else "staged"
+
+
+def _stored_columns(p: WgmmaParams, problem: Problem) -> int:
+    """Columns of C that a block stores of a row at a time; blocks start at multiples of them."""
+    # Of a transposed tile a strip has the rows of an instruction as columns.
+    columns = INSTRUCTION_ROWS if p.swap else p.tile_n // p.reducers
+    return columns // (2 if problem.gated else 1)
 
 
 def _map_c(p: WgmmaParams, problem: Problem) -> Argument:
@@ -222,7 +226,7 @@ def _template(
             ("REDUCTION", enumerator("Reduction", p.reduction)),
             ("STORE", enumerator("Store", store)),
             epilogue(problem),
-            ("VC", gcd(alignment.c, problem.width)),
+            ("VC", gcd(alignment.c, problem.width, _stored_columns(p, problem))),
         ),
         specific=True,
         named=True,
