@@ -2,14 +2,16 @@
 
 The ends are tuned first. At the sizes between, the cost model, corrected by all records, predicts
 how much longer the configurations of the tuned sizes take than the best configuration there. Where
-that loss is too large, the size is tuned as well.
+that loss is too large, the size is tuned as well. Where races make that cheap, one size of each
+octave is tuned in any case: the model may be wrong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from autotune.candidates.family_names import AUTO
 from autotune.candidates.model_error import ModelError
@@ -30,6 +32,7 @@ LOSS = 0.05
 PICKED = 150
 """Configurations picked by the model at each end and in the middle of a span; the best of every
 size is assumed to be among them."""
+OCTAVE = 2
 CAUTION = 1.0
 """Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
 
@@ -73,7 +76,19 @@ def cover(
         ranges.save(store.root, covered)
         if covered.loss > loss:
             pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
+        elif race:
+            pending += _between(span, tuned)
     return covered
+
+
+def _between(span: Span, tuned: Collection[int]) -> list[int]:
+    """Probes to tune so that no two tuned sizes are more than an octave apart."""
+    added = list[int]()
+    for size, following in pairwise(sorted(tuned)):
+        while following > OCTAVE * size:
+            size = max(probe for probe in span.probes if probe <= OCTAVE * size)
+            added.append(size)
+    return added
 
 
 def expected(

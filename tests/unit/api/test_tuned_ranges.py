@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,17 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 def test_sizes_between_the_ends_are_raced(asked: Asked) -> None:
     autotune.tune_range("1..64x64x64", device="h100", progress=False)
     assert asked[:2] == [("search", 1), ("search", 64)]
-    ((kind, size),) = asked[2:]
+    (kind, size), *_ = asked[2:]
     assert kind == "race"
     assert 1 < size < 64
+
+
+def test_tuned_sizes_are_an_octave_apart_at_most(asked: Asked) -> None:
+    autotune.tune_range("5..300x64x64", device="h100", progress=False)
+    sizes = sorted(size for _, size in asked)
+    assert (sizes[0], sizes[-1]) == (5, 300)
+    assert all(following <= 2 * size for size, following in pairwise(sizes))
+    assert {kind for kind, size in asked if 5 < size < 300} == {"race"}
 
 
 def test_range_of_one_family_is_searched_throughout(asked: Asked) -> None:
