@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 from left_out_rows import geomean
 from provenance import provenance
-from shipped import Places, tune_at
+from shipped import tune_at
 from shipped_problems import MODELS
 from untuned import timed
 from untuned_rows import VENDOR
@@ -32,6 +32,7 @@ from autotune.problem import Problem
 from autotune.records import Store
 from autotune.runners.base import Measurement
 from autotune.targets import sources, targets
+from autotune.targets.workplace import Workplace
 from autotune.tuning.loop import Options
 
 ROWS = (1, 16, 128, 2048)
@@ -71,7 +72,7 @@ def main(
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         os.environ["AUTOTUNE_CACHE_DIR"] = name  # an empty cache
-        places = Places(sources.DEFAULT, stack)
+        places = stack.enter_context(Workplace())
         for columns, inner in islice(by_turns(), layers):
             if monotonic() - began > seconds:
                 break
@@ -100,7 +101,7 @@ def by_turns() -> chain[tuple[int, int]]:
     return chain.from_iterable([size for size in turn if size is not None] for turn in rounds)
 
 
-def row_of(problem: Problem, places: Places, store: Store, each: float) -> Row:
+def row_of(problem: Problem, places: Workplace, store: Store, each: float) -> Row:
     """Tunes a problem freely and times its kernel beside that of the range."""
     record = tune_at(problem, places, store, Options(budget_s=each))
     ordered = autotune.choose(problem, batch_invariant=True).config

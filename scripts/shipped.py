@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -33,11 +33,11 @@ from shipped_files import ShippedFile, best_of_recordings, table
 from shipped_problems import problems
 
 from autotune import compiler, settings
-from autotune.errors import AutotuneError, RunnerError
+from autotune.errors import AutotuneError
 from autotune.problem import COMPUTES, Problem
 from autotune.records import Record, Store
 from autotune.targets import sources, targets
-from autotune.targets.targets import Target
+from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 
@@ -72,7 +72,7 @@ def main(
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         file = ShippedFile(path, Store(Path(name) / "store"), targets.here().source)
         file.resume(best_of_recordings(trials), Path(name) / "shipped")
-        places = Places(device, stack, seed)
+        places = stack.enter_context(Workplace(device, seed=seed))
         failed, left = [], [problem for problem in wanted if again or not file.has(problem)]
         CONSOLE.print(f"{len(wanted) - len(left)} of {len(wanted)} problems are there already")
         for number, problem in enumerate(left, 1):
@@ -102,78 +102,32 @@ def checked(computes: list[str] | None) -> list[str] | None:
     return computes
 
 
-@runtime_checkable
-class Reusable(Protocol):
-    """A runner that can switch to another problem, as a GPU's can."""
-
-    def switch_to(self, problem: Problem) -> None:
-        """Switches to the problem."""
-        ...
-
-
-class Places:
-    """The target of the current problem, reused if its runner can switch; closed with the stack."""
-
-    def __init__(self, device: str, stack: ExitStack, seed: int = 0) -> None:
-        self._device, self._seed = device, seed
-        self._stack = stack.enter_context(ExitStack())
-        self._target: Target | None = None
-
-    def target(self, problem: Problem) -> Target:
-        """The target of the problem: that of the last problem if its runner can switch.
-
-        Raises:
-            AutotuneError: as `targets.opened`.
-        """
-        last = self._target
-        if last is not None and isinstance(last.runner, Reusable):
-            targets.check_memory(problem, last.runner.device)
-            last.runner.switch_to(problem)
-            return last
-        self.end()
-        opened = targets.opened(problem, self._device, seed=self._seed)
-        self._target = self._stack.enter_context(opened)
-        return self._target
-
-    @property
-    def current(self) -> Target:
-        """The target of the last problem, which `target` has opened."""
-        if self._target is None:
-            raise RunnerError("nothing is open; ask for a target first")
-        return self._target
-
-    def end(self) -> None:
-        """Closes the target; the next problem opens a new one."""
-        self._target = None
-        self._stack.close()
-
-
-def tuned(problem: Problem, places: Places, file: ShippedFile, options: Options) -> bool:
+def tuned(problem: Problem, places: Workplace, file: ShippedFile, options: Options) -> bool:
     """Tunes a problem into the file and prints a line; returns whether it worked."""
     began = monotonic()
     try:
         record = tune_at(problem, places, file.store, options)
     except AutotuneError as error:
         CONSOLE.print(f"{problem}: {error}", style="red", markup=False)
-        places.end()
         return False
     file.add(record)
     CONSOLE.print(line(record, monotonic() - began), markup=False, highlight=False)
     return True
 
 
-def tune_at(problem: Problem, places: Places, store: Store, options: Options) -> Record:
+def tune_at(problem: Problem, places: Workplace, store: Store, options: Options) -> Record:
     """Tunes a problem on the reused target with the shared program cache.
 
     Raises:
         AutotuneError: if nothing could be measured.
     """
-    target = places.target(problem)
-    return tune(
-        *(GemmTunable(problem), target.runner, store, options),
-        compile=partial(compiler.compile, cache=settings.cache_dir()),
-        origin=target.origin,
-    )
+    with places.opening(problem) as ready:
+        target = ready()
+        return tune(
+            *(GemmTunable(problem), target.runner, store, options),
+            compile=partial(compiler.compile, cache=settings.cache_dir()),
+            origin=target.origin,
+        )
 
 
 def line(record: Record, seconds: float) -> str:

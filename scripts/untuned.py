@@ -27,7 +27,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from shipped import Places, tune_at
+from shipped import tune_at
 from suite import Comparing
 from untuned_rows import LOOKED_UP, RACED, TUNED, VENDOR, Row, kept, line, table, write
 
@@ -46,6 +46,7 @@ from autotune.records import Record, Records, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.targets import sources, targets
 from autotune.targets.targets import Target
+from autotune.targets.workplace import Workplace
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.options import quick_options
@@ -78,7 +79,7 @@ def main(
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         os.environ["AUTOTUNE_CACHE_DIR"] = str(Path(name) / "programs")
         races, searches = (Store(Path(name) / folder) for folder in ("races", "searches"))
-        places = Places(device, stack, seed)
+        places = stack.enter_context(Workplace(device, seed=seed))
         contest = Contest(known, races, searches, places, Options(budget_s=each, seed=seed))
         for problem in problems:
             if monotonic() - began > seconds:
@@ -89,7 +90,6 @@ def main(
                 row = contest.row(problem, where)
             except AutotuneError as error:
                 SHOWN.print(f"{problem}: {error}", style="red", markup=False)
-                places.end()
                 continue
             rows[row.problem] = row
             SHOWN.print(line(row), markup=False, highlight=False)
@@ -111,7 +111,7 @@ class Contest:
     known: Store
     races: Store
     searches: Store
-    places: Places
+    places: Workplace
     options: Options
 
     def row(self, problem: Problem, device: Device) -> Row:

@@ -27,6 +27,7 @@ from autotune.runners.base import Runner
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
 from autotune.tuning.events import Observer
 from autotune.tuning.gemm import GemmTunable
@@ -66,25 +67,26 @@ def tune(
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     records = Records(Store(cache_dir()))
-    order = order_recorded(span.problem, resolved, records)
-    if order is None:
-        order = choose_order(span, resolved, device, options)
-    references = _references(span, order, resolved, records)
-    place = RangePlace(device, records.store, order, references)
+    with Workplace(device, seed=options.seed) as workplace:
+        order = order_recorded(span.problem, resolved, records)
+        if order is None:
+            order = choose_order(span, resolved, workplace, options)
+        references = _references(span, order, resolved, records)
+        place = RangePlace(workplace, records.store, order, references)
 
-    def search(problem: Problem) -> Record:
-        if options.quick:
-            return place.race(problem, options, observed(problem))
-        return place.run(GemmTunable(problem, order=order), options, observed(problem))
+        def search(problem: Problem) -> Record:
+            if options.quick:
+                return place.race(problem, options, observed(problem))
+            return place.run(GemmTunable(problem, order=order), options, observed(problem))
 
-    def race(problem: Problem) -> Record:
-        return place.race(problem, _quick(options), observed(problem))
+        def race(problem: Problem) -> Record:
+            return place.race(problem, _quick(options), observed(problem))
 
-    store, objective = records.store, options.objective
-    return cover(span, resolved, store, search, loss, objective, family, race, order)
+        store, objective = records.store, options.objective
+        return cover(span, resolved, store, search, loss, objective, family, race, order)
 
 
-def choose_order(span: Span, resolved: Device, device: DeviceLike, options: Options) -> str:
+def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Options) -> str:
     """The order with the best geometric mean of times over the probes of a span: as raced where the
     device measures, else as predicted.
 
@@ -97,16 +99,16 @@ def choose_order(span: Span, resolved: Device, device: DeviceLike, options: Opti
             f"no order of summation serves every M of {span.low}..{span.high} of {span.problem} "
             f"on {resolved.name}; give a smaller range"
         )
-    if len(outlooks) == 1 or not targets.measures(device):
+    if len(outlooks) == 1 or not targets.measures(workplace.device):
         return outlooks[0].order
-    return _raced(outlooks, span, device, options)
+    return _raced(outlooks, span, workplace, options)
 
 
-def _raced(outlooks: list[OrderOutlook], span: Span, device: DeviceLike, options: Options) -> str:
+def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, options: Options) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {outlook.order: 0.0 for outlook in outlooks}
     with TemporaryDirectory() as folder:  # these races are no records
-        place = RangePlace(device, Store(Path(folder)))
+        place = RangePlace(workplace, Store(Path(folder)))
         for size in outlooks[0].best:
             problem = span.at(size)
             configs = tuple(config for outlook in outlooks for config in outlook.best[size])
@@ -148,20 +150,20 @@ class RangePlace:
     """Where problems of a range are tuned.
 
     Attributes:
-        device: the device.
+        workplace: where they are measured.
         store: where the records go.
         order: the order of summation; None for any.
         references: configurations of the order whose rows all others have to compute.
     """
 
-    device: DeviceLike
+    workplace: Workplace
     store: Store
     order: str | None = None
     references: tuple[Config, ...] = ()
 
     def race(self, problem: Problem, options: Options, observer: Observer | None) -> Record:
         """Races the configurations of the order that the cost model expects most of."""
-        resolved = targets.resolve(self.device)
+        resolved = targets.resolve(self.workplace.device)
         ranked = ordered_by_time(problem, resolved, self.order or "")
         configs = tuple(config for _, config in ranked[:RACED])
         return self.run(QuickTunable(problem, configs=configs, order=self.order), options, observer)
@@ -169,7 +171,7 @@ class RangePlace:
     def run(self, tunable: GemmTunable, options: Options, observer: Observer | None) -> Record:
         """Tunes a problem; where the device measures, rows are compared with the reference's."""
         compile = partial(compiler.compile, cache=cache_dir())
-        with targets.opening(tunable.problem, self.device, seed=options.seed) as opened:
+        with self.workplace.opening(tunable.problem) as opened:
             target = opened()
             runner: Runner = target.runner
             if self.order and runner.evidence == "measured":

@@ -25,6 +25,7 @@ from autotune.report.tuned_shapes import NO_TIME, TUNED, ShapeRow, ShapesReport
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Options, options_of, require_time
 from autotune.tuning.shared_budget import LEAST_S, Stake, spend
@@ -122,13 +123,16 @@ def tune_shapes(
     stakes = {row.problem: place.stake(row) for row in rows.values() if row.why is None}
     count = sum(not stake.settled for stake in stakes.values())
     budget = options.budget_s or SHAPE_BUDGET_S * max(1, count)
-    with observing(count, budget) as observed:
+    with (
+        observing(count, budget) as observed,
+        Workplace(device, numbers=devices, seed=options.seed) as workplace,
+    ):
 
         def search(problem: Problem, seconds: float) -> bool:
             limited, observer = replace(options, budget_s=seconds), observed(problem, seconds)
-            run = partial(tuning.search, problem, limited, device=device, devices=devices)
+            run = partial(tuning.search_at, workplace, problem, limited, family=family)
             earlier = rows[problem]
-            row = rows[problem] = _searched(earlier, partial(run, family=family, observer=observer))
+            row = rows[problem] = _searched(earlier, partial(run, observer=observer))
             took = row.searched_s - earlier.searched_s
             return row.why is not None or took < ENDED * seconds
 

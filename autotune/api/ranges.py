@@ -17,6 +17,7 @@ from autotune.records.ranges import Range
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Options, options_of, quick_options, require_time
 
@@ -90,15 +91,6 @@ def tune(
 ) -> Range:
     """`tune_range` with its arguments decoded; `observed` returns the observer of each search."""
 
-    def search(problem: Problem) -> Record:
-        return tuning.search(
-            problem, options, device=device, family=family, observer=observed(problem)
-        )
-
-    def race(problem: Problem) -> Record:
-        quick = Options(jobs=options.jobs, objective=options.objective)
-        return tuning.race(problem, quick_options(quick), device=device, observer=observed(problem))
-
     if not 0 < loss < math.inf:
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
     require_time(options, "tuning a range")
@@ -111,5 +103,16 @@ def tune(
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     store = Store(cache_dir())
-    between = race if family == "auto" else None  # a race takes all families
-    return cover(span, resolved, store, search, loss, options.objective, family, between)
+    with Workplace(device, seed=options.seed) as workplace:
+
+        def search(problem: Problem) -> Record:
+            return tuning.search_at(
+                workplace, problem, options, family=family, observer=observed(problem)
+            )
+
+        def race(problem: Problem) -> Record:
+            quick = quick_options(Options(jobs=options.jobs, objective=options.objective))
+            return tuning.search_at(workplace, problem, quick, observer=observed(problem))
+
+        between = race if family == "auto" else None  # a race takes all families
+        return cover(span, resolved, store, search, loss, options.objective, family, between)

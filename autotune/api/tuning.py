@@ -14,12 +14,15 @@ from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import Record, Store
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Options, options_of, quick_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from autotune.runners.base import Objective, Runner
     from autotune.tuning.events import Observer
+    from autotune.tuning.quick import QuickTunable
 
 
 def tune(
@@ -100,41 +103,6 @@ def tune(
         )
 
 
-def race(
-    problem: Problem,
-    options: Options,
-    *,
-    device: DeviceLike = DEFAULT,
-    observer: Observer | None = None,
-) -> Record:
-    """`tune` with `quick`, with its arguments decoded."""
-    cache = settings.cache_dir()
-    with targets.opening(problem, device, seed=options.seed, quick=True) as opened:
-        from autotune.lookup.kept_choice import one_blas_thread
-        from autotune.lookup.promising import promising
-        from autotune.records import Records
-        from autotune.tuning.loop import tune
-        from autotune.tuning.quick import QuickTunable
-
-        target, store = opened(), Store(settings.ensure(cache))
-        runner, objective = target.runner, options.objective
-        with one_blas_thread():
-            configs = promising(
-                problem, runner.device, Records(store), objective, configs=runner.known()
-            )
-        if not configs:
-            raise NotFoundError(f"no kernel can run {problem} on {runner.device.name}")
-        return tune(
-            QuickTunable(problem, configs=configs),
-            runner,
-            store,
-            options,
-            compile=partial(compiler.compile, cache=cache),
-            origin=target.origin,
-            observer=observer,
-        )
-
-
 def search(
     problem: Problem,
     options: Options,
@@ -150,21 +118,40 @@ def search(
     Raises:
         UsageError: for several devices or a recording and quick options.
     """
-    if options.quick:
-        if devices is not None or recording is not None:
-            raise UsageError("quick takes no devices and no recording; leave either out")
-        return race(problem, options, device=device, observer=observer)
+    if options.quick and (devices is not None or recording is not None):
+        raise UsageError("quick takes no devices and no recording; leave either out")
     if recording is not None and devices is None and not targets.measures(device):
         raise UsageError(f"{device} has no times to record; give a GPU of this machine, or none")
     settings.refuse_frozen(f"cannot tune {problem}")
+    with Workplace(device, numbers=devices, seed=options.seed, quick=options.quick) as workplace:
+        record = search_at(workplace, problem, options, family=family, observer=observer)
+    if recording is not None:
+        from autotune.api.recordings import save_recording
+
+        save_recording(record, Store(settings.cache_dir()), Path(recording))
+    return record
+
+
+def search_at(
+    workplace: Workplace,
+    problem: Problem,
+    options: Options,
+    *,
+    family: str = "auto",
+    observer: Observer | None = None,
+) -> Record:
+    """Searches a problem at a workplace, which others may have used before; races it if the
+    options are quick."""
     cache = settings.cache_dir()
-    with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:
+    with workplace.opening(problem) as opened:
         from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
 
-        tunable = GemmTunable(problem, family)
         target, store = opened(), Store(settings.ensure(cache))
-        record = tune(
+        tunable = GemmTunable(problem, family)
+        if options.quick:
+            tunable = _raced(problem, target.runner, store, options.objective)
+        return tune(
             tunable,
             target.runner,
             store,
@@ -174,8 +161,23 @@ def search(
             observer=observer,
             further=target.further,
         )
-    if recording is not None:
-        from autotune.api.recordings import save_recording
 
-        save_recording(record, store, Path(recording))
-    return record
+
+def _raced(problem: Problem, runner: Runner, store: Store, objective: Objective) -> QuickTunable:
+    """The problem with its most promising configurations.
+
+    Raises:
+        NotFoundError: if there is none.
+    """
+    from autotune.lookup.kept_choice import one_blas_thread
+    from autotune.lookup.promising import promising
+    from autotune.records import Records
+    from autotune.tuning.quick import QuickTunable
+
+    with one_blas_thread():
+        configs = promising(
+            problem, runner.device, Records(store), objective, configs=runner.known()
+        )
+    if not configs:
+        raise NotFoundError(f"no kernel can run {problem} on {runner.device.name}")
+    return QuickTunable(problem, configs=configs)

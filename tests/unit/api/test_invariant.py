@@ -22,6 +22,7 @@ from autotune.problem.span import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
 from autotune.targets import targets
+from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.options import Options, quick_options
 from autotune.tuning.quick import QuickTunable
@@ -118,16 +119,16 @@ def test_quick_options_race_the_ends() -> None:
 
 def test_order_with_the_best_mean_of_races_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
-    assert invariant.choose_order(SPAN, H100, "h100", Options()) == ORDER
+    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == ORDER
     assert [len(item.configs) for item in FakePlace.tuned] == [4, 4]  # type: ignore[attr-defined]
     FakePlace.times = {ORDER: 2.0, OTHER: 1.5}
-    assert invariant.choose_order(SPAN, H100, "h100", Options()) == OTHER
+    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == OTHER
 
 
 def test_order_without_a_time_at_a_size_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
     FakePlace.times = {OTHER: 9.0}
-    assert invariant.choose_order(SPAN, H100, "h100", Options()) == OTHER
+    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == OTHER
 
 
 @pytest.mark.parametrize(

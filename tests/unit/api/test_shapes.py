@@ -21,6 +21,7 @@ from autotune.errors import AutotuneError, CacheError, MissingError, ProblemErro
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.report.tuned_shapes import ShapesReport
+from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Options
 from autotune.tuning.shared_budget import spend
 
@@ -95,13 +96,13 @@ def test_impossible_shapes_are_refused() -> None:
 
 
 class Searches:
-    """Stands for `tuning.search`: notes the calls, and records a time or fails."""
+    """Stands for `tuning.search_at`: notes the calls, and records a time or fails."""
 
     def __init__(self, store: Store) -> None:
         self.calls: list[tuple[Problem, float]] = []
         self.store, self.error = store, dict[Problem, Exception]()
 
-    def __call__(self, problem: Problem, options: Options, **_: Any) -> Record:
+    def __call__(self, _: Workplace, problem: Problem, options: Options, **__: Any) -> Record:
         assert options.budget_s is not None
         self.calls.append((problem, options.budget_s))
         if problem in self.error:
@@ -113,7 +114,7 @@ class Searches:
 @pytest.fixture
 def searches(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
     searches = Searches(Store(cache))
-    monkeypatch.setattr(tuning, "search", searches)
+    monkeypatch.setattr(tuning, "search_at", searches)
     return searches
 
 

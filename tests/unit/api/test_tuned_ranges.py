@@ -14,6 +14,8 @@ from autotune.device import Device
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Store
+from autotune.targets.workplace import Workplace
+from autotune.tuning.options import Options
 
 Asked = list[tuple[str, int]]
 
@@ -25,8 +27,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "none"))
     tuned: Asked = []
 
-    def tune(kind: str, problem: Problem) -> Record:
-        tuned.append((kind, problem.m))
+    def tune(_: Workplace, problem: Problem, options: Options, **__: object) -> Record:
+        tuned.append(("race" if options.quick else "search", problem.m))
         return Store(tmp_path).save(record(problem=problem, device=H100))
 
     def expected(
@@ -38,8 +40,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
             for probe in span.probes
         }
 
-    for kind in ("search", "race"):
-        monkeypatch.setattr(tuning, kind, lambda problem, *_, kind=kind, **__: tune(kind, problem))
+    monkeypatch.setattr(tuning, "search_at", tune)
     monkeypatch.setattr(coverage, "expected", expected)
     return tuned
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +15,16 @@ import shipped_files
 import shipped_problems
 from left_out_rows import geomean
 from support import sample_recording
-from support.fake_runner import ORIGIN, FakeRunner
 from support.sample_recording import DEVICE, FASTEST, PROBLEM
 from support.sample_records import H100, entry, record
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from autotune.errors import RunnerError
 from autotune.problem import Problem
 from autotune.records import bundle
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording, path_of
 from autotune.targets import targets
-from autotune.targets.targets import Target
 
 
 @pytest.fixture(autouse=True)
@@ -151,43 +147,6 @@ def test_rounding_stays_within_a_spread() -> None:
 
 def test_recording_without_times_makes_no_record() -> None:
     assert shipped_files.record_of(replace(sample_recording.recorded(), rows=())) is None
-
-
-# Reused processes
-
-
-class SwitchingRunner(FakeRunner):
-    """Switches problems and lists them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.switched: list[Problem] = []
-
-    def switch_to(self, problem: Problem) -> None:
-        self.switched.append(problem)
-
-
-def test_next_problem_reuses_the_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened: list[SwitchingRunner] = []
-
-    def opening(*_: object, **__: object) -> nullcontext[Target]:
-        opened.append(SwitchingRunner())
-        return nullcontext(Target(opened[-1], ORIGIN))
-
-    monkeypatch.setattr(targets, "opened", opening)
-    with ExitStack() as stack:
-        places = shipped.Places("gpu", stack)
-        first, second = (places.target(Problem(8, 8, size)) for size in (8, 16))
-        assert (first, len(opened), opened[0].switched) == (second, 1, [Problem(8, 8, 16)])
-        places.end()
-        assert places.target(Problem(8, 8, 8)) is not first
-
-
-def test_no_target_is_current_at_first() -> None:
-    with ExitStack() as stack, pytest.raises(RunnerError, match="nothing is open"):
-        _ = shipped.Places("gpu", stack).current
 
 
 # Left-out shapes
