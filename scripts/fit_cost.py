@@ -42,6 +42,7 @@ from autotune.candidates import cost
 from autotune.candidates.cost import Coefficients, Load
 from autotune.candidates.diversity import diverse
 from autotune.families import registry
+from autotune.families.base import Between
 from autotune.families.config import Config
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
@@ -100,12 +101,21 @@ class Sample:
     def traits(self, precisions: Set[str] = frozenset()) -> set[str]:
         """The traits of its configurations: all, or those of these precisions."""
         traits = {trait for traits in self.load.work.traits for trait in traits}
-        return {trait for trait in traits if not precisions or is_of(trait, precisions)}
+        names = {name for trait in traits for name in parts_of(trait, {})}
+        return {name for name in names if not precisions or is_of(name, precisions)}
 
     def errors(self, coefficients: Coefficients) -> Floats:
         """Logarithms of predicted over measured time."""
         predicted = self.load.times(self.recording.problem, self.recording.device, coefficients)
         return np.asarray(np.log(predicted) - self.logs)
+
+
+def parts_of(trait: str | Between, factors: Mapping[str, float]) -> dict[str, float]:
+    """The share that each named trait has of a trait's factor."""
+    if isinstance(trait, str):
+        return {trait: 1.0}
+    parts = trait.shares(factors)
+    return {name: part / sum(parts.values()) for name, part in parts.items()}
 
 
 def completed(config: Config, recording: Recording) -> Config:
@@ -217,8 +227,10 @@ class _Space:
         places = {trait: len(device) + place for place, trait in enumerate(self.traits)}
         slopes = np.column_stack([*device, np.zeros((len(errors), len(places)))])
         for row, traits in enumerate(sample.load.work.traits):
-            for trait in places.keys() & traits:
-                slopes[row, places[trait]] += slot[row]
+            for trait in traits:
+                for name, share in parts_of(trait, coefficients.traits).items():
+                    if name in places:
+                        slopes[row, places[name]] += share * slot[row]
         weights = sample.weights
         shares = weights / (weights.sum() + (NOISE / SHAPE) ** 2)
         common, tilt = shares @ errors, shares @ slopes

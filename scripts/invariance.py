@@ -64,26 +64,29 @@ def main(
     layers: Annotated[int, typer.Option(help="Number of layers.")] = 16,
     each: Annotated[float, typer.Option(help="Seconds of each search, of either kind.")] = 5.0,
     seconds: Annotated[float, typer.Option(help="No layer starts after these seconds.")] = 3600.0,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Prints the ratio at each number of rows."""
     began, origin = monotonic(), targets.here()
-    device = targets.resolve(sources.DEFAULT)
+    where = targets.resolve(device)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         os.environ["AUTOTUNE_CACHE_DIR"] = name  # an empty cache
-        places = stack.enter_context(Workplace())
+        places = stack.enter_context(Workplace(device))
         for columns, inner in islice(by_turns(), layers):
             if monotonic() - began > seconds:
                 break
             text = f"{ROWS[0]}..{ROWS[-1]}x{columns}x{inner}:{PRECISION}"
-            autotune.tune_range(text, budget=each, batch_invariant=True, progress=False)
+            autotune.tune_range(
+                text, device=device, budget=each, batch_invariant=True, progress=False
+            )
             for m in ROWS:
                 problem = Problem.parse(f"{m}x{columns}x{inner}:{PRECISION}")
-                rows.append(row_of(problem, places, Store(Path(name) / "free"), each))
+                rows.append(row_of(problem, device, places, Store(Path(name) / "free"), each))
                 typer.echo(f"{problem!s:26} {rows[-1].ratio:.3f}  {rows[-1].invariant_us:.2f} us")
             content = {
-                **provenance(device.name, origin.driver, origin.compiler, commit=commit),
+                **provenance(where.name, origin.driver, origin.compiler, commit=commit),
                 "source": origin.source,
                 "geomean": geomean([row.ratio for row in rows]),
                 "worst": min(row.ratio for row in rows),
@@ -101,10 +104,10 @@ def by_turns() -> chain[tuple[int, int]]:
     return chain.from_iterable([size for size in turn if size is not None] for turn in rounds)
 
 
-def row_of(problem: Problem, places: Workplace, store: Store, each: float) -> Row:
+def row_of(problem: Problem, device: str, places: Workplace, store: Store, each: float) -> Row:
     """Tunes a problem freely and times its kernel beside that of the range."""
     record = tune_at(problem, places, store, Options(budget_s=each))
-    ordered = autotune.choose(problem, batch_invariant=True).config
+    ordered = autotune.choose(problem, device=device, batch_invariant=True).config
     outcomes = timed(
         {"invariant": ordered, "free": record.best.config}, problem, places.current.runner
     )

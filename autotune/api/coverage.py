@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from autotune.candidates.family_names import AUTO
@@ -158,13 +159,22 @@ def _pool(
 ) -> list[Config]:
     """Configurations that include one close to the best at every size of the span."""
     pool = {entry.config: None for record in tuned.values() for entry in record.entries}
-    for size in dict.fromkeys((span.low, round(math.sqrt(span.low * span.high)), span.high)):
-        problem = span.at(size)
-        configs = survey(problem, device, order=order)
+    for problem, configs in _surveys(span, device, order):
         times = _times(model, configs, problem)
         best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]
         pool |= dict.fromkeys(configs[place] for place in best)
     return [*pool]
+
+
+@lru_cache(maxsize=1)
+def _surveys(
+    span: Span, device: Device, order: str | None
+) -> tuple[tuple[Problem, Sequence[Config]], ...]:
+    """Surveys of the ends and the middle of a span, which take seconds and are asked for after each
+    size."""
+    sizes = dict.fromkeys((span.low, round(math.sqrt(span.low * span.high)), span.high))
+    problems = [span.at(size) for size in sizes]
+    return tuple((problem, survey(problem, device, order=order)) for problem in problems)
 
 
 def _times(model: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:

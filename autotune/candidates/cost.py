@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from autotune.device import Device, fp32_lanes
 from autotune.families import registry
-from autotune.families.base import Work
+from autotune.families.base import Between, Work
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy, roofline
@@ -254,11 +254,14 @@ class Load:
         return _norm(issue, tensor, shared, alone + behind, arrival) + fit.turn / blocks
 
     def _factors(self, traits: Mapping[str, float]) -> Floats:
-        factors: dict[tuple[str, ...], float] = {}
+        factors: dict[tuple[str | Between, ...], float] = {}
         for combination in set(self.work.traits):
             factor = 1.0
             for trait in combination:
-                factor *= traits.get(trait, 1.0)
+                if isinstance(trait, Between):
+                    factor *= sum(trait.shares(traits).values())
+                else:
+                    factor *= traits.get(trait, 1.0)
             factors[combination] = factor
         return _floats([factors[combination] for combination in self.work.traits])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
@@ -17,6 +17,24 @@ from autotune.families.summation import Summation, SummationOrder
 from autotune.problem import Problem
 
 P = TypeVar("P")
+
+
+class Between(NamedTuple):
+    """A trait between two that have factors: its own is interpolated.
+
+    Attributes:
+        lower, upper: the names of the two.
+        share: the share of the upper one, from 0 to 1.
+    """
+
+    lower: str
+    upper: str
+    share: float
+
+    def shares(self, factors: Mapping[str, float]) -> dict[str, float]:
+        """What either adds to the factor."""
+        lower, upper = (factors.get(name, 1.0) for name in self[:2])
+        return {self.lower: (1 - self.share) * lower, self.upper: self.share * upper}
 
 
 class Work(NamedTuple):
@@ -44,7 +62,8 @@ class Work(NamedTuple):
         moved: bytes that those launches read, and bytes written for them or by them.
         tensor: fused multiply-adds of a block's iteration on tensor cores, counting each product of
             `tf32x3`: BM x BN x BK x `Problem.products`. The device's rate turns them into cycles.
-        traits: names of what else the time of an instruction depends on; each has a fitted factor.
+        traits: what else the time of an instruction depends on: names with a fitted factor each,
+            and points between two names.
         cluster: blocks of a cluster, which have to be resident in one GPC.
     """
 
@@ -66,7 +85,7 @@ class Work(NamedTuple):
     passes: int = 0
     moved: float = 0
     tensor: float = 0
-    traits: tuple[str, ...] = ()
+    traits: tuple[str | Between, ...] = ()
     cluster: int = 1
 
     @property

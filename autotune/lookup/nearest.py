@@ -21,7 +21,7 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import own, related
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, TEACHERS, Pool
-from autotune.lookup.portfolio import candidates, ready_place
+from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
 from autotune.lookup.predicted import model_choice
 from autotune.lookup.vendor_time import vendor_is_expected
 from autotune.occupancy import roofline
@@ -188,9 +188,12 @@ def judges_of(
 def from_portfolio(
     problem: Problem, device: Device, errors: ModelError, accuracy: AccuracyFilter
 ) -> list[NeighbourChoice]:
-    """The accurate ones of the configurations that serve any shape, the most promising first."""
+    """The accurate ones of the configurations that serve any shape, and variants of the best."""
     configs = accuracy.accurate(candidates(problem, device))
-    return _ranked(errors.predict(configs, problem), configs, [None] * len(configs))
+    choices = _ranked(errors.predict(configs, problem), configs, [None] * len(configs))
+    best = (choice.config for choice in choices[:VARIED])
+    added = new_variants(best, {*configs}, accuracy, problem, device)
+    return choices + _ranked(errors.predict(added, problem), added, [None] * len(added))
 
 
 def _ranked(

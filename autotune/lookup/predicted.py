@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_answer, tune_command
 from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.portfolio import candidates, ready_place
+from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.base import Objective
@@ -78,10 +78,14 @@ def recorded_prediction(problem: Problem, device: Device, records: Records) -> A
 
 
 def ranked(problem: Problem, device: Device) -> list[tuple[float, Config]]:
-    """The accurate members of the portfolio that can run, with the model's microseconds, the
-    fastest first."""
+    """The accurate members of the portfolio that can run and variants of the best, with the model's
+    microseconds, the fastest first."""
     accuracy = accuracy_filter(problem, device, ())
-    times = cost.rank(accuracy.accurate(candidates(problem, device)), problem, device)
+    configs = accuracy.accurate(candidates(problem, device))
+    times = cost.rank(configs, problem, device)
+    best = (config for _, config in times[:VARIED])
+    added = new_variants(best, {*configs}, accuracy, problem, device)
+    times = sorted([*times, *cost.rank(added, problem, device)])
     return [*takewhile(lambda row: math.isfinite(row[0]), times)]
 
 

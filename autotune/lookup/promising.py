@@ -7,7 +7,6 @@ from itertools import chain, islice, zip_longest
 
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import for_compute
-from autotune.candidates.variants import variants
 from autotune.device import Device, with_listed_clusters
 from autotune.families import registry
 from autotune.families.config import Config
@@ -16,7 +15,7 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import own, related
 from autotune.lookup.nearest import CAUTION, NEIGHBOURS, judges_of, pool_of
 from autotune.lookup.neighbours import TEACHERS
-from autotune.lookup.portfolio import candidates
+from autotune.lookup.portfolio import candidates, new_variants
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.base import Objective
@@ -63,9 +62,7 @@ def promising(
     predictions = errors.predict(configs, problem)
     for most in VARIED if listing else ():
         best = islice(_ranked(configs, predictions), most)
-        varied = accuracy.passing(variants(best, problem, listed))
-        seen = {*configs}
-        added = [config for config in varied if config not in seen]
+        added = new_variants(best, {*configs}, accuracy, problem, listed)
         configs = [*configs, *added]
         predictions = predictions.followed_by(errors.predict(added, problem))
     return _diverse(_ranked(configs, predictions), problem, count)

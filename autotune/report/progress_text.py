@@ -92,7 +92,10 @@ def rematch_text(leaders: int, speed: Speed) -> str:
 
 
 def best_text(record: TuningRecord, speed: Speed) -> str:
-    """The speed of the record's best, with its energy if that decides."""
+    """The speed of the record's best, with its energy if that decides; beside the baseline of the
+    last round, if it was timed there."""
+    if record.baseline is not None:
+        speed.compare(record.baseline)
     measurement = record.best_by(speed.objective).measurement
     estimate = measurement.estimate(speed.objective)
     text = speed.of(estimate.time_us) if estimate else "no cold time"

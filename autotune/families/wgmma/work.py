@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.families.base import Work
+from autotune.families.base import Between, Work
 from autotune.families.plan import Alignment
 from autotune.families.shared import stream_k
 from autotune.families.wgmma.operands import kernel_operands, unaligned_rows
@@ -64,9 +64,19 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
         traits=(
             "wgmma",
             f"wgmma {problem.compute} {p.schedule}",
-            f"wgmma {p.tile_m}x{p.tile_n}",
+            _tile_trait(p),
         ),
     )
+
+
+def _tile_trait(p: WgmmaParams) -> str | Between:
+    """The tile, between two whose columns are a power of two: few recordings have any other."""
+    upper = 1 << (p.tile_n - 1).bit_length()
+    lower = upper // 2
+    if p.tile_n == upper:
+        return f"wgmma {p.tile_m}x{upper}"
+    share = (p.tile_n - lower) / lower
+    return Between(f"wgmma {p.tile_m}x{lower}", f"wgmma {p.tile_m}x{upper}", share)
 
 
 def _stored_bytes(p: WgmmaParams, problem: Problem) -> int:

@@ -32,6 +32,7 @@ def timed(problem: Problem, time_us: float, width: int = 16) -> Record:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.portfolio.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(32),)))
     monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
     return Store(tmp_path / "cache")

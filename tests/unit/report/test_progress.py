@@ -128,6 +128,16 @@ def test_long_search_without_success_prints_lines() -> None:
     assert printed[2].startswith("7 trials, best none yet, 7 failed")
 
 
+def test_last_line_compares_with_the_baseline_of_the_last_round() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    recorded = record(entry(16, 50.0), problem=PROBLEM, baseline_us=100.0)
+    with observing(PROBLEM, NO_LIMITS, console, plain=True) as observer:
+        observer.baseline(Measurement(40.0))
+        observer.finished(recorded, Progress(3, 1, timed(50.0), 2.5))
+    assert isinstance(console.file, io.StringIO)
+    assert "recorded 40.00 TFLOP/s, 200.0% of cuBLAS after 3" in console.file.getvalue()
+
+
 def test_last_line_is_the_recorded_speed() -> None:
     speed = "recorded 40.00 TFLOP/s, 80.0% of cuBLAS after 3 trials in 2.5 s"
     assert lines()[-1] == f"{speed}, the device busy for 80%"

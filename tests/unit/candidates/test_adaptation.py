@@ -1,0 +1,84 @@
+"""Configurations made to fit another problem."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from autotune.candidates import space
+from autotune.candidates.adaptation import Adaptation
+from autotune.candidates.recorded import Legality
+from autotune.device import Device, find
+from autotune.families.config import Config
+from autotune.lookup.portfolio import members_of
+from autotune.problem import Problem
+
+H200, L4 = find("h200"), find("l4")
+SQUARE = Problem(4096, 4096, 4096, "bf16", "nt")
+WGMMA = Config.parse(
+    "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,low=none,"
+    "pack=needed,bk=64,promote=0,cluster=2x1,split_k=1,reduction=none,workers=132,store=staged,"
+    "stages=3,group=8"
+)
+UNLIKE = (
+    *(Problem(1000, 600, 512, "bf16", "nt"), Problem(3, 5000, 777, "bf16", "nn")),
+    *(Problem(300, 8192, 264, "tf32", "nn"), Problem(1111, 64, 9000, "f8", "nt", scale="row")),
+)
+
+
+def changed(config: Config, **values: int | str) -> Config:
+    return Config.of(config.family, config.values | values)
+
+
+@pytest.mark.parametrize(("compute", "family"), [("f32", "simt"), ("bf16", "wgmma"), ("i8", "mma")])
+def test_legal_configuration_stays(compute: str, family: str) -> None:
+    problem = Problem(1000, 600, 512, compute, "nt")
+    adapt, legal = Adaptation(problem, H200), space.feasible(problem, H200, family).configs
+    assert all(adapt(config) == config for config in Random(1).sample(legal, 50))
+
+
+@pytest.mark.parametrize("device", [H200, L4], ids=lambda device: device.slug)
+@pytest.mark.parametrize("problem", UNLIKE, ids=str)
+def test_only_numbers_change_and_the_result_is_legal(problem: Problem, device: Device) -> None:
+    adapt, legal = Adaptation(problem, device), Legality(problem, device, recorded=False)
+    fitting = [
+        (config, adapted) for config in members_of(problem, H200) if (adapted := adapt(config))
+    ]
+    assert fitting
+    for config, adapted in fitting:
+        assert legal(adapted)
+        for name, value in config.params:
+            if isinstance(value, str) or value == 0:
+                assert adapted.values[name] == value
+
+
+def test_columns_that_are_not_tried_become_the_nearest() -> None:
+    problem = Problem(4096, 1100, 4096, "bf16", "nt")
+    legal = space.feasible(problem, H200, "wgmma").configs
+    plain = (config for config in legal if not config.values["swap"])
+    config = next(config for config in plain if config.values["bn"] == 224)
+    assert Adaptation(problem, H200)(changed(config, bn=216)) == config
+
+
+def test_stages_follow_the_tile() -> None:
+    shallow = changed(WGMMA, bn=128, stages=3)
+    assert not Legality(SQUARE, H200, recorded=False)(shallow)
+    adapted = Adaptation(SQUARE, H200)(shallow)
+    assert adapted is not None
+    assert adapted.integer("stages") > 3
+    assert changed(adapted, stages=3) == shallow
+
+
+@pytest.mark.parametrize(
+    ("problem", "device"),
+    [(Problem(4096, 4096, 4096), H200), (SQUARE, L4)],
+    ids=["precision", "device"],
+)
+def test_kernel_that_does_not_serve_is_left_out(problem: Problem, device: Device) -> None:
+    assert Adaptation(problem, device)(WGMMA) is None
+
+
+def test_parameters_of_another_version_do_not_fit() -> None:
+    values = {name: value for name, value in WGMMA.values.items() if name != "low"}
+    assert Adaptation(SQUARE, H200)(Config.of("wgmma", values)) is None
