@@ -34,6 +34,7 @@ PICKED = 150
 """Configurations picked by the model at each end and in the middle of a span; the best of every
 size is assumed to be among them."""
 OCTAVE = 2
+"""The largest ratio of a tuned size to the next one, where sizes are raced."""
 CAUTION = 1.0
 """Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
 

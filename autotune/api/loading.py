@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from autotune import runtime
 from autotune.errors import UsageError
 from autotune.problem import (
+    Problem,
     ProblemArguments,
     ProblemDefaults,
     ProblemLike,
@@ -115,14 +116,25 @@ def warmup(
             "autotune.tune_range(..., batch_invariant=True)"
         )
     if measure:
-        from autotune.api.matmul import race_unrecorded
-
-        for problem in dict.fromkeys(problems):
-            race_unrecorded(problem, runtime.probe(ordinal or 0), objective)
-            runtime.current().forget(problem)
+        _race(dict.fromkeys(problems), ordinal or 0, objective)
     return runtime.load_all(
         problems, ordinal, jobs, verify=verify, objective=objective, in_order=batch_invariant
     )
+
+
+def _race(problems: Iterable[Problem], ordinal: int, objective: Objective) -> None:
+    """Races each problem that no record or range serves."""
+    from autotune.api import tuning
+    from autotune.api.matmul import is_served
+    from autotune.targets.workplace import Workplace
+    from autotune.tuning.options import Options, quick_options
+
+    device, options = runtime.probe(ordinal), quick_options(Options(objective=objective))
+    with Workplace(ordinal, quick=True) as workplace:
+        for problem in problems:
+            if not is_served(problem, device, objective):
+                tuning.search_at(workplace, problem, options)
+            runtime.current().forget(problem)
 
 
 def _objective(cold: bool) -> Objective:

@@ -199,11 +199,16 @@ def multiplier() -> Matmul:
 
 def race_unrecorded(problem: Problem, device: Device, objective: Objective) -> None:
     """Races the most promising configurations of a problem, unless a record or range serves it."""
+    if not is_served(problem, device, objective):
+        _tune(problem, device, objective, quick=True)
+
+
+def is_served(problem: Problem, device: Device, objective: Objective) -> bool:
+    """Whether a record or range serves a problem."""
     from autotune.lookup.lookup import RECORDED, lookup
     from autotune.records import Store
 
-    if lookup(problem, device, Store(settings.cache_dir()), objective, RECORDED) is None:
-        _tune(problem, device, objective, quick=True)
+    return lookup(problem, device, Store(settings.cache_dir()), objective, RECORDED) is not None
 
 
 def is_quick(tune: bool | str) -> bool:

@@ -90,7 +90,6 @@ def tune(
     batch_invariant: bool = False,
 ) -> Range:
     """`tune_range` with its arguments decoded; `observed` returns the observer of each search."""
-
     if not 0 < loss < math.inf:
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
     require_time(options, "tuning a range")

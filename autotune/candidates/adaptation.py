@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 from autotune.candidates.variants import STAGES
-from autotune.candidates.verdicts import Values, Verdicts
+from autotune.candidates.verdicts import Values, Verdicts, VerdictsByFamily
 from autotune.device import Device
-from autotune.errors import ConfigError
 from autotune.families.config import Config, Value
 from autotune.problem import Problem
 
@@ -22,12 +21,11 @@ class Adaptation:
     """
 
     def __init__(self, problem: Problem, device: Device) -> None:
-        self._problem, self._device = problem, device
-        self._families: dict[str, Verdicts | None] = {}
+        self._families = VerdictsByFamily(problem, device)
 
     def __call__(self, config: Config) -> Config | None:
         """The adapted configuration; None if none is legal."""
-        verdicts = self._of(config.family)
+        verdicts = self._families[config.family]
         if verdicts is None or config.values.keys() != verdicts.domain.keys():
             return None
         stated = config.values
@@ -37,14 +35,6 @@ class Adaptation:
         if legal is None:
             return None
         return Config(config.family, tuple(zip(verdicts.domain, legal, strict=True)))
-
-    def _of(self, family: str) -> Verdicts | None:
-        if family not in self._families:
-            try:
-                self._families[family] = Verdicts.of(family, self._problem, self._device)
-            except ConfigError:
-                self._families[family] = None
-        return self._families[family]
 
 
 def _nearest(value: Value, domain: Sequence[Value]) -> Value | None:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autotune.candidates.ordered import order_of
-from autotune.candidates.verdicts import Verdicts
+from autotune.candidates.verdicts import VerdictsByFamily
 from autotune.device import Device, same_model
-from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
@@ -33,19 +32,12 @@ class Legality:
         recorded: bool = True,
         order: str | None = None,
     ) -> None:
-        self._problem, self._device, self._recorded = problem, device, recorded
-        self._order = order
-        self._families: dict[str, Verdicts | None] = {}
+        self._problem, self._recorded, self._order = problem, recorded, order
+        self._families = VerdictsByFamily(problem, device)
 
     def __call__(self, config: Config) -> bool:
         """Whether a configuration is legal."""
-        family = config.family
-        if family not in self._families:
-            try:
-                self._families[family] = Verdicts.of(family, self._problem, self._device)
-            except ConfigError:
-                self._families[family] = None
-        verdicts, ordered = self._families[family], self._order is not None
+        verdicts, ordered = self._families[config.family], self._order is not None
         if verdicts is None or not verdicts.legal(config, recorded=self._recorded, ordered=ordered):
             return False
         return self._order is None or str(order_of(config, self._problem)) == self._order

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from autotune.device import Device
+from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.parameters import chosen_for_speed
@@ -98,6 +99,22 @@ class Verdicts:
         if by_name.keys() != {*self._names}:
             return None
         return tuple(by_name[name] for name in self._names)
+
+
+class VerdictsByFamily(dict[str, "Verdicts | None"]):
+    """The verdicts of each family for a problem on a device, made when first asked for; None of a
+    family that there is not or that does not serve the problem's compute."""
+
+    def __init__(self, problem: Problem, device: Device) -> None:
+        super().__init__()
+        self._problem, self._device = problem, device
+
+    def __missing__(self, family: str) -> Verdicts | None:
+        try:
+            self[family] = Verdicts.of(family, self._problem, self._device)
+        except ConfigError:
+            self[family] = None
+        return self[family]
 
 
 class _PlacedRule(NamedTuple):

@@ -44,11 +44,12 @@ most in the mean."""
 
 def candidates(problem: Problem, device: Device) -> list[Config]:
     """The members, adapted to the problem; if none can run, a survey of all configurations."""
-    members = members_of(problem, device)
-    suiting = [*dict.fromkeys(filter(None, map(Adaptation(problem, device), members)))]
+    adapt = Adaptation(problem, device)
+    adapted = {config: adapt(config) for config in members_of(problem, device)}
+    suiting = [*dict.fromkeys(filter(None, adapted.values()))]
     if len(suiting) < FEWEST:
-        able = filter(Legality(problem, device), members)
-        suiting = [*dict.fromkeys([*suiting, *able])]
+        left = (config for config, fitting in adapted.items() if fitting is None)
+        suiting += filter(Legality(problem, device), left)
     return suiting or survey(problem, device)
 
 

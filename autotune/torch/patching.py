@@ -19,6 +19,7 @@ from autotune.records import Store
 from autotune.report import layers, quantized_layers, tuned_shapes
 from autotune.report.quantized_layers import QuantizedReport
 from autotune.runtime.frameworks.libraries import tf32_allowed
+from autotune.targets.workplace import Workplace
 from autotune.torch.invariant import patch_invariant
 from autotune.torch.layer_groups import LayerGroup
 from autotune.torch.linear import DependentPatchedLinear, PatchedLinear
@@ -264,8 +265,9 @@ def _tune_missing(
 ) -> bool:
     """Tunes the shapes of the layers that have no record; whether there were any."""
     missing = [group.layer.problems(m)[0] for m in rows if recorded.answer(group.layer, m) is None]
-    for problem in missing:
-        console.print(f"tuning {problem} on {recorded.device.name}")
-        tuning.search(problem, options, device=f"gpu:{group.ordinal}")
-        runtime.current().forget(problem)
+    with Workplace(group.ordinal, seed=options.seed, quick=options.quick) as workplace:
+        for problem in missing:
+            console.print(f"tuning {problem} on {recorded.device.name}")
+            tuning.search_at(workplace, problem, options)
+            runtime.current().forget(problem)
     return bool(missing)

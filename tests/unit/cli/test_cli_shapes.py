@@ -71,7 +71,7 @@ def test_failed_search_is_status_1(
     def search(*_: Any, **__: Any) -> None:
         raise AutotuneError("no configuration works")
 
-    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(tuning, "search_at", search)
     assert run("tune", "64x64x64", "128x64x64", "--device", "h100") == 1
     assert "no configuration works" in capsys.readouterr().out
 
@@ -82,7 +82,7 @@ def test_interrupt_says_what_is_kept(
     def search(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(tuning, "search_at", search)
     assert run("tune", "64x64x64", "128x64x64", "--device", "h100") == 130
     assert "the shapes tuned so far are kept; run again to go on" in capsys.readouterr().err
 

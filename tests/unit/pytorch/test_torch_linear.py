@@ -25,6 +25,7 @@ from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Record, Store  # noqa: E402
 from autotune.targets import targets  # noqa: E402
+from autotune.targets.workplace import Workplace  # noqa: E402
 from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
 from autotune.torch.linear import PatchedLinear  # noqa: E402
 from autotune.tuning.options import Options  # noqa: E402
@@ -342,15 +343,15 @@ def test_patch_tunes_missing_records_on_request(
 ) -> None:
     searched, forgotten = [], []
 
-    def search(problem: Problem, options: Options, *, device: str) -> Record:
-        searched.append((problem, options.budget_s, device))
+    def search(workplace: Workplace, problem: Problem, options: Options) -> Record:
+        searched.append((problem, options.budget_s, workplace.device))
         return store.save(measured(problem, 100.0, 125.0))
 
-    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)
     store.save(measured(WIDE, 100.0, 90.0))
     report, text = patched(Model(), ROWS, tune=True, budget=5)
-    assert searched == [(NARROW, 5, "gpu:0")]
+    assert searched == [(NARROW, 5, 0)]
     assert forgotten == [NARROW]
     assert (report.replaced, f"tuning {NARROW}" in text) == (("down",), True)
 
@@ -361,11 +362,11 @@ def test_patch_tunes_noted_shapes_under_one_budget(
 ) -> None:
     searched, forgotten = [], []
 
-    def search(problem: Problem, options: Options, **_: Any) -> Record:
+    def search(_: Workplace, problem: Problem, options: Options, **__: Any) -> Record:
         searched.append((problem, options.budget_s))
         return store.save(measured(problem, 100.0, 125.0))
 
-    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(targets, "resolve", lambda _: H100)
     monkeypatch.setattr(targets, "measures", lambda _: True)
     monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)

@@ -16,6 +16,7 @@ from autotune.errors import AutotuneError, NotFoundError, ProblemError
 from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runtime.state import Runtime
+from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Options
 
 SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
@@ -60,12 +61,12 @@ def test_measuring_warmup_races_each_unrecorded_shape_first(
 ) -> None:
     raced: list[tuple[Problem, str, bool]] = []
 
-    def search(problem: Problem, options: Options, **_: object) -> None:
+    def search(_: Workplace, problem: Problem, options: Options) -> None:
         assert not case.looked_up  # the race comes before the look-up
         raced.append((problem, options.objective, options.quick))
 
     recorded = SHAPES[1]
-    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
@@ -85,7 +86,7 @@ def test_measuring_warmup_runs_what_the_race_found(
     def search(*_: object, **__: object) -> None:
         case.config = SPLIT
 
-    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr("autotune.lookup.lookup.lookup", lambda *_: None)
