@@ -101,7 +101,7 @@ class Sample:
     def traits(self, precisions: Set[str] = frozenset()) -> set[str]:
         """The traits of its configurations: all, or those of these precisions."""
         traits = {trait for traits in self.load.work.traits for trait in traits}
-        names = {name for trait in traits for name in parts_of(trait, {})}
+        names = {name for trait in traits for name in shares_of(trait, {})}
         return {name for name in names if not precisions or is_of(name, precisions)}
 
     def errors(self, coefficients: Coefficients) -> Floats:
@@ -110,12 +110,12 @@ class Sample:
         return np.asarray(np.log(predicted) - self.logs)
 
 
-def parts_of(trait: str | Between, factors: Mapping[str, float]) -> dict[str, float]:
+def shares_of(trait: str | Between, factors: Mapping[str, float]) -> dict[str, float]:
     """The share that each named trait has of a trait's factor."""
     if isinstance(trait, str):
         return {trait: 1.0}
-    parts = trait.shares(factors)
-    return {name: part / sum(parts.values()) for name, part in parts.items()}
+    terms = trait.terms(factors)
+    return {name: term / sum(terms.values()) for name, term in terms.items()}
 
 
 def completed(config: Config, recording: Recording) -> Config:
@@ -228,7 +228,7 @@ class _Space:
         slopes = np.column_stack([*device, np.zeros((len(errors), len(places)))])
         for row, traits in enumerate(sample.load.work.traits):
             for trait in traits:
-                for name, share in parts_of(trait, coefficients.traits).items():
+                for name, share in shares_of(trait, coefficients.traits).items():
                     if name in places:
                         slopes[row, places[name]] += share * slot[row]
         weights = sample.weights

@@ -1,10 +1,10 @@
-"""What one order of summation costs: kernels of batch-invariant ranges beside freely tuned ones.
+"""Measures kernels of batch-invariant ranges beside freely tuned ones.
 
     python scripts/invariance.py docs/results/h200/invariance.json --layers 6
 
 tunes linear layers of the models of `shipped_problems.py` in bf16 as batch-invariant ranges of M,
-and then each number of rows by itself. The kernels of both are timed interleaved, hot. A layer
-takes about 45 s; the file is written after each. Models take turns, so that any prefix has several.
+and then each number of rows by itself. The kernels of both are timed interleaved, hot. A layer took
+100 s on an H200; the file is written after each. Models take turns, so that any prefix has several.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import chain, islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -71,10 +70,12 @@ def main(
     began, origin = monotonic(), targets.here()
     where = targets.resolve(device)
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        Workplace(device) as places,
+    ):
         os.environ["AUTOTUNE_CACHE_DIR"] = name  # an empty cache
-        places = stack.enter_context(Workplace(device))
-        for columns, inner in islice(by_turns(), layers):
+        for columns, inner in by_turns()[:layers]:
             if monotonic() - began > seconds:
                 break
             text = f"{ROWS[0]}..{ROWS[-1]}x{columns}x{inner}:{PRECISION}"
@@ -98,10 +99,9 @@ def main(
         typer.echo(f"{m} rows: geomean {geomean(ratios):.3f}, worst {min(ratios):.3f}")
 
 
-def by_turns() -> chain[tuple[int, int]]:
+def by_turns() -> list[tuple[int, int]]:
     """Columns and inner sizes of the layers, a layer of each model in turn."""
-    rounds = zip_longest(*MODELS.values())
-    return chain.from_iterable([size for size in turn if size is not None] for turn in rounds)
+    return [layer for turn in zip_longest(*MODELS.values()) for layer in turn if layer]
 
 
 def row_of(problem: Problem, device: str, places: Workplace, store: Store, each: float) -> Row:

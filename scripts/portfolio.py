@@ -22,6 +22,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from drawn_sizes import drawn_sizes
 from numpy.typing import NDArray
 
 from autotune.candidates import cost
@@ -39,7 +40,6 @@ from autotune.lookup.nearest import CAUTION
 from autotune.lookup.neighbours import TEACHERS, by_remoteness
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import PRECISIONS, Problem
-from autotune.problem.sizes import log_uniform
 from autotune.records import Records
 
 DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
@@ -56,13 +56,14 @@ SIZES = (
 )
 """Sizes that some member has to run: of whole tiles or not, wide or narrow, with rows that start at
 multiples of 16 bytes, of a few elements, or anywhere."""
-SMALLEST, LARGEST = (1, 16, 16), (8192, 16384, 16384)
+STEPS = (1, 8, 64, 64)
+"""Sizes of a problem are multiples of one of these."""
 KEPT = 4
 """Configurations of a problem that are considered for all, the fastest."""
 LISTED = 160
 """Configurations of a list."""
 LARGEST_RATIO = 4.0
-"""What a problem counts as that no listed configuration can run."""
+"""The ratio of a problem that no listed configuration can run."""
 app = typer.Typer(pretty_exceptions_enable=False)
 Floats = NDArray[np.float64]
 
@@ -83,15 +84,16 @@ def main(
             for kind in KINDS:
                 asked = drawn(kind, count, seed)
                 fastest = [*pool.map(partial(best_of, name=name), asked, chunksize=4)]
-                listed = [*dict.fromkeys(text for texts, _ in fastest for text in texts)]
-                if not listed:
+                texts = [*dict.fromkeys(text for best, _ in fastest for text in best)]
+                if not texts:
                     continue
-                adapted = partial(ratios, texts=listed, name=name)
+                adapted = partial(ratios, texts=texts, name=name)
                 least = [time_us for _, time_us in fastest]
                 rows = np.array([*pool.map(adapted, asked, least, chunksize=4)])
-                members = [listed[place] for place in cover(rows)]
+                places = cover(rows)
+                members = [texts[place] for place in places]
                 content[arch][kind] = members + missing(members, kind, find(name))
-                print(arch, kind, summary(rows), flush=True)
+                print(arch, kind, summary(rows, places), flush=True)
                 out.write_text(json.dumps(content, indent=0) + "\n")
 
 
@@ -100,9 +102,7 @@ def drawn(compute: str, count: int, seed: int) -> list[Problem]:
     random = Random(f"{seed} {compute}")
 
     def problem() -> Problem:
-        sizes = [*map(round, log_uniform(random, SMALLEST, LARGEST))]
-        step = random.choice((1, 8, 64, 64))
-        m, n, k = (size // step * step if size >= step else size for size in sizes)
+        m, n, k = drawn_sizes(random, STEPS)
         scale = random.choice(PRECISIONS[compute].scales)
         return Problem(m, n, k, compute, random.choice(LAYOUTS), scale=scale)
 
@@ -114,7 +114,7 @@ def best_of(problem: Problem, name: str) -> tuple[list[str], float]:
     device = find(name)
     pool = by_remoteness(problem, device, recorded(device))
     configs = dict.fromkeys(survey(problem, device)) | dict.fromkeys(legal(pool, problem, device))
-    times, accurate = expected([*configs], problem, device)
+    times, accurate = expected([*configs], problem, device, pool)
     ranked = sorted(zip(times, map(str, accurate), strict=True))[:KEPT]
     runs = [(time_us, text) for time_us, text in ranked if math.isfinite(time_us)]
     return [text for _, text in runs], runs[0][0] if runs else math.inf
@@ -125,17 +125,18 @@ def ratios(problem: Problem, least: float, texts: Sequence[str], name: str) -> F
     device = find(name)
     members = [for_compute(config, problem) for config in map(Config.parse, texts)]
     fits = [*map(Adaptation(problem, device), members)]
-    times, accurate = expected([*dict.fromkeys(filter(None, fits))], problem, device)
+    pool = by_remoteness(problem, device, recorded(device))
+    times, accurate = expected([*dict.fromkeys(filter(None, fits))], problem, device, pool)
     by_config = dict(zip(accurate, times, strict=True))
     found = [math.inf if config is None else by_config.get(config, math.inf) for config in fits]
     return np.minimum(np.array(found) / least, LARGEST_RATIO)
 
 
 def expected(
-    configs: Sequence[Config], problem: Problem, device: Device
+    configs: Sequence[Config], problem: Problem, device: Device, pool: Sequence[RecordDigest]
 ) -> tuple[list[float], Sequence[Config]]:
-    """The expected times of the configurations that are accurate on a problem, and these."""
-    pool = by_remoteness(problem, device, recorded(device))
+    """The expected times of the configurations that are accurate on a problem, by the records of a
+    pool, the nearest first; and these configurations."""
     near = [row for row in pool if row.problem == problem]
     errors = ModelError((), device, samples(pool[:TEACHERS], "hot"))
     accurate = accuracy_filter(problem, device, near).accurate([*configs])
@@ -182,9 +183,8 @@ def missing(listed: Sequence[str], compute: str, device: Device) -> list[str]:
     return [*dict.fromkeys(map(str, added))]
 
 
-def summary(rows: Floats) -> str:
+def summary(rows: Floats, chosen: Sequence[int]) -> str:
     """How near some of the listed and all of them come to the best, as geometric means."""
-    chosen = cover(rows)
     counts = (28, 96, len(chosen))
     means = (math.exp(-np.log(rows[:, chosen[:count]].min(axis=1)).mean()) for count in counts)
     shown = (f"{count}: {mean:.3f}" for count, mean in zip(counts, means, strict=True))

@@ -37,7 +37,7 @@ from autotune.targets.workplace import Workplace
 from autotune.tuning.sweep import record
 
 SEED = 1
-"""That of `untuned.py` is 0: its shapes judge what is learnt from these."""
+"""Not the seed of `untuned.py`, whose shapes test the model that is fitted to these."""
 SLOWEST = 3.0
 SHOWN = Console(width=110, soft_wrap=True)
 

@@ -21,7 +21,6 @@ winners and gets `--twin` of the time.
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -69,10 +68,12 @@ def main(
     where = targets.resolve(device)
     path = out or settings.shipped_dir() / f"{where.slug}.jsonl.gz"
     wanted = [problem for problem in problems(checked(computes)) if only in str(problem)]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        Workplace(device, seed=seed) as places,
+    ):
         file = ShippedFile(path, Store(Path(name) / "store"), targets.here().source)
         file.resume(best_of_recordings(trials), Path(name) / "shipped")
-        places = stack.enter_context(Workplace(device, seed=seed))
         failed, left = [], [problem for problem in wanted if again or not file.has(problem)]
         CONSOLE.print(f"{len(wanted) - len(left)} of {len(wanted)} problems are there already")
         for number, problem in enumerate(left, 1):

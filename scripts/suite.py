@@ -306,7 +306,7 @@ def finals(
         if isinstance(candidate, Failure):
             raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
         candidates.append(candidate)
-    outcomes = compared(candidates, runner, TRITON if problem.scale == "block" else CUBLASLT)
+    outcomes = compared(candidates, runner, [TRITON if problem.scale == "block" else CUBLASLT])
     ours: dict[Config, Measurement] = {}
     for config in (candidate.config for candidate in candidates):
         outcome = outcomes.pop(str(config))
@@ -319,18 +319,21 @@ def finals(
 
 
 def compared(
-    candidates: Sequence[Candidate], runner: Runner, further: str
+    candidates: Sequence[Candidate], runner: Runner, further: Sequence[str] = ()
 ) -> dict[str, Measurement | Failure]:
-    """The outcomes of the final round, by name as in `Comparing`, with a further baseline."""
+    """The outcomes of the final round, by name as in `Comparing`, with further baselines."""
     if not isinstance(runner, Comparing):
         names = [str(candidate.config) for candidate in candidates]
         ours, baseline = runner.rematch(candidates), runner.baseline()
         outcomes = dict(zip(names, ours, strict=True))
         return outcomes | ({BASELINE: baseline} if baseline else {})
     try:
-        return {**runner.compare(candidates, [further])}
-    except RunnerError as error:  # a missing or crashing library only costs its own times
-        SHOWN.print(f"without {further}: {error}", style="red", markup=False)
+        return {**runner.compare(candidates, further)}
+    except RunnerError as error:
+        if not further:
+            raise
+        # A missing or crashing library only costs its own times.
+        SHOWN.print(f"without {', '.join(further)}: {error}", style="red", markup=False)
         return {**runner.compare(candidates, [])}
 
 

@@ -1,4 +1,4 @@
-"""What shapes get that nobody tuned: the look-up's kernel, that of a quick race and the tuned one.
+"""Measures look-ups and quick races of shapes that nobody tuned, beside tuning and cuBLAS.
 
     python scripts/untuned.py docs/results/h200/left-out.json --count 120
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,12 +25,14 @@ from time import monotonic
 from typing import Annotated
 
 import typer
+from drawn_sizes import drawn_sizes
 from rich.console import Console
 from shipped import tune_at
-from suite import Comparing
-from untuned_rows import LOOKED_UP, RACED, TUNED, VENDOR, Row, kept, line, table, write
+from suite import compared
+from untuned_rows import LOOKUP, RACE, TUNED, VENDOR, Row, kept, line, table, write
 
 from autotune import compiler, settings
+from autotune.api.tuning import raced
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
@@ -39,9 +40,7 @@ from autotune.families.config import Config
 from autotune.gpu.benches.gemm import BASELINE
 from autotune.lookup.answer import vendor_wins
 from autotune.lookup.lookup import lookup
-from autotune.lookup.promising import promising
 from autotune.problem import Problem
-from autotune.problem.sizes import log_uniform
 from autotune.records import Record, Records, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.targets import sources, targets
@@ -50,14 +49,14 @@ from autotune.targets.workplace import Workplace
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.options import quick_options
-from autotune.tuning.quick import QuickTunable
 from autotune.verification.accuracy import judged
 
 SHOWN = Console(width=110, soft_wrap=True)
 PRECISIONS = ("f32", "bf16", "tf32", "f16", "tf32x3", "f8:scale=row", "i8")
 """Precisions, and scales of 8 bits; they take turns."""
 LAYOUTS = ("nn", "nt", "tn")
-SMALLEST, LARGEST = (1, 16, 16), (8192, 16384, 16384)
+STEPS = (1, 8, 64)
+"""Sizes of a shape are multiples of one of these."""
 MOST_FLOPS = 2e12
 
 
@@ -76,10 +75,12 @@ def main(
     recorded = {record.problem for record in Records(known).records(where)}
     problems = [problem for problem in drawn(count, seed) if problem not in recorded]
     rows = {row.problem: row for row in kept(out)}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        Workplace(device, seed=seed) as places,
+    ):
         os.environ["AUTOTUNE_CACHE_DIR"] = str(Path(name) / "programs")
         races, searches = (Store(Path(name) / folder) for folder in ("races", "searches"))
-        places = stack.enter_context(Workplace(device, seed=seed))
         contest = Contest(known, races, searches, places, Options(budget_s=each, seed=seed))
         for problem in problems:
             if monotonic() - began > seconds:
@@ -124,15 +125,15 @@ class Contest:
         answer = lookup(problem, device, self.known)
         if answer is None:
             raise NotFoundError(f"nothing can run {problem}")
-        seconds = {LOOKED_UP: monotonic() - began}
+        seconds = {LOOKUP: monotonic() - began}
         target, began = self.places.target(problem), monotonic()
-        raced = self.race(problem, target)
-        seconds[RACED], began = monotonic() - began, monotonic()
+        race = self.race(problem, target)
+        seconds[RACE], began = monotonic() - began, monotonic()
         record = tune_at(problem, self.places, self.searches, self.options)
         seconds[TUNED] = monotonic() - began
         configs = {
-            LOOKED_UP: answer.config,
-            RACED: raced.best.config,
+            LOOKUP: answer.config,
+            RACE: race.best.config,
             TUNED: record.best.config,
         }
         outcomes = timed(configs, problem, target.runner)
@@ -151,18 +152,14 @@ class Contest:
                 for kind, item in outcomes.items()
                 if isinstance(item, Failure)
             },
-            left_to_vendor=[LOOKED_UP] * answer.vendor
-            + [RACED] * vendor_wins(raced, problem, "hot"),
+            left_to_vendor=[LOOKUP] * answer.vendor + [RACE] * vendor_wins(race, problem, "hot"),
             seconds=seconds,
         )
 
     def race(self, problem: Problem, target: Target) -> Record:
         """The record of a quick race that knows what look-ups know."""
-        configs = promising(problem, target.runner.device, Records(self.known))
-        if not configs:
-            raise NotFoundError(f"nothing can run {problem}")
         return tune(
-            QuickTunable(problem, configs=configs),
+            raced(problem, target.runner, self.known, "hot"),
             *(target.runner, self.races, quick_options(Options())),
             compile=partial(compiler.compile, cache=settings.cache_dir()),
             origin=target.origin,
@@ -186,16 +183,11 @@ def timed(
             candidates.append(item)
         else:
             outcomes[config] = outcome
-    if isinstance(runner, Comparing):
-        named = dict(runner.compare(candidates, ()))
-        vendor = named.pop(BASELINE, None)
-        last = {item.config: named[str(item.config)] for item in candidates}
-    else:
-        vendor = runner.baseline()
-        matched = runner.rematch(candidates)
-        last = {item.config: outcome for item, outcome in zip(candidates, matched, strict=True)}
+    named = compared(candidates, runner)
+    vendor = named.pop(BASELINE, None)
     error = vendor.relative_error if isinstance(vendor, Measurement) else None
-    outcomes |= {config: judged(problem, item, error) for config, item in last.items()}
+    configs_timed = (item.config for item in candidates)
+    outcomes |= {config: judged(problem, named[str(config)], error) for config in configs_timed}
     every = {kind: outcomes[config] for kind, config in configs.items()}
     return every | ({VENDOR: vendor} if vendor else {})
 
@@ -205,9 +197,7 @@ def drawn(count: int, seed: int) -> list[Problem]:
     random = Random(seed)
     problems: list[Problem] = []
     while len(problems) < count:
-        sizes = [*map(round, log_uniform(random, SMALLEST, LARGEST))]
-        step = random.choice((1, 8, 64))
-        m, n, k = (max(1, size // step) * step if size >= step else size for size in sizes)
+        m, n, k = drawn_sizes(random, STEPS)
         precision = PRECISIONS[len(problems) % len(PRECISIONS)]
         problem = Problem.parse(f"{m}x{n}x{k}:{precision}", layout=random.choice(LAYOUTS))
         if problem.flops <= MOST_FLOPS:

@@ -1,4 +1,4 @@
-"""What untuned shapes get: rows, a table and a file."""
+"""Look-ups and races of untuned shapes: rows, a table and a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from autotune.files import write_whole
 from autotune.problem import Problem
 from autotune.targets import targets
 
-LOOKED_UP, RACED, TUNED, VENDOR = "lookup", "quick", "tuned", "vendor"
-UNTUNED = (LOOKED_UP, RACED)
+LOOKUP, RACE, TUNED, VENDOR = "lookup", "quick", "tuned", "vendor"
+UNTUNED = (LOOKUP, RACE)
 ENOUGH = 0.98
 """The speed from which a kernel counts as no slower than cuBLAS."""
 
@@ -75,12 +75,12 @@ def kept(path: Path) -> list[Row]:
 def line(row: Row) -> str:
     """A row in one line, such as `300x4096x4096:bf16  nearest 0.974, quick 0.991, over cuBLAS 1.03;
     0.04, 0.61, 5.20 s`."""
-    looked_up, raced = (f"{row.of_tuned(kind):.3f}" for kind in UNTUNED)
-    over = row.over_vendor(RACED)
+    lookup, race = (f"{row.of_tuned(kind):.3f}" for kind in UNTUNED)
+    over = row.over_vendor(RACE)
     vendor = "" if over is None else f", over cuBLAS {over:.2f}"
     times = ", ".join(f"{seconds:.2f}" for seconds in row.seconds.values())
     wrong = "".join(f"; {kind} {failure}" for kind, failure in row.failures.items())
-    return f"{row.problem:32} {row.how} {looked_up}, quick {raced}{vendor}; {times} s{wrong}"
+    return f"{row.problem:32} {row.how} {lookup}, quick {race}{vendor}; {times} s{wrong}"
 
 
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 
 from autotune.candidates.family_names import AUTO
@@ -39,6 +38,7 @@ CAUTION = 1.0
 """Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
 
 Search = Callable[[Problem], Record]
+Surveys = Mapping[Problem, Sequence[Config]]
 
 
 def cover(
@@ -57,7 +57,7 @@ def cover(
     `search` tunes a problem and records it; `race`, if any, does so for the sizes between the ends.
     Both keep to the `order` of summation, if there is one. The range is recorded after each size.
     """
-    records = Records(store)
+    records, surveys = Records(store), _surveys(span, device, order)
     tuned: dict[int, Record] = {}
     ends = span.high, span.low
     pending = [*ends]
@@ -72,7 +72,7 @@ def cover(
         tuned[size] = record
         if pending:
             continue
-        losses = expected(span, device, tuned, records.records(device), objective, order)
+        losses = expected(span, device, tuned, records.records(device), surveys, objective, order)
         covered = _range(span, device, tuned, losses, objective)
         covered = replace(covered, family=None if family == AUTO else family, order=order)
         ranges.save(store.root, covered)
@@ -98,6 +98,7 @@ def expected(
     device: Device,
     tuned: Mapping[int, Record],
     records: Sequence[Record],
+    surveys: Surveys,
     objective: Objective = "hot",
     order: str | None = None,
 ) -> dict[int, dict[int, float]]:
@@ -106,7 +107,7 @@ def expected(
     middle = span.at(round(math.sqrt(span.low * span.high)))
     by_problem = {record.problem: record for record in (*records, *tuned.values())}
     model = learn_errors(middle, device, [*by_problem.values()], objective)
-    pool = _pool(span, device, model, tuned, order)
+    pool = _pool(model, tuned, surveys)
     cards = {device, *(as_tuned(device, record.device) for record in tuned.values())}
     losses: dict[int, dict[int, float]] = {}
     for probe in span.probes:
@@ -151,31 +152,21 @@ def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
     return timed and record.evidence != "predicted" and ended
 
 
-def _pool(
-    span: Span,
-    device: Device,
-    model: ModelError,
-    tuned: Mapping[int, Record],
-    order: str | None,
-) -> list[Config]:
+def _pool(model: ModelError, tuned: Mapping[int, Record], surveys: Surveys) -> list[Config]:
     """Configurations that include one close to the best at every size of the span."""
     pool = {entry.config: None for record in tuned.values() for entry in record.entries}
-    for problem, configs in _surveys(span, device, order):
+    for problem, configs in surveys.items():
         times = _times(model, configs, problem)
         best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]
         pool |= dict.fromkeys(configs[place] for place in best)
     return [*pool]
 
 
-@lru_cache(maxsize=1)
-def _surveys(
-    span: Span, device: Device, order: str | None
-) -> tuple[tuple[Problem, Sequence[Config]], ...]:
-    """Surveys of the ends and the middle of a span, which take seconds and are asked for after each
-    size."""
-    sizes = dict.fromkeys((span.low, round(math.sqrt(span.low * span.high)), span.high))
-    problems = [span.at(size) for size in sizes]
-    return tuple((problem, survey(problem, device, order=order)) for problem in problems)
+def _surveys(span: Span, device: Device, order: str | None) -> Surveys:
+    """Configurations at the ends and in the middle of a span."""
+    sizes = (span.low, round(math.sqrt(span.low * span.high)), span.high)
+    problems = dict.fromkeys(map(span.at, sizes))
+    return {problem: survey(problem, device, order=order) for problem in problems}
 
 
 def _times(model: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:

@@ -31,7 +31,7 @@ from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
 from autotune.tuning.events import Observer
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.options import Options, quick_options
+from autotune.tuning.options import Options, race_options
 from autotune.tuning.quick import QuickTunable
 from autotune.tuning.row_checks import RowChecked
 
@@ -80,7 +80,7 @@ def tune(
             return place.run(GemmTunable(problem, order=order), options, observed(problem))
 
         def race(problem: Problem) -> Record:
-            return place.race(problem, _quick(options), observed(problem))
+            return place.race(problem, race_options(options), observed(problem))
 
         store, objective = records.store, options.objective
         return cover(span, resolved, store, search, loss, objective, family, race, order)
@@ -112,18 +112,13 @@ def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, optio
         for size in outlooks[0].best:
             problem = span.at(size)
             configs = tuple(config for outlook in outlooks for config in outlook.best[size])
-            record = place.run(QuickTunable(problem, configs=configs), _quick(options), None)
+            record = place.run(QuickTunable(problem, configs=configs), race_options(options), None)
             times = dict.fromkeys(logs, math.inf)
             for entry in record.entries:
                 order = str(order_of(entry.config, problem))
                 times[order] = min(times[order], entry.measurement.time_us)
             logs = {order: total + math.log(times[order]) for order, total in logs.items()}
     return min(logs, key=logs.__getitem__)
-
-
-def _quick(options: Options) -> Options:
-    """The options of a race."""
-    return quick_options(Options(jobs=options.jobs, objective=options.objective))
 
 
 def _references(span: Span, order: str, device: Device, records: Records) -> tuple[Config, ...]:

@@ -19,7 +19,7 @@ from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
-from autotune.tuning.options import Options, options_of, quick_options, require_time
+from autotune.tuning.options import Options, options_of, race_options, require_time
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -110,7 +110,7 @@ def tune(
             )
 
         def race(problem: Problem) -> Record:
-            quick = quick_options(Options(jobs=options.jobs, objective=options.objective))
+            quick = race_options(options)
             return tuning.search_at(workplace, problem, quick, observer=observed(problem))
 
         between = race if family == "auto" else None  # a race takes all families

@@ -150,7 +150,7 @@ def search_at(
         target, store = opened(), Store(settings.ensure(cache))
         tunable = GemmTunable(problem, family)
         if options.quick:
-            tunable = _raced(problem, target.runner, store, options.objective)
+            tunable = raced(problem, target.runner, store, options.objective)
         return tune(
             tunable,
             target.runner,
@@ -163,8 +163,8 @@ def search_at(
         )
 
 
-def _raced(problem: Problem, runner: Runner, store: Store, objective: Objective) -> QuickTunable:
-    """The problem with its most promising configurations.
+def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) -> QuickTunable:
+    """The problem with its most promising configurations, by the records of the store.
 
     Raises:
         NotFoundError: if there is none.

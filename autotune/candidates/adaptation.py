@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.candidates.variants import STAGES
-from autotune.candidates.verdicts import Values, Verdicts, VerdictsByFamily
+from autotune.candidates.variants import with_legal_stages
+from autotune.candidates.verdicts import VerdictsByFamily
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.problem import Problem
@@ -31,7 +31,9 @@ class Adaptation:
         stated = config.values
         values = [_nearest(stated[name], domain) for name, domain in verdicts.domain.items()]
         whole = tuple(value for value in values if value is not None)
-        legal = _with_stages(whole, verdicts) if len(whole) == len(values) else None
+        if len(whole) < len(values):
+            return None
+        legal = next(with_legal_stages(whole, verdicts), None)
         if legal is None:
             return None
         return Config(config.family, tuple(zip(verdicts.domain, legal, strict=True)))
@@ -46,15 +48,3 @@ def _nearest(value: Value, domain: Sequence[Value]) -> Value | None:
         return None
     numbers = [number for number in domain if isinstance(number, int) and number > 0]
     return min(numbers, key=lambda number: abs(math.log(number / value)), default=None)
-
-
-def _with_stages(values: Values, verdicts: Verdicts) -> Values | None:
-    """The values, with other stages where a rule forbids these; None if they are illegal."""
-    rule = verdicts.broken(values)
-    if rule is None:
-        return values
-    if STAGES not in rule.needs:
-        return None
-    place = [*verdicts.domain].index(STAGES)
-    staged = ((*values[:place], stages, *values[place + 1 :]) for stages in verdicts.domain[STAGES])
-    return next((each for each in staged if verdicts.broken(each) is None), None)

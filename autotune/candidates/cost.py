@@ -259,7 +259,7 @@ class Load:
             factor = 1.0
             for trait in combination:
                 if isinstance(trait, Between):
-                    factor *= sum(trait.shares(traits).values())
+                    factor *= sum(trait.terms(traits).values())
                 else:
                     factor *= traits.get(trait, 1.0)
             factors[combination] = factor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from autotune.candidates.verdicts import Verdicts
+from autotune.candidates.verdicts import Values, Verdicts
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.problem import Problem
@@ -30,21 +30,23 @@ def _of(config: Config, verdicts: Verdicts) -> Iterator[Config]:
             if value == values[place]:
                 continue
             changed = _with(values, place, value)
-            for permitted in _legal(changed, name, verdicts):
+            if name == STAGES and verdicts.broken(changed) is not None:
+                continue
+            for permitted in with_legal_stages(changed, verdicts):
                 yield Config(config.family, tuple(zip(names, permitted, strict=True)))
 
 
-def _legal(changed: tuple[Value, ...], name: str, verdicts: Verdicts) -> list[tuple[Value, ...]]:
-    """The values, if they are legal; else those with other stages that are."""
-    rule = verdicts.broken(changed)
+def with_legal_stages(values: Values, verdicts: Verdicts) -> Iterator[Values]:
+    """The values, if they are legal; where only a rule on the stages forbids them, those with other
+    stages that are."""
+    rule = verdicts.broken(values)
     if rule is None:
-        return [changed]
-    if name == STAGES or STAGES not in rule.needs:
-        return []
-    place = [*verdicts.domain].index(STAGES)
-    staged = (_with(changed, place, stages) for stages in verdicts.domain[STAGES])
-    return [values for values in staged if verdicts.broken(values) is None]
+        yield values
+    elif STAGES in rule.needs:
+        place = [*verdicts.domain].index(STAGES)
+        staged = (_with(values, place, stages) for stages in verdicts.domain[STAGES])
+        yield from (each for each in staged if verdicts.broken(each) is None)
 
 
-def _with(values: tuple[Value, ...], place: int, value: Value) -> tuple[Value, ...]:
+def _with(values: Values, place: int, value: Value) -> Values:
     return (*values[:place], value, *values[place + 1 :])

@@ -31,8 +31,8 @@ class Between(NamedTuple):
     upper: str
     share: float
 
-    def shares(self, factors: Mapping[str, float]) -> dict[str, float]:
-        """What either adds to the factor."""
+    def terms(self, factors: Mapping[str, float]) -> dict[str, float]:
+        """The two terms that the interpolated factor is the sum of, by name."""
         lower, upper = (factors.get(name, 1.0) for name in self[:2])
         return {self.lower: (1 - self.share) * lower, self.upper: self.share * upper}
 

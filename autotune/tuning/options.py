@@ -130,6 +130,11 @@ def quick_options(options: Options, family: str = "auto") -> Options:
     return replace(usual, sampler="exhaustive", quick=True)
 
 
+def race_options(options: Options) -> Options:
+    """The options of the races between the searches of these."""
+    return quick_options(Options(jobs=options.jobs, objective=options.objective))
+
+
 def _checked(option: str, value: str, literal: Any) -> Any:
     """The value, if it is one of the literal's."""
     allowed = get_args(literal)

@@ -10,7 +10,7 @@ import untuned
 from support.fake_runner import FakeRunner, tiled
 from typer import Typer
 from typer.testing import CliRunner, Result
-from untuned_rows import LOOKED_UP, RACED, TUNED, VENDOR, Row, figures, kept
+from untuned_rows import LOOKUP, RACE, TUNED, VENDOR, Row, figures, kept
 
 from autotune.families.config import Config
 from autotune.problem import LAYOUTS, Problem
@@ -32,11 +32,11 @@ def run(out: Path, count: int) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
-def row(looked_up_us: float | None, raced_us: float, *left_to_vendor: str) -> Row:
-    times = {RACED: raced_us, TUNED: 8.0, VENDOR: 10.0}
-    times |= {} if looked_up_us is None else {LOOKED_UP: looked_up_us}
-    seconds = {LOOKED_UP: 0.1, RACED: 1.0, TUNED: 5.0}
-    failures = {} if looked_up_us else {LOOKED_UP: "accuracy: 3 of 2"}
+def row(lookup_us: float | None, race_us: float, *left_to_vendor: str) -> Row:
+    times = {RACE: race_us, TUNED: 8.0, VENDOR: 10.0}
+    times |= {} if lookup_us is None else {LOOKUP: lookup_us}
+    seconds = {LOOKUP: 0.1, RACE: 1.0, TUNED: 5.0}
+    failures = {} if lookup_us else {LOOKUP: "accuracy: 3 of 2"}
     return Row("64x64x64:f32:nn", "nearest", 0.1, {}, times, failures, left_to_vendor, seconds)
 
 
@@ -70,14 +70,14 @@ def test_shapes_cover_precisions_and_layouts(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_figures_are_of_kernels_and_of_matmul() -> None:
-    rows = [row(10.0, 8.0), row(None, 16.0, RACED)]
-    looked_up, raced = (figures(rows, kind) for kind in (LOOKED_UP, RACED))
-    assert looked_up["failures"] == 1
-    assert looked_up["worst"] == 0
-    assert raced["geomean"] == pytest.approx(0.5**0.5)
-    assert raced["slower_than_vendor"] == 0  # matmul calls cuBLAS in place of the slow kernel
-    assert raced["over_vendor"] == pytest.approx((10 / 8) ** 0.5)
-    assert looked_up["slower_than_vendor"] == 1  # the one that failed
+    rows = [row(10.0, 8.0), row(None, 16.0, RACE)]
+    of_lookups, of_races = (figures(rows, kind) for kind in (LOOKUP, RACE))
+    assert of_lookups["failures"] == 1
+    assert of_lookups["worst"] == 0
+    assert of_races["geomean"] == pytest.approx(0.5**0.5)
+    assert of_races["slower_than_vendor"] == 0  # matmul calls cuBLAS in place of the slow kernel
+    assert of_races["over_vendor"] == pytest.approx((10 / 8) ** 0.5)
+    assert of_lookups["slower_than_vendor"] == 1  # the one that failed
 
 
 class JudgingRunner(FakeRunner):
@@ -95,10 +95,10 @@ def test_wrong_and_inaccurate_kernels_have_no_time() -> None:
         right: Measurement(7.0, relative_error=1e-7),
     }
     runner = JudgingRunner(lambda config: outcomes[config], recorded=[*outcomes])
-    configs = {LOOKED_UP: wrong, RACED: inaccurate, TUNED: right}
+    configs = {LOOKUP: wrong, RACE: inaccurate, TUNED: right}
     timed = untuned.timed(configs, SHAPES[0], runner)
-    assert timed[LOOKED_UP] == outcomes[wrong]
-    assert isinstance(failure := timed[RACED], Failure)
+    assert timed[LOOKUP] == outcomes[wrong]
+    assert isinstance(failure := timed[RACE], Failure)
     assert failure.stage == "accuracy"
     assert timed[TUNED] == outcomes[right]
     assert timed[VENDOR] == runner.baseline()
