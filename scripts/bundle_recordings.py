@@ -1,7 +1,7 @@
 """Bundles the best of recordings as shipped records.
 
     python scripts/bundle_recordings.py docs/results/h100/trials \
-        autotune/data/shipped/nvidia-h100-80gb-hbm3-suites.jsonl.gz
+        autotune/data/shipped/nvidia-h100-80gb-hbm3-suites.jsonl.xz
 
 needs no GPU. The ten fastest rows of each recording become a record that states the kernels, driver
 and compiler it was measured with: `autotune best` reports if these have changed since. Problems in

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from autotune.runners.recording import Recording
 
@@ -33,6 +35,14 @@ def provenance(
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     values = (device, driver, toolkit, commit or head(), date or now)
     return {name: value or UNKNOWN for name, value in zip(FIELDS, values, strict=True)}
+
+
+def rows_in(path: Path, source: str) -> list[dict[str, Any]]:
+    """The rows of a result file, if it was made with these kernel sources."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content["rows"] if content["source"] == source else []
 
 
 def of_recordings(recordings: Sequence[Recording], commit: str = "") -> dict[str, str]:

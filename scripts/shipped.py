@@ -2,7 +2,7 @@
 
     python scripts/shipped.py --seconds 500 --each 3.5
 
-writes `autotune/data/shipped/<device>.jsonl.gz`: the shapes of `suite.py` in every precision, and
+writes `autotune/data/shipped/<device>.jsonl.xz`: the shapes of `suite.py` in every precision, and
 the linear layers of well-known models as PyTorch has them, `x @ W.T` (layout nt), for 1 to 8192
 rows.
 
@@ -66,7 +66,7 @@ def main(
     """Tunes and bundles; status 1 if a problem has no result."""
     began = monotonic()
     where = targets.resolve(device)
-    path = out or settings.shipped_dir() / f"{where.slug}.jsonl.gz"
+    path = out or settings.shipped_dir() / f"{where.slug}.jsonl.xz"
     wanted = [problem for problem in problems(checked(computes)) if only in str(problem)]
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,

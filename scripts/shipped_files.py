@@ -19,8 +19,11 @@ from autotune.records import Entry, Provenance, Record, Store, bundle, shipped
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
-DIGITS = 5
-"""Significant digits of shipped times: 0.01 per mille, far below any spread."""
+TIME_DIGITS = 4
+"""Significant digits of shipped times: 0.5 per mille at most, below most spreads."""
+DIGITS = 3
+"""Significant digits of shipped spreads, errors and shares."""
+TIMES = ("time_us", "cold_us")
 
 
 def best_of_recordings(folder: Path) -> list[Record]:
@@ -54,21 +57,21 @@ def record_of(recording: Recording, *, most: int = 10) -> Record | None:
     )
 
 
-def rounded(record: Record, digits: int = DIGITS) -> Record:
-    """The record with times, spreads, errors and shares rounded to `digits` digits."""
+def rounded(record: Record) -> Record:
+    """The record with times, spreads, errors and shares rounded."""
     entries = tuple(
         replace(
             entry,
-            measurement=_rounded(entry.measurement, digits),
-            occupancy=_round(entry.occupancy, digits),
+            measurement=_rounded(entry.measurement),
+            occupancy=_round(entry.occupancy, DIGITS),
         )
         for entry in record.entries
     )
     return replace(
         record,
         entries=entries,
-        baseline=record.baseline and _rounded(record.baseline, digits),
-        provenance=replace(record.provenance, seconds=_round(record.provenance.seconds, digits)),
+        baseline=record.baseline and _rounded(record.baseline),
+        provenance=replace(record.provenance, seconds=_round(record.provenance.seconds, DIGITS)),
     )
 
 
@@ -124,7 +127,7 @@ class ShippedFile:
         guessed = chain(chain.from_iterable(map(_records_in, beside)), guesses, own)
         latest = {(record.device, record.problem): record for record in guessed}
         folder.mkdir(parents=True)
-        (folder / "guesses.jsonl.gz").write_bytes(bundle.dumps(latest.values()))
+        (folder / "guesses.jsonl.xz").write_bytes(bundle.dumps(latest.values()))
         os.environ["AUTOTUNE_SHIPPED_DIR"] = str(folder)
 
     def has(self, problem: Problem) -> bool:
@@ -150,9 +153,9 @@ def _records_in(path: Path) -> tuple[Record, ...]:
     return bundle.loads(path.read_bytes()).records
 
 
-def _rounded(measured: Measurement, digits: int) -> Measurement:
+def _rounded(measured: Measurement) -> Measurement:
     changed: dict[str, Any] = {
-        name: _round(value, digits)
+        name: _round(value, TIME_DIGITS if name in TIMES else DIGITS)
         for name, value in asdict(measured).items()
         if isinstance(value, float)
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from left_out_rows import geomean
-from provenance import provenance
+from provenance import provenance, rows_in
 from rich.table import Table
 
 from autotune.device import Device
@@ -64,12 +64,7 @@ class Row:
 
 def kept(path: Path) -> list[Row]:
     """The rows that the file has for these kernel sources."""
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if content["source"] != targets.here().source:
-        return []
-    return [Row(**fields) for fields in content["rows"]]
+    return [Row(**fields) for fields in rows_in(path, targets.here().source)]
 
 
 def line(row: Row) -> str:

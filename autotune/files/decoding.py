@@ -76,35 +76,6 @@ def parse(text: bytes) -> Any:
         raise ValueError(f"it is not JSON: {error}") from error
 
 
-def gunzip(data: bytes, limit: int) -> bytes:
-    """The content of a gzip file of one or more members, of at most `limit` bytes; see
-    `files.limits`.
-
-    Raises:
-        ValueError: if it is not gzip, is cut short or damaged, or expands to more.
-    """
-    import zlib
-
-    pieces, size = list[bytes](), 0
-    while data or not pieces:
-        stream = zlib.decompressobj(wbits=31)
-        try:
-            pieces.append(stream.decompress(data, limit + 1 - size))
-        except zlib.error as error:
-            if pieces:
-                break
-            raise ValueError(f"it is not gzip: {error}") from error
-        size += len(pieces[-1])
-        if size > limit:
-            raise ValueError(f"it is gzip of more than {limit} bytes")
-        if not stream.eof:
-            break
-        data = stream.unused_data
-    else:
-        return b"".join(pieces)
-    raise ValueError("it is gzip that was cut short or appended to")
-
-
 def convert(data: object, kind: type[T], name: str) -> T:
     """A value of a type, such as a dataclass, from the value of a JSON text.
 

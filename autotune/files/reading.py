@@ -5,7 +5,7 @@ block for ever, `/dev/zero` would fill the memory. `limits` has the size for eac
 
     data = files.read(path, limits.RECORD)             # OSError: missing, a pipe, too large
     value = decoding.parse(data)                       # ValueError: not JSON, too deep, too long
-    text = decoding.gunzip(data, limits.BUNDLE_TEXT)   # ValueError: not gzip, a bomb
+    text = compressed.expanded(data, limits.BUNDLE_TEXT)   # ValueError: not compressed, a bomb
 
 `read` raises only `OSError`, whose `strerror` completes "<path>: cannot be read: ".
 """

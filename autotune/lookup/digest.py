@@ -30,9 +30,9 @@ class Entries:
     words: Sequence[str]
     values: NDArray[np.int64]
     resources: NDArray[np.int32]
-    times: NDArray[np.float64]
+    times: NDArray[np.float32]
     described: NDArray[np.float32]
-    logs: NDArray[np.float32]
+    logs: NDArray[np.float16]
 
     def config(self, family: str, row: int) -> Config:
         """The configuration of a row."""

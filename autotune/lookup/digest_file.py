@@ -3,13 +3,13 @@
     choices/nvidia-h200/….digest            of the records of a store or of a site's bundle
     autotune/data/shipped/….digest          of a shipped bundle, made by `scripts/digests.py`
 
-It is msgpack, deflated. Its key names what it was made from.
+It is msgpack, compressed by xz. Its key names what it was made from.
 """
 
 from __future__ import annotations
 
+import lzma
 import math
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from typing import Any, NamedTuple
@@ -26,12 +26,13 @@ from autotune.families import parameters, registry
 from autotune.families.config import Value
 from autotune.families.plan import Resources
 from autotune.files import limits
+from autotune.files.compressed import expanded
 from autotune.lookup.digest import Entries, RecordDigest
 from autotune.problem import Problem
 from autotune.records import Entry, Record
 from autotune.runners.base import TIMES, Evidence, Measurement
 
-FORMAT = 1
+FORMAT = 2
 
 
 class _Table(msgspec.Struct):
@@ -39,7 +40,7 @@ class _Table(msgspec.Struct):
 
     `names` are the parameters, `worded` those that are words. `values` (int64) has the parameters,
     words as places in the digest's list; `resources` (int32) the fields of `Resources`; `times`
-    (float64) microseconds, hot and cold; `described` (float32) the features; `logs` (float32) those
+    (float32) microseconds, hot and cold; `described` (float32) the features; `logs` (float16) those
     of measured over predicted hot times. What is unknown is NaN.
     """
 
@@ -100,14 +101,14 @@ def dumps(records: Iterable[Record], key: str) -> bytes:
                 evidence=record.evidence,
                 quick=record.quick,
                 cold=record.best_cold is not None,
-                baseline=record.baseline,
+                baseline=record.baseline and _vendor(record.baseline),
                 rows=spans,
             )
         )
     tables = {family: _table(names[family], members) for family, members in rows.items() if members}
     listed = [device.to_json() for device in devices]
     content = _DigestedRecords(key, listed, [*words], tables, written)
-    return zlib.compress(msgspec.msgpack.encode(content), 9)
+    return lzma.compress(msgspec.msgpack.encode(content))
 
 
 def loads(data: bytes) -> tuple[str, list[RecordDigest]]:
@@ -116,11 +117,10 @@ def loads(data: bytes) -> tuple[str, list[RecordDigest]]:
     Raises:
         ValueError: if it is none.
     """
-    stream = zlib.decompressobj()
+    content = expanded(data, limits.BUNDLE_TEXT)
     try:
-        content = stream.decompress(data, limits.BUNDLE_TEXT)
         written = msgspec.msgpack.decode(content, type=_DigestedRecords)
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except msgspec.MsgspecError as error:
         raise ValueError(f"it is no digest: {error}") from error
     devices = [Device.from_json(device) for device in written.devices]
     tables = {
@@ -133,6 +133,12 @@ def loads(data: bytes) -> tuple[str, list[RecordDigest]]:
         )
         for row in written.records
     ]
+
+
+def _vendor(baseline: Measurement) -> Measurement:
+    """The parts of a baseline that choices read."""
+    cold_us, error = baseline.cold_us, baseline.relative_error
+    return Measurement(baseline.time_us, cold_us=cold_us, relative_error=error)
 
 
 def _fits(entry: Entry, family: str, names: Mapping[str, Sequence[str]]) -> bool:
@@ -205,9 +211,9 @@ def _table(names: Sequence[str], rows: Sequence[_Row]) -> _Table:
         worded=[*worded],
         values=column("values", "<i8"),
         resources=column("resources", "<i4"),
-        times=column("times", "<f8"),
+        times=column("times", "<f4"),
         described=column("described", "<f4"),
-        logs=column("log", "<f4"),
+        logs=column("log", "<f2"),
     )
 
 
@@ -221,7 +227,7 @@ def _entries(table: _Table, words: Sequence[str]) -> Entries:
         words=words,
         values=array(table.values, "<i8", len(table.names)),
         resources=array(table.resources, "<i4", len(fields(Resources))),
-        times=array(table.times, "<f8", len(TIMES)),
+        times=array(table.times, "<f4", len(TIMES)),
         described=array(table.described, "<f4", len(UNITS)),
-        logs=array(table.logs, "<f4", 1)[:, 0],
+        logs=array(table.logs, "<f2", 1)[:, 0],
     )

@@ -1,4 +1,4 @@
-"""Many records and ranges in one file: gzip of JSON lines.
+"""Many records and ranges in one file: JSON lines, compressed by xz.
 
     {"checksum":"…","devices":[{…}],"ranges":1,"records":2,"schema":2,"sha256":"…"}
     {"checksum":"…","baseline":{…},"device":{…},"entries":[{…},…],…}
@@ -10,15 +10,14 @@ and the SHA-256 of these lines. Each line is the content of an ordinary record o
 decoder reads both. The header tells whether a bundle serves a device before the rest is decoded,
 and a record is decoded when it is asked for. Bundles of schema 1 are still read (see `compact`).
 
-The header and every `PART` lines are gzip members of their own. The header lists them, with the
-problems of their records, so that a single record costs the decompression of one part. Bundles of
-earlier versions are one member without such a list.
+The header and every `PART` lines are compressed on their own. The header lists these parts, with
+the problems of their records, so that a single record costs the decompression of one part. Bundles
+of earlier versions are gzip, the first of them without such a list.
 """
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import lzma
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +28,8 @@ import msgspec
 
 from autotune.device import Device
 from autotune.files import checksum, limits
-from autotune.files.decoding import convert, cut, gunzip, parse, require_schema
+from autotune.files.compressed import expanded, first_stream, is_compressed
+from autotune.files.decoding import convert, cut, parse, require_schema
 from autotune.files.domains import Count, Text
 from autotune.problem import Problem
 from autotune.records import codec, compact, ranges
@@ -38,8 +38,7 @@ from autotune.records.record import Record
 
 SCHEMA = 2
 PART = 64
-"""Lines of a part: 500 KB, which take a millisecond to decompress."""
-_GZIP = b"\x1f\x8b"
+"""Lines of a part: 300 KB, which take two milliseconds to decompress."""
 _HEADER_BYTES = 1 << 20  # more than a header of 400 devices and 10,000 problems
 
 
@@ -60,7 +59,7 @@ def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
     records, tuned = tuple(records), tuple(tuned)
     lines = [*map(codec.line, records), *map(ranges.line, tuned)]
     texts = [b"".join(line + b"\n" for line in part) for part in _parts(lines)]
-    parts = [gzip.compress(text, mtime=0) for text in texts]
+    parts = [lzma.compress(text) for text in texts]
     body = b"".join(texts)
     devices = dict.fromkeys(
         [*(record.device for record in records), *(span.device for span in tuned)]
@@ -77,7 +76,7 @@ def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
             for part, text in zip(parts, texts, strict=True)
         ],
     }
-    return b"".join([gzip.compress(checksum.sealed(header) + b"\n", mtime=0), *parts])
+    return b"".join([lzma.compress(checksum.sealed(header) + b"\n"), *parts])
 
 
 def _parts(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
@@ -98,9 +97,9 @@ def is_bundle(data: bytes) -> bool:
     """Whether a file is a bundle rather than a single record, as far as its start tells.
 
     Raises:
-        ValueError: if it is neither gzip nor JSON.
+        ValueError: if it is neither compressed nor JSON.
     """
-    if data.startswith(_GZIP):
+    if is_compressed(data):
         return True
     document = parse(data)
     return isinstance(document, dict) and "records" in document
@@ -118,7 +117,7 @@ class BundleReader:
     """
 
     def __init__(self, data: bytes) -> None:
-        if not data.startswith(_GZIP):
+        if not is_compressed(data):
             data = dumps(*compact.loads(data))
         self._data = data
         self._header, self._start = _read_header(data)
@@ -185,7 +184,7 @@ class BundleReader:
             number += 1
         if number not in self._read_parts:
             part = self._header.parts[number]
-            text = gunzip(self._data[begins : begins + part.bytes], limits.BUNDLE_TEXT)
+            text = expanded(self._data[begins : begins + part.bytes], limits.BUNDLE_TEXT)
             if (actual := sha256(text).hexdigest()) != part.sha256:
                 raise _changed(part.sha256, actual)
             self._read_parts[number] = text.splitlines()
@@ -219,7 +218,7 @@ class BundleReader:
     @cached_property
     def _lines(self) -> list[bytes]:
         """The lines after the header."""
-        _, _, body = gunzip(self._data, limits.BUNDLE_TEXT).partition(b"\n")
+        _, _, body = expanded(self._data, limits.BUNDLE_TEXT).partition(b"\n")
         if (actual := sha256(body).hexdigest()) != self._header.sha256:
             raise _changed(self._header.sha256, actual)
         lines = body.splitlines()
@@ -266,7 +265,7 @@ def _changed(stated: str, actual: str) -> ValueError:
 
 @dataclass(frozen=True)
 class _PartFields:
-    """A gzip member: its bytes in the file, its lines, and the hash of its text."""
+    """A part: its bytes in the file, its lines, and the hash of its text."""
 
     bytes: Count
     lines: Count
@@ -284,14 +283,9 @@ class _Header:
 
 
 def _read_header(data: bytes) -> tuple[_Header, int]:
-    """The header, for which only the start of the file is decompressed, and where its gzip member
-    ends."""
-    stream = zlib.decompressobj(wbits=31)
-    try:
-        start = stream.decompress(data, _HEADER_BYTES)
-    except zlib.error as error:
-        raise ValueError(f"it is not gzip: {error}") from error
+    """The header, for which only the start of the file is decompressed, and where it ends."""
+    start, end = first_stream(data, _HEADER_BYTES)
     line = start.partition(b"\n")[0]
     fields = require_schema(parse(line), "bundle", SCHEMA)
     checksum.check(fields, line)
-    return convert(fields, _Header, "header"), len(data) - len(stream.unused_data)
+    return convert(fields, _Header, "header"), end

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from autotune.device import Device
 from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
@@ -36,18 +38,18 @@ UNSEALED = 1
 
 @dataclass(frozen=True)
 class _EntryFields:
-    """An entry as it is written: the configuration as text and by parameter."""
+    """An entry as it is written: the configuration as text and, in a file, by parameter."""
 
     config: Text
-    params: Mapping[str, Value]
     measurement: Measurement
     resources: Resources
     occupancy: Share
     limiter: Text
+    params: Mapping[str, Value] | UnsetType = UNSET
 
     def entry(self) -> Entry:
         config = Config.parse(self.config)
-        if config.values != self.params:
+        if self.params is not UNSET and config.values != self.params:
             raise ValueError(f"params of {config} say {shown(self.params)}")
         return Entry(config, self.measurement, self.resources, self.occupancy, self.limiter)
 
@@ -56,14 +58,21 @@ class _EntryFields:
 class _FamilyEntryFields(_EntryFields):
     """An entry of a GEMM record."""
 
-    params: dict[str, FamilyValue]
+    params: dict[str, FamilyValue] | UnsetType = UNSET
+
+    def entry(self) -> Entry:
+        entry = super().entry()
+        for name, value in entry.config.params:
+            if isinstance(value, float):
+                raise ValueError(f"{name} of {entry.config} must be a whole number or a word")
+        return entry
 
 
 @dataclass(frozen=True)
 class _KernelEntryFields(_EntryFields):
     """An entry of a user kernel's record."""
 
-    params: dict[str, Value]
+    params: dict[str, Value] | UnsetType = UNSET
     launch: Geometry | None = None
     metrics: dict[Name, float] = field(default_factory=dict)
     score: Score | None = None
@@ -144,12 +153,13 @@ def dumps(record: TuningRecord) -> bytes:
 
 
 def line(record: TuningRecord) -> bytes:
-    """The same record as one line, which `loads` reads faster.
+    """The same record as one line, which `loads` reads faster. Parameters stand in the
+    configurations' texts alone.
 
     Raises:
         ValueError: if a number is not finite.
     """
-    return checksum.sealed(_fields(record))
+    return checksum.sealed(_fields(record, with_params=False))
 
 
 def loads(text: bytes) -> TuningRecord:
@@ -199,13 +209,20 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
     return Record(*shared, *made)
 
 
-def _fields(record: TuningRecord) -> dict[str, object]:
+def _fields(record: TuningRecord, *, with_params: bool = True) -> dict[str, object]:
     best = record.best
     return {
         "schema": SCHEMA,
         **_subject(record),
         "evidence": record.evidence,
-        "entries": [_entry_fields(entry, best) for entry in record.entries],
+        "entries": [
+            {
+                "config": str(entry.config),
+                **({"params": entry.config.values} if with_params else {}),
+                **_entry_fields(entry, best),
+            }
+            for entry in record.entries
+        ],
         "baseline": record.baseline and record.baseline.fields(),
         "provenance": _run(record.provenance),
         "device": record.device.to_json(),
@@ -244,8 +261,6 @@ def _kernel_fields(record: KernelRecord) -> dict[str, object]:
 
 def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
     return {
-        "config": str(entry.config),
-        "params": entry.config.values,
         "measurement": entry.measurement.fields(),
         "resources": asdict(entry.resources),
         "occupancy": entry.occupancy,

@@ -1,6 +1,6 @@
 """Records that come with the package, and those of a site before them.
 
-    autotune/data/shipped/nvidia-h100-80gb-hbm3.jsonl.gz    a bundle for each model of GPU
+    autotune/data/shipped/nvidia-h100-80gb-hbm3.jsonl.xz    a bundle for each model of GPU
     $AUTOTUNE_WISDOM_DIR                                    folders of bundles, separated as in PATH
 
 A bundle is read once in a process, and only if its header names the device's model.
@@ -25,8 +25,8 @@ from autotune.records.record import Record
 
 T = TypeVar("T")
 
-PATTERNS = ("*.jsonl.gz", "*.json")
-"""Files in the directory that are bundles; those of earlier versions end in `.json`."""
+PATTERNS = ("*.jsonl.xz", "*.jsonl.gz", "*.json")
+"""Files in the directory that are bundles; those of earlier versions are gzip, or plain JSON."""
 
 
 def record(device: Device, problem: Problem) -> Record | None:

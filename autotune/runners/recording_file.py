@@ -18,7 +18,8 @@ from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config, FamilyValue
 from autotune.families.plan import Resources
 from autotune.files import limits, read, write_whole
-from autotune.files.decoding import convert, gunzip, parse, require_schema, shown
+from autotune.files.compressed import expanded
+from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Date, Text
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.energy import Energy
@@ -121,7 +122,7 @@ def parsed(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: if they are anything but a recording of this schema.
     """
-    text = gunzip(data, limits.RECORDING_TEXT)
+    text = expanded(data, limits.RECORDING_TEXT)
     return dict(require_schema(parse(text), "recording", SCHEMA))
 
 

@@ -91,7 +91,7 @@ KINDS: Mapping[str, Kept] = {
     "bundle of schema 1": Kept(
         "bundle", lambda: sample("bundle of schema 1"), read_bundle("bundle of schema 1")
     ),
-    "shipped bundle": Kept("device.jsonl.gz", lambda: sample("bundle"), read_shipped, gzipped=True),
+    "shipped bundle": Kept("device.jsonl.xz", lambda: sample("bundle"), read_shipped, gzipped=True),
     "device file": Kept("device.json", lambda: sample("device"), read_device),
     "recording": Kept(
         "recording.json.gz", lambda: sample("recording"), read_recording, gzipped=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import re
 import socket
@@ -12,6 +13,9 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+
+from autotune.files import limits
+from autotune.files.compressed import expanded
 
 Damage = Callable[[Random, bytes], bytes]
 """Damages the content of a file."""
@@ -102,10 +106,13 @@ def bomb(random: Random, data: bytes) -> bytes:
 
 
 def zipped(damage: Damage) -> Damage:
-    """The same damage to what a gzip file expands to."""
+    """The same damage to what a gzip or xz file expands to."""
 
     def changed(random: Random, data: bytes) -> bytes:
-        return gzip.compress(damage(random, gzip.decompress(data)), compresslevel=1, mtime=0)
+        content = damage(random, expanded(data, limits.RECORDING_TEXT))
+        if data.startswith(b"\x1f\x8b"):
+            return gzip.compress(content, compresslevel=1, mtime=0)
+        return lzma.compress(content, preset=0)
 
     return changed
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -262,7 +262,7 @@ def test_import_takes_the_file_of_a_record(store: Store, another: Store) -> None
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
     "truncated": lambda text: text[:-40],
-    "changed": lambda data: gzip.compress(gzip.decompress(data).replace(b"900.0", b"100.0")),
+    "changed": lambda data: lzma.compress(lzma.decompress(data).replace(b"900.0", b"100.0")),
     "another thing": lambda _: b"[]",
     "deep": lambda _: b"[" * 100_000,
 }

@@ -101,9 +101,9 @@ def test_pipe_is_no_record_of_a_related_device(store: Store) -> None:
 
 
 def test_pipe_is_no_shipped_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.mkfifo(tmp_path / "pipe.jsonl.gz")
+    os.mkfifo(tmp_path / "pipe.jsonl.xz")
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path))
-    with pytest.warns(UserWarning, match=r"pipe\.jsonl\.gz: passed over: .*Is a named pipe"):
+    with pytest.warns(UserWarning, match=r"pipe\.jsonl\.xz: passed over: .*Is a named pipe"):
         assert shipped.records(H100) == ()
 
 

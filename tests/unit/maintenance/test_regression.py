@@ -39,7 +39,7 @@ def bundle_of(path: Path, factor: float) -> Path:
 
 
 def test_same_speed_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = bundle_of(tmp_path / "times.jsonl.gz", 1.0)
+    path = bundle_of(tmp_path / "times.jsonl.xz", 1.0)
     arguments = ("check", str(PROBLEM), "--against", str(path), "--device", DEVICE)
     data: Any = answer(capsys, *arguments, "--min", "0.9")
     assert data["passed"] is True
@@ -50,7 +50,7 @@ def test_same_speed_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 
 def test_slower_kernel_is_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = bundle_of(tmp_path / "times.jsonl.gz", 0.5)
+    path = bundle_of(tmp_path / "times.jsonl.xz", 0.5)
     arguments = ("check", "--against", str(path), "--device", DEVICE)
     assert run(*arguments) == 1
     out = capsys.readouterr().out
@@ -75,7 +75,7 @@ def test_wrong_calls_say_what_is_missing(
     status: int,
     message: str,
 ) -> None:
-    path = tmp_path / "times.jsonl.gz"
+    path = tmp_path / "times.jsonl.xz"
     exchange.write(path, Bundle((record(),)))
     words = [word.format(path=path) for word in arguments]
     assert run("check", *words, "--device", DEVICE) == status
@@ -97,7 +97,7 @@ def test_kernel_that_fails_has_no_ratio() -> None:
 def test_vendor_is_timed_where_it_runs(
     cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = bundle_of(tmp_path / "times.jsonl.gz", 1.0)
+    path = bundle_of(tmp_path / "times.jsonl.xz", 1.0)
     (reference,) = exchange.read(path)
     assert isinstance(reference, Record)
     baseline = reference.baseline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -18,7 +19,7 @@ from support.sample_records import H100, entry, record, records
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files import checksum, decoding
+from autotune.files import checksum, compressed
 from autotune.problem import Problem
 from autotune.records import Entry, Record, TuningRecord, bundle, codec
 from autotune.records.bundle import BundleReader
@@ -72,8 +73,8 @@ def test_same_content_gives_the_same_bytes() -> None:
 
 
 def test_each_line_is_an_ordinary_record() -> None:
-    _, line = gzip.decompress(bundle.dumps([record()])).splitlines()
-    assert json.loads(line) == codec.encode(record())
+    _, line = lzma.decompress(bundle.dumps([record()])).splitlines()
+    assert codec.loads(line) == record()
 
 
 def test_record_is_read_from_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +84,9 @@ def test_record_is_read_from_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
     def counted(part: bytes, limit: int) -> bytes:
         read.append(len(part))
-        return decoding.gunzip(part, limit)
+        return compressed.expanded(part, limit)
 
-    monkeypatch.setattr("autotune.records.bundle.gunzip", counted)
+    monkeypatch.setattr("autotune.records.bundle.expanded", counted)
     asked = originals[bundle.PART + 1]
     assert BundleReader(data).record(lambda _: True, asked.problem) == asked
     assert len(read) == 1
@@ -94,7 +95,7 @@ def test_record_is_read_from_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_absent_record_costs_no_decompression(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bundle.dumps(long_records(3))
-    monkeypatch.delattr("autotune.records.bundle.gunzip")
+    monkeypatch.delattr("autotune.records.bundle.expanded")
     assert BundleReader(data).record(lambda _: True, Problem(7, 7, 7)) is None
 
 
@@ -102,14 +103,30 @@ def test_damaged_part_is_refused() -> None:
     originals = long_records(2)
     data = bytearray(bundle.dumps(originals))
     data[-20] ^= 1
-    with pytest.raises(ValueError, match=r"not gzip|cut short|checksum"):
+    with pytest.raises(ValueError, match=r"not xz|cut short|checksum"):
         BundleReader(bytes(data)).record(lambda _: True, originals[0].problem)
 
 
+def test_bundle_in_gzip_is_still_read() -> None:
+    originals = long_records(2 * bundle.PART, 1)
+    parts = lzma.decompress(bundle.dumps(originals)).partition(b"\n")
+    header, _, body = parts
+    lines = body.splitlines(keepends=True)
+    texts = [b"".join(lines[: bundle.PART]), b"".join(lines[bundle.PART :])]
+    members = [gzip.compress(text) for text in texts]
+    fields = json.loads(header)
+    for part, member in zip(fields["parts"], members, strict=True):
+        part["bytes"] = len(member)
+    old = b"".join([gzip.compress(checksum.sealed(fields) + b"\n"), *members])
+    assert bundle.loads(old).records == tuple(originals)
+    asked = originals[bundle.PART + 1]
+    assert BundleReader(old).record(lambda _: True, asked.problem) == asked
+
+
 def test_bundle_of_one_part_is_still_read() -> None:
-    """Earlier versions wrote a single gzip member and did not list its problems."""
+    """The first versions wrote a single gzip member and did not list its problems."""
     originals = long_records(3)
-    first, *lines = gzip.decompress(bundle.dumps(originals, [LOW])).splitlines(keepends=True)
+    first, *lines = lzma.decompress(bundle.dumps(originals, [LOW])).splitlines(keepends=True)
     header = json.loads(first)
     for name in ("problems", "parts", "checksum"):
         del header[name]
@@ -135,7 +152,7 @@ def least_seconds(action: Callable[[], object]) -> float:
 def test_reading_takes_at_most_ten_times_as_long_as_its_json() -> None:
     """300 records."""
     data = bundle.dumps(long_records(300))
-    lines = gzip.decompress(data).splitlines()
+    lines = lzma.decompress(data).splitlines()
     limit = 10 * least_seconds(lambda: [json.loads(line) for line in lines])
     assert least_seconds(lambda: bundle.loads(data)) < limit
 
@@ -189,13 +206,13 @@ def packed(header: dict[str, Any], lines: list[dict[str, Any]], *, whole: bool =
     body = b"".join(checksum.sealed(line) + b"\n" for line in lines)
     if whole:
         header = header | {"sha256": sha256(body).hexdigest()}
-    return gzip.compress(checksum.sealed(header) + b"\n" + body, mtime=0)
+    return lzma.compress(checksum.sealed(header) + b"\n" + body)
 
 
 def unpacked() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The header and the lines of a bundle of one record and one range."""
     data = bundle.dumps([record(entry(16, 900.0), baseline_us=800.0)], [LOW])
-    header, *lines = map(json.loads, gzip.decompress(data).splitlines())
+    header, *lines = map(json.loads, lzma.decompress(data).splitlines())
     return header, lines
 
 
@@ -219,11 +236,11 @@ BROKEN = {
     "empty": (b"", "it is not JSON"),
     "truncated": (WHOLE[:-30], "cut short"),
     "only its start": (WHOLE[:40], "it is not JSON"),
-    "damaged": (WHOLE[:200] + b"\0" * 9 + WHOLE[209:], "it is not gzip"),
+    "damaged": (WHOLE[:200] + b"\0" * 9 + WHOLE[209:], "it is not xz"),
     "not gzip": (b"\x1f\x8bpacked otherwise", "it is not gzip"),
-    "not text": (gzip.compress(b"\xff\xfe\x00"), "it is not JSON"),
-    "not an object": (gzip.compress(b"[]"), r"bundle is \[\]; it must be an object"),
-    "deep": (gzip.compress(b"[" * 100_000), "it nests too deeply"),
+    "not text": (lzma.compress(b"\xff\xfe\x00"), "it is not JSON"),
+    "not an object": (lzma.compress(b"[]"), r"bundle is \[\]; it must be an object"),
+    "deep": (lzma.compress(b"[" * 100_000), "it nests too deeply"),
     "another schema": (in_header("schema", 3), "schema is 3, this version reads 2"),
     "no devices": (in_header("devices", None), "devices is None; it must be a list"),
     "malformed device": (in_header("devices", [{"sms": 1}]), "missing device fields"),
@@ -243,8 +260,12 @@ BROKEN = {
     "an entry of another type": (in_line(*ENTRY, value=7), r"entries\[0\] is 7; it must be an obj"),
     "malformed configuration": (in_line(*ENTRY, "config", value="a:="), r"entries\[0\]: malformed"),
     "two configurations": (in_line(*ENTRY, "params", value={"tile_width": 8}), "params of tiled"),
+    "a fraction": (
+        in_line(*ENTRY, "config", value="tiled:tile_width=16.5"),
+        "tile_width of tiled:tile_width=16.5 must be a whole number or a word",
+    ),
     "a value that is a list": (
-        in_line(*ENTRY, "params", "tile_width", value=[16]),
+        in_line(*ENTRY, "params", value={"tile_width": [16]}),
         "it must be a whole number or a text",
     ),
     "no limiter": (in_line(*ENTRY, "limiter", value=None), r"entries\[0\]\.limiter is None"),
@@ -272,16 +293,16 @@ def test_broken_bundle_is_refused_with_the_reason(data: bytes, message: str) -> 
 
 
 def test_changed_time_is_refused() -> None:
-    text = gzip.decompress(bundle.dumps([record(entry(16, 900.5))]))
+    text = lzma.decompress(bundle.dumps([record(entry(16, 900.5))]))
     with pytest.raises(ValueError, match=r"checksum is [0-9a-f]{12}, .*; it was changed"):
-        bundle.loads(gzip.compress(text.replace(b"900.5", b"100.5")))
+        bundle.loads(lzma.compress(text.replace(b"900.5", b"100.5")))
 
 
 def test_checksum_of_a_line_refuses_a_changed_time() -> None:
     header, lines = unpacked()
     body = b"".join(checksum.sealed(line) + b"\n" for line in lines).replace(b"900.0", b"100.0")
     header["sha256"] = sha256(body).hexdigest()
-    data = gzip.compress(checksum.sealed(header) + b"\n" + body)
+    data = lzma.compress(checksum.sealed(header) + b"\n" + body)
     with pytest.raises(ValueError, match="it was changed"):
         bundle.loads(data)
 
@@ -291,7 +312,7 @@ def test_header_without_a_checksum_is_refused() -> None:
     del header[checksum.CHECKSUM]
     body = b"".join(checksum.sealed(line) + b"\n" for line in lines)
     with pytest.raises(ValueError, match="no checksum"):
-        bundle.loads(gzip.compress(json.dumps(header).encode() + b"\n" + body))
+        bundle.loads(lzma.compress(json.dumps(header).encode() + b"\n" + body))
 
 
 @pytest.mark.parametrize("data", [b"{}", b"[]", b"3"])

@@ -84,50 +84,50 @@ def test_precisions_can_be_selected() -> None:
 
 
 def test_file_holds_the_tuned_records(tmp_path: Path) -> None:
-    done = run(tmp_path / "made.jsonl.gz")
-    (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
+    done = run(tmp_path / "made.jsonl.xz")
+    (record,) = bundle.loads((tmp_path / "made.jsonl.xz").read_bytes()).records
     assert (done.exit_code, record.problem, record.best.config) == (0, PROBLEM, FASTEST)
 
 
 def test_recorded_problems_are_skipped(tmp_path: Path) -> None:
-    run(tmp_path / "made.jsonl.gz")
-    before = (tmp_path / "made.jsonl.gz").read_bytes()
-    assert "1 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
-    assert (tmp_path / "made.jsonl.gz").read_bytes() == before
+    run(tmp_path / "made.jsonl.xz")
+    before = (tmp_path / "made.jsonl.xz").read_bytes()
+    assert "1 of 1 problems are there already" in run(tmp_path / "made.jsonl.xz").output
+    assert (tmp_path / "made.jsonl.xz").read_bytes() == before
 
 
 def test_records_of_other_kernels_are_tuned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path / "made.jsonl.gz")
+    run(tmp_path / "made.jsonl.xz")
     newer = replace(sample_recording.recorded().origin, source="other")
     monkeypatch.setattr(targets, "here", lambda: newer)
-    assert "0 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
+    assert "0 of 1 problems are there already" in run(tmp_path / "made.jsonl.xz").output
 
 
 def test_no_problem_starts_too_late_to_finish(tmp_path: Path) -> None:
-    done = run(tmp_path / "made.jsonl.gz", "--seconds", 0.5)
+    done = run(tmp_path / "made.jsonl.xz", "--seconds", 0.5)
     assert "0 s are over: 1 problems are left" in done.output
-    assert not (tmp_path / "made.jsonl.gz").exists()
+    assert not (tmp_path / "made.jsonl.xz").exists()
 
 
 def test_problem_without_a_result_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "problems", lambda _: [Problem(8, 8, 8), PROBLEM])
-    done = run(tmp_path / "made.jsonl.gz")
+    done = run(tmp_path / "made.jsonl.xz")
     assert (done.exit_code, "no result: 8x8x8:f32:nn" in done.output) == (1, True)
-    assert len(bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records) == 1
+    assert len(bundle.loads((tmp_path / "made.jsonl.xz").read_bytes()).records) == 1
 
 
 def test_unknown_precision_is_refused(tmp_path: Path) -> None:
-    assert run(tmp_path / "made.jsonl.gz", "--compute", "f64").exit_code == 2
+    assert run(tmp_path / "made.jsonl.xz", "--compute", "f64").exit_code == 2
 
 
 def test_recorded_trials_are_only_guesses(tmp_path: Path) -> None:
     (tmp_path / "trials").mkdir()
     guess = replace(sample_recording.recorded(), problem=Problem(512, 256, 256))
     guess.save(path_of("trials", guess.problem, tmp_path))
-    run(tmp_path / "made.jsonl.gz", "--trials", tmp_path / "trials")
-    records = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
+    run(tmp_path / "made.jsonl.xz", "--trials", tmp_path / "trials")
+    records = bundle.loads((tmp_path / "made.jsonl.xz").read_bytes()).records
     assert [record.problem for record in records] == [PROBLEM]
 
 
@@ -200,13 +200,13 @@ def test_failure_counts_as_one_percent_in_the_mean() -> None:
 
 
 def test_record_in_the_file_has_its_device(tmp_path: Path) -> None:
-    run(tmp_path / "made.jsonl.gz")
-    (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
+    run(tmp_path / "made.jsonl.xz")
+    (record,) = bundle.loads((tmp_path / "made.jsonl.xz").read_bytes()).records
     assert record.device == H100
 
 
 def test_bundled_recordings_keep_their_origin(tmp_path: Path) -> None:
-    out = tmp_path / "suites.jsonl.gz"
+    out = tmp_path / "suites.jsonl.xz"
     bundle_recordings.main(recordings(tmp_path / "sizes"), out)
     records = bundle.loads(out.read_bytes()).records
     assert [record.problem.m for record in records] == [128, 256, 512]
@@ -216,7 +216,7 @@ def test_bundled_recordings_keep_their_origin(tmp_path: Path) -> None:
 
 
 def test_problems_of_earlier_bundles_are_skipped(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.jsonl.gz", tmp_path / "second.jsonl.gz"
+    first, second = tmp_path / "first.jsonl.xz", tmp_path / "second.jsonl.xz"
     bundle_recordings.main(recordings(tmp_path / "sizes"), first)
     bundle_recordings.main(recordings(tmp_path / "sizes"), second)
     assert bundle.loads(second.read_bytes()).records == ()
