@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
+from autotune.runners.recording import Recording
+
 RESULTS = ROOT / "docs" / "results"
 TRIALS = sorted(RESULTS.glob("*/trials/*.json.gz"))
+DRAWN = sorted(RESULTS.glob("*/drawn/*.json.gz"))
 FILES = sorted(RESULTS.rglob("*.json"))
 ALLOWED = {".json", ".md", ".gz"}
 
@@ -32,6 +35,7 @@ def check(device: Any, driver: Any, toolkit: Any, commit: Any, date: Any) -> Non
 def test_there_are_results() -> None:
     assert FILES
     assert TRIALS
+    assert DRAWN
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -51,6 +55,15 @@ def test_trials_carry_their_provenance(path: Path) -> None:
     )
 
 
+def test_drawn_shapes_say_what_measured_them() -> None:
+    for path in DRAWN:
+        recording = Recording.load(path)
+        assert recording.device.name
+        assert recording.origin.driver
+        assert recording.origin.compiler
+        assert datetime.fromisoformat(recording.date).tzinfo is not None
+
+
 def test_results_are_data_and_notes_only() -> None:
     files = [path for path in RESULTS.rglob("*") if path.is_file()]
     assert [name_of(path) for path in files if path.suffix not in ALLOWED] == []
@@ -63,5 +76,7 @@ def test_results_name_no_path_of_a_machine(path: Path) -> None:
 
 def test_recordings_are_kept_once() -> None:
     shipped = ROOT / "autotune" / "data" / "recordings"
-    contents = [gzip.decompress(path.read_bytes()) for path in (*TRIALS, *shipped.rglob("*.gz"))]
+    contents = [
+        gzip.decompress(path.read_bytes()) for path in (*TRIALS, *DRAWN, *shipped.rglob("*.gz"))
+    ]
     assert len(set(contents)) == len(contents)
