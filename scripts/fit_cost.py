@@ -39,8 +39,9 @@ from scipy.stats import spearmanr
 from scores import FIRST, Score
 
 from autotune.candidates import cost
-from autotune.candidates.cost import Coefficients, Load
+from autotune.candidates.cost import Coefficients
 from autotune.candidates.diversity import diverse
+from autotune.candidates.load import Load
 from autotune.families import registry
 from autotune.families.base import Between
 from autotune.families.config import Config

@@ -1,26 +1,32 @@
 """Measures how good look-ups are for shapes that were never tuned.
 
-    python scripts/left_out.py docs/results/h100/trials --fit
+    python scripts/left_out.py docs/results/h100/trials --learn docs/results/h100/trials \
+        --learn docs/results/h200/trials --learn docs/results/h200/drawn --fit
 
 needs no GPU. Each recorded problem is looked up from the records of the other recordings, without
 those of the same sizes, and the time of the picked configuration is compared with the fastest
-recorded one. `--fit` writes the losses to `autotune/data/expected_loss.json`, from which look-ups
-take their expected loss. `untuned.py` measures look-ups of new shapes on a GPU.
+recorded one. The package's correction of the cost model has seen the problem; with `--learn` one is
+trained on the recordings in those folders without the problem's neighbourhood. `--fit` writes the
+losses to `autotune/data/expected_loss.json`, from which look-ups take their expected loss.
+`untuned.py` measures look-ups of new shapes on a GPU.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import typer
+from fit_correction import folds_of, samples_of, trained
 from left_out_rows import SHOWN, Row, geomean, show, write
 from shipped_files import record_of
 
+from autotune.candidates import correction
 from autotune.candidates.model_error import ModelError
 from autotune.families.config import Config
 from autotune.lookup import nearest, neighbours
@@ -39,6 +45,9 @@ BINS = 3
 
 def main(
     folder: Annotated[Path, typer.Argument(help="Folder of recordings.")],
+    learn: Annotated[
+        list[Path] | None, typer.Option(help="Folder of recordings for the correction; repeatable.")
+    ] = None,
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit the expected losses and write them.")
     ] = False,
@@ -53,8 +62,10 @@ def main(
         if (record := record_of(recording)) is not None
     }
     rich = [recording for recording in recordings if len(times(recording)) >= FEWEST]
-    rows = [row_of(recording, records) for recording in rich]
-    models = [by_model(recording) for recording in rich]
+    rows, models = list[Row](), list[float]()
+    for members in by_correction(rich, learn or []):
+        rows += [row_of(recording, records) for recording in members]
+        models += [by_model(recording) for recording in members]
     show(rows)
     SHOWN.print(f"the cost model alone: geomean {geomean(models):.3f}, worst {min(models):.3f}")
     if out is not None:
@@ -63,6 +74,25 @@ def main(
         source = f"scripts/left_out.py, {len(rows)} problems recorded on {rich[0].device.name}"
         content = {"source": source, "losses": fitted(rows, models)}
         losses.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def by_correction(
+    recordings: Sequence[Recording], learn: Sequence[Path]
+) -> Iterator[Sequence[Recording]]:
+    """The recordings in parts, during each of which the correction has not seen its shapes and
+    their neighbours; all at once, with the package's correction, without folders to learn from."""
+    if not learn:
+        yield recordings
+        return
+    seen = [Recording.load(path) for folder in learn for path in sorted(folder.glob("*.json.gz"))]
+    folds = folds_of([*recordings, *seen])
+    samples = [sample for place, item in enumerate(seen) for sample in samples_of(place, item)]
+    capability = recordings[0].device.compute_capability
+    for fold in sorted({*folds[: len(recordings)].tolist()}):
+        others = [item for item in samples if folds[len(recordings) + item.place] != fold]
+        unseen = capability, trained(others)
+        with patch.object(correction, "trained", lambda unseen=unseen: unseen):
+            yield [item for item, own in zip(recordings, folds, strict=False) if own == fold]
 
 
 def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:

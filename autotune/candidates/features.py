@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.candidates import cost
+from autotune.candidates.load import Load
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
@@ -48,13 +49,13 @@ def of_products(
         compiled or kinds[config.family].estimate(config, problem)
         for config, compiled in zip(configs, resources, strict=True)
     ]
-    load = cost.Load.of(configs, problem, device, needs)
+    load = Load.of(configs, problem, device, needs)
     work = load.work
     tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
     blocks = _residency(needs, load.resident, work.blocks, load.sms)
     return Description(
         np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks]),
-        load.times(problem, device, cost.fitted()),
+        cost.corrected(load, configs, problem, device),
     )
 
 

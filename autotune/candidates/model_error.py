@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.candidates import features
 from autotune.candidates.gaussian_process import Covariance, GaussianProcess
+from autotune.candidates.problem_columns import problem_columns
 from autotune.candidates.samples import Parameters, Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.families.config import Config
@@ -35,20 +35,17 @@ Floats = NDArray[np.float64]
 
 # Of the errors, as logs: the variance of the model's, that of measuring, and the length scale in
 # the units of `_points`.
-SIGNAL, NOISE, LENGTH = 0.1, 0.01, 2.0
+SIGNAL, NOISE, LENGTH = 0.03, 0.01, 2.0
 # The mean error is taken over the samples and this many samples of error 0, or a few samples would
 # move all predictions.
 NEUTRAL = 10
 # Units of `features.of_products`: tile, its aspect, k-iterations, threads, shared memory, blocks an
 # SM, blocks (all as log2), registers, the share of the last wave.
 UNITS = (0.3, 0.2, 0.25, 0.3, 0.15, 0.4, 0.2, 0.01, 1.0)
-OCTAVE, ALIGNED, KIND, STORED, FOREIGN = 0.25, 0.125, 1.0, 0.5, 1.0
-PARAMETER, WORD = 0.5, 0.6
+PARAMETER, WORD, FOREIGN = 0.5, 0.6, 1.0
 MOST_SAMPLES = 384
 """On 131 recorded shapes, each left out in turn, 400 choose as well as a thousand, 200 by 0.7 %
 worse."""
-MOST_ALIGNED = 4
-"""As log2: kernels move 16 bytes at most, and where 16 divides a size every tile is whole."""
 
 
 @dataclass(frozen=True)
@@ -180,24 +177,3 @@ class _FamilyError:
             self._process = GaussianProcess(covariance, self._points[near], self._errors[near])
         mean, deviations = self._process.predict(points)
         return self._mean + mean, deviations
-
-
-@lru_cache(maxsize=4096)
-def problem_columns(problem: Problem) -> tuple[float, ...]:
-    """Sizes, alignments, precision and layout: similar problems are near to each other."""
-    sizes = (problem.m, problem.n, problem.k)
-    return (
-        *(OCTAVE * math.log2(size) for size in (*sizes, problem.batch)),
-        *(ALIGNED * min(MOST_ALIGNED, (size & -size).bit_length() - 1) for size in sizes),
-        *(KIND * kind for kind in (problem.element_bytes == 2, problem.products == 3)),
-        KIND * (not problem.precision.on_tensor_cores),
-        *(KIND * kind for kind in _eight_bit_kinds(problem)),
-        *(STORED * (letter == "t") for letter in problem.layout),
-    )
-
-
-def _eight_bit_kinds(problem: Problem) -> tuple[bool, ...]:
-    """Traits of problems of 8 bits; all false for others."""
-    precision = problem.precision
-    integer, fast = precision.sums == "integer", problem.accumulate == "fast"
-    return precision.eight_bit, integer, fast, problem.scale == "block"

@@ -148,5 +148,8 @@ def _key(content: str) -> str:
 
 @cache
 def _model() -> str:
-    """A hash of the cost model's coefficients."""
-    return sha256((resources.files("autotune") / "data" / "cost.json").read_bytes()).hexdigest()
+    """A hash of the cost model's coefficients and its correction."""
+    data = resources.files("autotune") / "data"
+    return sha256(
+        b"".join((data / name).read_bytes() for name in ("cost.json", "correction.npz"))
+    ).hexdigest()

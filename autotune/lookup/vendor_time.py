@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotune.candidates.gaussian_process import Covariance, GaussianProcess
-from autotune.candidates.model_error import problem_columns
+from autotune.candidates.problem_columns import problem_columns
 from autotune.device import Device, same_model
 from autotune.lookup.neighbours import Neighbour
 from autotune.occupancy.roofline import least_hot_seconds, least_seconds

@@ -44,7 +44,8 @@ def test_without_samples_the_deviation_is_the_prior() -> None:
 
 
 def test_sample_is_reproduced_within_its_noise() -> None:
-    assert error(ModelError([sample(16, 1.5)], H100), 16) == pytest.approx(1.5, rel=0.06)
+    samples = [sample(16, 1.5)] * 4
+    assert error(ModelError(samples, H100), 16) == pytest.approx(1.5, rel=0.06)
 
 
 def test_similar_problems_share_the_error() -> None:

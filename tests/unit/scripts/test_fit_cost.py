@@ -15,6 +15,7 @@ from support.sample_records import H100
 
 from autotune.candidates import cost, space
 from autotune.candidates.cost import Coefficients
+from autotune.candidates.load import Load
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -141,7 +142,7 @@ def test_slopes_match_finite_differences(samples: list[fit_cost.Sample]) -> None
         assert (moved - residuals) / 1e-5 == pytest.approx(slopes[:, place], rel=0.02, abs=0.02)
 
 
-def with_traits(sample: fit_cost.Sample, traits: tuple[str, ...]) -> cost.Load:
+def with_traits(sample: fit_cost.Sample, traits: tuple[str, ...]) -> Load:
     """The sample's load with only these traits."""
     work = sample.load.work
     kept = [tuple(trait for trait in row if trait in traits) for row in work.traits]

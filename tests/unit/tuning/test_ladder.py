@@ -16,6 +16,7 @@ from support import sample_records
 from support.fake_runner import ORIGIN, FakeRunner, compiled
 from support.sample_recording import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
 
+from autotune.candidates import correction
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
@@ -235,6 +236,7 @@ def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         name: family for name, family in registry.FAMILIES.items() if name not in stand_ins
     }
     monkeypatch.setattr(registry, "FAMILIES", {**unchanged, **stand_ins})
+    monkeypatch.setattr(correction, "trained", lambda: ((9, 0), {}))
 
 
 def in_precision(compute: str) -> Problem:

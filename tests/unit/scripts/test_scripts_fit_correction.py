@@ -1,0 +1,87 @@
+"""Training the networks that correct the cost model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import fit_correction
+import left_out
+import numpy as np
+import pytest
+import typer
+from support.paths import ROOT
+
+from autotune.candidates import correction
+from autotune.device import find
+from autotune.runners.recording import Recording
+
+DRAWN = sorted((ROOT / "docs" / "results" / "h200" / "drawn").glob("*.json.gz"))[::8]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Some recordings, of which one network is trained."""
+    monkeypatch.setattr(fit_correction, "MEMBERS", 1)
+    monkeypatch.setattr(fit_correction, "FOLDS", 2)
+    made = tmp_path / "drawn"
+    made.mkdir()
+    for path in DRAWN:
+        shutil.copy(path, made)
+    return made
+
+
+def test_networks_learn_the_error_of_recordings(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "correction.npz"
+    fit_correction.main([folder], out)
+    assert "corrected" in capsys.readouterr().out
+    with np.load(out, allow_pickle=False) as arrays:
+        capability, networks = correction.loads(arrays)
+        about = json.loads(str(arrays["about"]))
+    assert capability == (9, 0)
+    assert about["recordings"] == len(DRAWN)
+    assert {"mma", "wgmma"} <= networks.keys()
+    recordings = map(Recording.load, DRAWN)
+    samples = [
+        s for place, item in enumerate(recordings) for s in fit_correction.samples_of(place, item)
+    ]
+    before = np.concatenate([sample.errors for sample in samples])
+    after = np.concatenate([s.errors - fit_correction.logs(networks, s) for s in samples])
+    assert after.std() < 0.8 * before.std()
+
+
+def test_left_out_shapes_have_not_been_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
+    taught: list[set[str]] = []
+
+    def trained(samples: Sequence[fit_correction.Sample]) -> dict[str, correction.Network]:
+        taught.append({str(recordings[sample.place].problem) for sample in samples})
+        return {}
+
+    monkeypatch.setattr(left_out, "trained", trained)
+    parts = [
+        [str(item.problem) for item in part]
+        for part in left_out.by_correction(recordings, [folder])
+    ]
+    assert len(parts) == 2
+    assert sum(map(len, parts)) == len(recordings)
+    for part, seen in zip(parts, taught, strict=True):
+        assert seen == {str(item.problem) for item in recordings} - {*part}
+
+
+def test_two_architectures_are_refused(folder: Path) -> None:
+    other = Recording.load(DRAWN[0])
+    replace(other, device=find("a100")).save(folder / "other.json.gz")
+    with pytest.raises(typer.BadParameter, match="2 compute capabilities"):
+        fit_correction.main([folder])
+
+
+def test_few_configurations_teach_nothing() -> None:
+    samples = fit_correction.samples_of(0, Recording.load(DRAWN[0]))
+    assert fit_correction.trained(samples) == {}
+    assert fit_correction.logs({}, samples[0]).tolist() == [0.0] * len(samples[0].configs)
