@@ -51,7 +51,7 @@ class Kept:
         path: of the sample, below a folder.
         content: the intact sample.
         read: its readers.
-        gzipped: whether it is a gzip file.
+        compressed: whether it is gzip or xz.
         weight: how often it is damaged, relative to the others.
         more: further files that belong to it.
     """
@@ -59,7 +59,7 @@ class Kept:
     path: str
     content: Callable[[], bytes]
     read: Read
-    gzipped: bool = False
+    compressed: bool = False
     weight: float = 1.0
     more: Callable[[], Mapping[str, bytes]] = dict
 
@@ -87,14 +87,16 @@ KINDS: Mapping[str, Kept] = {
         lambda: sample("range"),
         read_range,
     ),
-    "bundle": Kept("bundle", lambda: sample("bundle"), read_bundle("bundle"), gzipped=True),
+    "bundle": Kept("bundle", lambda: sample("bundle"), read_bundle("bundle"), compressed=True),
     "bundle of schema 1": Kept(
         "bundle", lambda: sample("bundle of schema 1"), read_bundle("bundle of schema 1")
     ),
-    "shipped bundle": Kept("device.jsonl.xz", lambda: sample("bundle"), read_shipped, gzipped=True),
+    "shipped bundle": Kept(
+        "device.jsonl.xz", lambda: sample("bundle"), read_shipped, compressed=True
+    ),
     "device file": Kept("device.json", lambda: sample("device"), read_device),
     "recording": Kept(
-        "recording.json.gz", lambda: sample("recording"), read_recording, gzipped=True
+        "recording.json.gz", lambda: sample("recording"), read_recording, compressed=True
     ),
     "journal": Kept(
         "study.log", studied(lambda folder: str(folder / "study.log"), "study.log"), read_journal

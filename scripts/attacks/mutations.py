@@ -24,7 +24,7 @@ class Case:
         kind: of the file.
         damage: what is done to it.
         seed: the random seed of the damage.
-        inside: whether what a gzip file expands to is damaged.
+        inside: whether what a compressed file expands to is damaged.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Case:
     inside: bool
 
     def __str__(self) -> str:
-        inside = ", inside the gzip" if self.inside else ""
+        inside = ", inside the compressed file" if self.inside else ""
         return f"{self.kind}, {self.damage}{inside} ({self.seed})"
 
 
@@ -43,7 +43,7 @@ def case_of(number: int, seed: int) -> Case:
     kind = random.choices([*KINDS], [kept.weight for kept in KINDS.values()])[0]
     replaced = random.random() < REPLACED
     damage = random.choice([*(REPLACEMENTS if replaced else DAMAGES)])
-    inside = KINDS[kind].gzipped and damage in DAMAGES and random.random() < 0.5
+    inside = KINDS[kind].compressed and damage in DAMAGES and random.random() < 0.5
     return Case(kind, damage, f"seed {seed}, case {number}", inside and damage != "bomb")
 
 
