@@ -113,8 +113,7 @@ def loads(arrays: Mapping[str, NDArray[Any]]) -> tuple[tuple[int, int], Mapping[
 def factors(
     load: Load, terms: Terms, configs: Sequence[Config], problem: Problem, device: Device
 ) -> Floats:
-    """What the modelled times of configurations are to be multiplied by; 1 where nothing was
-    learnt."""
+    """The factors that correct the modelled times of configurations; 1 where nothing was learnt."""
     capability, networks = trained()
     logs = np.zeros(len(configs))
     if device.compute_capability == capability:
