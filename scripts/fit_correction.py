@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from fit_cost import completed
+from fit_cost import measured_rows
 from joblib import Parallel, delayed
 from left_out_rows import geomean
 from numpy.typing import NDArray
@@ -38,7 +38,6 @@ from autotune.candidates import correction, cost
 from autotune.candidates.correction import Network
 from autotune.candidates.load import Load
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
 LAYERS = (48, 24)
@@ -109,12 +108,7 @@ def main(
 
 def samples_of(place: int, recording: Recording) -> list[Sample]:
     """The configurations of a recording by family, with their real resources."""
-    rows = [
-        (completed(row.config, recording), row.resources, row.outcome.time_us)
-        for row in recording.rows
-        if isinstance(row.outcome, Measurement)
-    ]
-    samples = []
+    rows, samples = measured_rows(recording), []
     for family in dict.fromkeys(config.family for config, *_ in rows):
         members = (row for row in rows if row[0].family == family)
         configs, resources, measured = zip(*members, strict=True)
@@ -220,8 +214,9 @@ def folds_of(recordings: Sequence[Recording]) -> NDArray[np.int64]:
     """The fold of each recording: neighbouring shapes fall together."""
     sizes = [(item.problem.m, item.problem.n, item.problem.k) for item in recordings]
     points = np.log2(sizes)
-    count = min(NEIGHBOURHOODS, len(np.unique(points, axis=0)))
-    clusters = KMeans(count, n_init=4, random_state=0).fit(np.unique(points, axis=0))
+    distinct = np.unique(points, axis=0)
+    count = min(NEIGHBOURHOODS, len(distinct))
+    clusters = KMeans(count, n_init=4, random_state=0).fit(distinct)
     return np.asarray(clusters.predict(points) % FOLDS)
 
 

@@ -45,6 +45,7 @@ from autotune.candidates.load import Load
 from autotune.families import registry
 from autotune.families.base import Between
 from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
@@ -87,12 +88,7 @@ class Sample:
     @classmethod
     def of(cls, recording: Recording) -> Sample:
         """The configurations of a recording that ran, with their real resources."""
-        rows = [
-            (completed(row.config, recording), row.resources, row.outcome.time_us)
-            for row in recording.rows
-            if isinstance(row.outcome, Measurement)
-        ]
-        configs, resources, measured = zip(*rows, strict=True)
+        configs, resources, measured = zip(*measured_rows(recording), strict=True)
         load = Load.of(configs, recording.problem, recording.device, resources)
         times = np.array(measured)
         # Every shape counts the same; a configuration that takes twice as long counts half.
@@ -117,6 +113,15 @@ def shares_of(trait: str | Between, factors: Mapping[str, float]) -> dict[str, f
         return {trait: 1.0}
     terms = trait.terms(factors)
     return {name: term / sum(terms.values()) for name, term in terms.items()}
+
+
+def measured_rows(recording: Recording) -> list[tuple[Config, Resources, float]]:
+    """Configurations that ran, their resources, and their microseconds."""
+    return [
+        (completed(row.config, recording), row.resources, row.outcome.time_us)
+        for row in recording.rows
+        if isinstance(row.outcome, Measurement)
+    ]
 
 
 def completed(config: Config, recording: Recording) -> Config:

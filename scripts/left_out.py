@@ -91,7 +91,7 @@ def by_correction(
     for fold in sorted({*folds[: len(recordings)].tolist()}):
         others = [item for item in samples if folds[len(recordings) + item.place] != fold]
         unseen = capability, trained(others)
-        with patch.object(correction, "trained", lambda unseen=unseen: unseen):
+        with patch.object(correction, "trained", return_value=unseen):
             yield [item for item, own in zip(recordings, folds, strict=False) if own == fold]
 
 

@@ -1,9 +1,9 @@
-"""What the cost model misses, learnt from recordings by small neural networks.
+"""Neural networks that correct the cost model's predictions, trained on recordings.
 
 The arithmetic of `load` leaves an error of some 20 % that depends on shape and configuration
 together: how copies, products and stores overlap, how tails and edges cost. For each kernel family
 a few networks of two hidden layers predict the logarithm of measured over modelled time from the
-terms of the model, the work, the problem and the parameters; their mean is the correction.
+terms of the model, the work, the problem and the parameters. `TRUST` of their mean is corrected.
 
     columns -> (columns - mean) / scale, within 4 of 0 -> ReLU layers -> log of the factor
 
@@ -44,6 +44,9 @@ shapes left out 0.7 chooses as well as 1; where no recording is near it errs les
 DECIMALS = 6
 """Digits of a correction: matrix products differ by less from machine to machine."""
 
+LEAST_US = 1e-3
+"""Microseconds that a term counts at least, as its share is a logarithm."""
+
 WORK = (
     *("blocks", "rows", "columns", "warps", "iterations", "issue", "shared", "bytes", "starts"),
     *("copies", "ahead", "end", "group", "gathers", "tensor", "cluster"),
@@ -77,7 +80,7 @@ class Network:
         return np.asarray(values[..., 0].mean(0))
 
     def scaled(self, columns: Floats) -> Floats:
-        """What the first layer reads."""
+        """The columns in standard deviations from their means, cut off at `FAR`."""
         return np.clip((columns - self.mean) / self.scale, -FAR, FAR)
 
 
@@ -93,7 +96,8 @@ def loads(arrays: Mapping[str, NDArray[Any]]) -> tuple[tuple[int, int], Mapping[
     about = json.loads(str(arrays["about"]))
 
     def layers(family: str, kind: str) -> tuple[Floats, ...]:
-        return tuple(arrays[f"{family}/{kind}{place}"].astype(float) for place in range(3))
+        names = sorted(name for name in arrays if name.startswith(f"{family}/{kind}"))
+        return tuple(arrays[name].astype(float) for name in names)
 
     networks = {
         family: Network(
@@ -140,7 +144,7 @@ def shared_columns(load: Load, terms: Terms, problem: Problem) -> Floats:
     shares of its terms, the work, where blocks are resident, and the problem."""
     total = np.where(terms.fits, terms.total, 1.0)
     parts = (terms.compute, terms.l2, terms.dram, terms.moved)
-    shares = [np.log(np.maximum(part, 1e-3) / total) for part in parts]
+    shares = [np.log(np.maximum(part, LEAST_US) / total) for part in parts]
     resident = np.maximum(load.resident, 1.0)
     waves = load.work.blocks / (load.sms * resident)
     sizes = [*(getattr(load.work, name) for name in WORK), resident, load.sms, waves]

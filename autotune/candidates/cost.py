@@ -10,8 +10,8 @@ below the roofline (`roofline.least_seconds`).
 
 `Coefficients` holds what is not arithmetic: rates, latencies and a factor for each form of the
 inner loop. `scripts/fit_cost.py` fits them to recordings; `data/cost.json` keeps them together with
-the data they were fitted to. What this arithmetic (`load`) misses on an architecture with many
-recordings, `correction` has learnt from them.
+the data they were fitted to. `load` has the arithmetic; on an architecture with many recordings
+`correction` multiplies its times by factors learnt from them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Terms:
-    """What the times of configurations are made of, in microseconds.
+    """The parts of predicted times, in microseconds, an element for each configuration.
 
     Attributes:
         fits: whether a block fits an SM and the device has the tensor cores.
@@ -48,7 +49,7 @@ class Terms:
     gathering: Floats
     fixed: Floats
 
-    @property
+    @cached_property
     def total(self) -> Floats:
         """The whole times; infinite where nothing runs."""
         main = _norm(self.compute, self.l2, self.dram)
@@ -103,7 +104,7 @@ class Load:
         return self.terms(problem, device, fit).total
 
     def terms(self, problem: Problem, device: Device, fit: Coefficients) -> Terms:
-        """What the time of each configuration is made of."""
+        """The parts of each configuration's predicted time."""
         work, rate = self.work, device.tensor_rate(problem.compute)
         fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
         resident, sms = np.where(fits, (self.resident, self.sms), 1.0)

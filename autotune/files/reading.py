@@ -3,8 +3,8 @@
 A file is read only if it is a regular file of a plausible size: a named pipe in its place would
 block for ever, `/dev/zero` would fill the memory. `limits` has the size for each kind of file.
 
-    data = files.read(path, limits.RECORD)             # OSError: missing, a pipe, too large
-    value = decoding.parse(data)                       # ValueError: not JSON, too deep, too long
+    data = files.read(path, limits.RECORD)                 # OSError: missing, a pipe, too large
+    value = decoding.parse(data)                           # ValueError: not JSON, too deep or long
     text = compressed.expanded(data, limits.BUNDLE_TEXT)   # ValueError: not compressed, a bomb
 
 `read` raises only `OSError`, whose `strerror` completes "<path>: cannot be read: ".

@@ -85,9 +85,10 @@ def test_infinite_scale_leaves_a_column_out() -> None:
 
 
 def test_mean_of_the_networks_counts() -> None:
-    one, other = network(1.0), network(3.0)
-    weights = tuple(map(np.concatenate, zip(one.weights, other.weights, strict=True)))
-    both = replace(one, weights=weights, biases=tuple(np.zeros((2, 1)) for _ in weights))
+    first, second = network(1.0), network(3.0)
+    layers = zip(first.weights, second.weights, strict=True)
+    weights = tuple(np.concatenate(layer) for layer in layers)
+    both = replace(first, weights=weights, biases=tuple(np.zeros((2, 1)) for _ in weights))
     assert both.logs(np.array([[1.0]])).tolist() == [2.0]
 
 

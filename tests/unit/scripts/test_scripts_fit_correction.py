@@ -24,7 +24,7 @@ DRAWN = sorted((ROOT / "docs" / "results" / "h200" / "drawn").glob("*.json.gz"))
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Some recordings, of which one network is trained."""
+    """A folder of recordings to train one network a family and two folds on."""
     monkeypatch.setattr(fit_correction, "MEMBERS", 1)
     monkeypatch.setattr(fit_correction, "FOLDS", 2)
     made = tmp_path / "drawn"
@@ -48,11 +48,13 @@ def test_networks_learn_the_error_of_recordings(
     assert {"mma", "wgmma"} <= networks.keys()
     recordings = map(Recording.load, DRAWN)
     samples = [
-        s for place, item in enumerate(recordings) for s in fit_correction.samples_of(place, item)
+        sample
+        for place, recording in enumerate(recordings)
+        for sample in fit_correction.samples_of(place, recording)
     ]
-    before = np.concatenate([sample.errors for sample in samples])
-    after = np.concatenate([s.errors - fit_correction.logs(networks, s) for s in samples])
-    assert after.std() < 0.8 * before.std()
+    before = [sample.errors for sample in samples]
+    after = [sample.errors - fit_correction.logs(networks, sample) for sample in samples]
+    assert np.concatenate(after).std() < 0.8 * np.concatenate(before).std()
 
 
 def test_left_out_shapes_have_not_been_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
