@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from autotune.errors import AutotuneError, CacheError
+from autotune.errors import AutotuneError, CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.records import Store, TuningRecord
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
@@ -87,20 +87,20 @@ def tune(
         with closing(run.journal), threadpool_limits(1, "blas"):
             run.search()
             run.rematch()
-    except BaseException as error:
         if run.leaderboard.leaders:
+            return run.save()
+    except BaseException as error:
+        if run.leaderboard.leaders and not run.settled:
             run.save(error)
         raise
-    if not run.leaderboard.leaders:
-        raise AutotuneError(
-            f"no configuration of {tunable} has a time on {runner.device.name}: "
-            f"{run.leaderboard.failure_summary()}{run.accuracy.summary()}"
-        )
-    return run.save()
+    raise AutotuneError(
+        f"no configuration of {tunable} has a time on {runner.device.name}: "
+        f"{run.leaderboard.failure_summary()}{run.accuracy.summary()}"
+    )
 
 
 class _Run(Generic[R]):
-    """One call of `tune`: its arguments, and the trials so far."""
+    """One call of `tune` and its trials; `settled` once the record is saved or cannot be."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _Run(Generic[R]):
         origin: Origin,
         observer: Observer,
     ) -> None:
-        self._began, self._over = monotonic(), False
+        self._began, self._over, self.settled = monotonic(), False, False
         objective.check(tunable, runners[0], options)
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._compile, self._origin = options, compile, origin
@@ -207,7 +207,12 @@ class _Run(Generic[R]):
             seconds=monotonic() - self._began,
             interrupted=not self._over,
         )
-        merged = saved(self._store, record, self.leaderboard, earlier)
+        try:
+            merged = saved(self._store, record, self.leaderboard, earlier)
+        except UnsavedError:
+            self.settled = True
+            raise
+        self.settled = True
         self._observer.finished(merged, self._progress())
         return merged
 

@@ -44,7 +44,7 @@ from autotune.runners.base import BestTimes, Failure, Measurement, Objective, St
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool, loop
 from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.events import Observer, Progress
+from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import LEADERS
@@ -230,6 +230,37 @@ def test_interrupt_leaves_a_finished_search_final(store: Store) -> None:
     saved = store.family(H100, SQUARE, "tiled")
     assert saved is not None
     assert not saved.provenance.interrupted
+
+
+def test_interrupt_while_saving_loses_no_record(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Store.save
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(Store, "save", save)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune_with(FakeRunner(), store, Options(trials=12))
+    saved = store.family(H100, SQUARE, "tiled")
+    assert saved is not None
+    assert not saved.provenance.interrupted
+
+
+def test_interrupt_after_saving_saves_nothing_again(store: Store) -> None:
+    class Interrupted(Silent):
+        finishes = 0
+
+        def finished(self, *_: object) -> None:
+            self.finishes += 1
+            raise KeyboardInterrupt
+
+    observer = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        tune_with(FakeRunner(), store, Options(trials=12), observer=observer)
+    assert observer.finishes == 1
 
 
 def test_family_asked_for_alone_stands_apart(store: Store) -> None:
