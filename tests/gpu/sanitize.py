@@ -1,6 +1,6 @@
 """One verified GEMM of each kernel, small enough for a sanitizer.
 
-    compute-sanitizer --tool memcheck python tests/gpu/sanitize.py [family...]
+    PYTHONPATH=tests compute-sanitizer --tool memcheck python tests/gpu/sanitize.py [family...]
 
 Without a family it runs all of them. It prints a line for each GEMM and exits with status 1 if one
 is wrong; `--error-exitcode 1` makes the sanitizer do the same for its own findings.

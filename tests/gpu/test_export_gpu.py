@@ -179,6 +179,7 @@ def test_other_shapes_are_correct(torch: Any, built: Built, problem: Problem, ga
     assert torch.equal(c[:, n:], before[:, n:])
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_library_is_as_fast_as_python(
     torch: Any,
