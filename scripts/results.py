@@ -62,7 +62,7 @@ class Finals:
         cublas: the vendor baseline; None if it was not timed.
         cublaslt: the results of cuBLASLt's heuristic by name, its first choice first.
         cold: the winner with L2 flushed; None if it is `ours`.
-        triton: a Triton kernel for scales of blocks; None if it was not timed.
+        triton: a Triton kernel; None if it was not timed.
     """
 
     ours: Measurement
@@ -97,7 +97,8 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
         "compute": problem.compute,
         "layout": problem.layout,
         "output": problem.output,
-        **_eight_bit(problem, finals),
+        **_extras(problem),
+        **_of_triton(problem, finals),
         "vendor": of_vendor(problem.compute),
         "ours_us": ours.time_us,
         "cublas_us": cublas_us,
@@ -134,25 +135,27 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
     }
 
 
-def _eight_bit(problem: Problem, finals: Finals) -> Row:
-    """The fields that only rows of 8-bit problems have."""
-    if not problem.precision.eight_bit:
+def _extras(problem: Problem) -> Row:
+    """The fields of batches, of epilogues and of 8-bit problems, which other rows do not have."""
+    named = {"batch": problem.batch, "epilogue": problem.epilogue}
+    extras: Row = {name: value for name, value in named.items() if value not in (1, "none")}
+    if problem.precision.eight_bit:
+        extras |= {name: getattr(problem, name) for name in ("scale", "accumulate", "e5m2")}
+        extras["padded"] = is_padded(problem)
+    return extras
+
+
+def _of_triton(problem: Problem, finals: Finals) -> Row:
+    """The time of Triton's kernel; None in rows of 8-bit problems that have none."""
+    if finals.triton is None and not problem.precision.eight_bit:
         return {}
     triton_us = finals.triton.time_us if finals.triton else None
-    return {
-        "scale": problem.scale,
-        "accumulate": problem.accumulate,
-        "e5m2": problem.e5m2,
-        "padded": is_padded(problem),
-        "triton_us": triton_us,
-        "ratio_triton": _ratio(triton_us, finals.ours.time_us),
-    }
+    return {"triton_us": triton_us, "ratio_triton": _ratio(triton_us, finals.ours.time_us)}
 
 
 def problem_of(row: Row) -> Problem:
-    """The problem of a row."""
-    # Fields at their defaults are missing in early suites, which were in fp32 alone.
-    names = ("output", "scale", "accumulate", "e5m2")
+    """The problem of a row; fields that it does not have are at their defaults."""
+    names = ("output", "batch", "epilogue", "scale", "accumulate", "e5m2")
     fields = {name: row[name] for name in names if name in row}
     m, n, k = row["shape"]
     return Problem(m, n, k, row["compute"], row["layout"], **fields)
@@ -281,9 +284,10 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _label(row: Row) -> str:
-    """The shape and what is unusual; a star says that cuBLAS was timed on padded operands."""
-    layout = "" if row["layout"] == "nn" else f" {row['layout']}"
-    return problem_of(row).shape + layout + (" *" if row.get("padded") else "")
+    """The shape, and what is unusual; a star says that cuBLAS was timed on padded operands."""
+    layout = [row["layout"]] if row["layout"] != "nn" else []
+    stated = [str(row[name]) for name in ("batch", "epilogue") if name in row]
+    return " ".join([problem_of(row).shape, *layout, *stated, *["*"] * row.get("padded", False)])
 
 
 def layout_table(rows: Sequence[Row]) -> Table:

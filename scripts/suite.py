@@ -6,7 +6,8 @@
 
 write `suite-f32.json` and `suite-bf16.json`, `layouts-tf32.json`, and `suite-f8-row.json` into the
 folder. Rows of 8-bit problems whose operands cuBLAS refuses, so that it was timed on padded copies,
-are marked `padded`; a Triton kernel is timed beside scales of blocks.
+are marked `padded`. A Triton kernel is timed beside scales of blocks and, with `--triton`, beside
+products of 16 bits in layout nn, in any of the tiles that PyTorch's Inductor races.
 
 Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, in the same precision;
 beside `tf32x3` in IEEE fp32) and all results of cuBLASLt's heuristic are timed once more,
@@ -67,7 +68,7 @@ SUITE = (
 )
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
 CUBLASLT = "cublaslt:open_baselines"
-TRITON = "triton_blocks:open_baselines"
+TRITON = "triton_baselines:open_baselines"
 
 SHOWN = Console(width=110, soft_wrap=True)
 
@@ -86,6 +87,7 @@ def main(
     budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
     device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
     trials: Annotated[Path | None, typer.Option(help="Folder for recordings of trials.")] = None,
+    triton: Annotated[bool, typer.Option("--triton", help="Time Triton's products too.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Tune shapes of the files again.")] = False,
     flops: Annotated[float | None, typer.Option(help="Arithmetic ceiling in FLOP/s.")] = None,
     copy: Annotated[float | None, typer.Option(help="Memory ceiling in bytes/s.")] = None,
@@ -109,7 +111,7 @@ def main(
     wanted = [item for item in problems if again or item not in sheets[kind_of(item)].rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-        run = SuiteRun(Path(empty), Options(budget_s=budget, seed=seed), trials)
+        run = SuiteRun(Path(empty), Options(budget_s=budget, seed=seed), trials, triton)
         failed = [
             problem
             for problem, target in with_targets(wanted, device)
@@ -216,11 +218,13 @@ class SuiteRun:
         empty: folder of programs and records, empty at the start.
         options: the tuning options.
         trials: folder for the trials; None keeps none.
+        triton: whether Triton kernels are timed where cuBLASLt is.
     """
 
     empty: Path
     options: Options
     trials: Path | None
+    triton: bool = False
 
     def row(self, problem: Problem, target: Target, most: results.Ceilings) -> tuple[Record, Row]:
         """Tunes one shape and times its winners again beside the baselines.
@@ -242,7 +246,8 @@ class SuiteRun:
             path = recording.path_of(self.trials.name, problem, self.trials.parent)
             keeper.recording(record, origin).save(path)
         winners = record.best.config, record.best_by("cold").config
-        last = finals(*winners, problem, runner, compiled)
+        further = [TRITON] if problem.scale == "block" else [CUBLASLT, *[TRITON] * self.triton]
+        last = finals(*winners, problem, runner, compiled, further)
         return record, results.row(problem, record, last, seconds, most)
 
 
@@ -293,9 +298,14 @@ class Comparing(Protocol):
 
 
 def finals(
-    hot: Config, cold: Config, problem: Problem, runner: Runner, compiled: Compile
+    hot: Config,
+    cold: Config,
+    problem: Problem,
+    runner: Runner,
+    compiled: Compile,
+    further: Sequence[str] = (),
 ) -> Finals:
-    """Times the hot and the cold winner and, if available, cuBLAS and cuBLASLt, interleaved.
+    """Times the hot and the cold winner, cuBLAS if available and further baselines, interleaved.
 
     Raises:
         AutotuneError: if a winner fails.
@@ -306,7 +316,7 @@ def finals(
         if isinstance(candidate, Failure):
             raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
         candidates.append(candidate)
-    outcomes = compared(candidates, runner, [TRITON if problem.scale == "block" else CUBLASLT])
+    outcomes = compared(candidates, runner, further)
     ours: dict[Config, Measurement] = {}
     for config in (candidate.config for candidate in candidates):
         outcome = outcomes.pop(str(config))

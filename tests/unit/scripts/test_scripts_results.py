@@ -99,6 +99,14 @@ def test_row_names_the_type_of_c() -> None:
     assert results.problem_of(row(problem)) == problem
 
 
+def test_row_of_an_epilogue_or_a_batch_says_so() -> None:
+    problem = Problem.parse("37x53x71:bf16:batch=3:bias_relu")
+    made = row(problem, Finals(OURS, triton=Measurement(3 * OURS.time_us)))
+    assert (results.problem_of(made), made["ratio_triton"]) == (problem, 3.0)
+    (label,) = results.table([made]).columns[0].cells
+    assert label == "37x53x71 3 bias_relu"
+
+
 def test_row_of_8_bits_names_scales_and_padding() -> None:
     problem = Problem.parse("37x53x71:f8e5:nt:scale=row:fast:e5m2=b:out=f16")
     made = row(problem, Finals(OURS, triton=Measurement(3 * OURS.time_us)))

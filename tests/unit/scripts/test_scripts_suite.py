@@ -207,7 +207,7 @@ class ComparingRunner(FakeRunner):
 
 def test_final_round_has_the_correct_cublaslt_results() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
-    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled)
+    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled, [suite.CUBLASLT])
     assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
     assert [*last.cublaslt] == ["cuBLASLt 2"]
 
@@ -227,7 +227,7 @@ def test_final_round_times_the_cold_winner_too() -> None:
 def test_final_round_works_without_cublaslt() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
     runner.libraries = False
-    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled)
+    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled, [suite.CUBLASLT])
     assert (last.cublas, last.cublaslt_us) == (Measurement(15.0), None)
 
 
