@@ -10,6 +10,8 @@ template <class S>
 __device__ __forceinline__ void release(const Stages<S>& stages, int stage, bool read = true) {
     Barrier* empty = stages.empty(stage);
     const int warp = threadIdx.x / 32 % 4;
+    // One lane arrives for all that have read scales.
+    if constexpr (S::BLOCK_SCALED) __syncwarp();
     const bool arrives = elected() && read;
     if constexpr (S::CLUSTER_TILES > 1) {
         const ClusterPlace<S> place;
