@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.candidates import space
-from autotune.candidates.recorded import Legality
+from autotune.candidates import cost, space
+from autotune.candidates.survey import survey
 from autotune.candidates.variants import variants
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.lookup import portfolio
 from autotune.problem import Problem
 
 H200 = find("h200")
@@ -23,9 +22,7 @@ def changes(before: Config, after: Config) -> set[str]:
 
 @pytest.fixture(scope="module", params=["mma", "wgmma"])
 def config(request: pytest.FixtureRequest) -> Config:
-    listed = portfolio.members_of(PROBLEM, H200)
-    members = (config for config in listed if config.family == request.param)
-    return next(filter(Legality(PROBLEM, H200, recorded=False), members))
+    return cost.rank(survey(PROBLEM, H200, request.param), PROBLEM, H200)[0][1]
 
 
 def test_variants_are_legal_and_differ_in_one_parameter(config: Config) -> None:
@@ -38,11 +35,9 @@ def test_variants_are_legal_and_differ_in_one_parameter(config: Config) -> None:
 
 
 def test_stages_follow_a_larger_tile() -> None:
-    legal = filter(Legality(PROBLEM, H200, recorded=False), portfolio.members_of(PROBLEM, H200))
     found = [
         changes(config, variant)
-        for config in legal
-        if config.family == "wgmma"
+        for config in survey(PROBLEM, H200, "wgmma")[::200]
         for variant in variants([config], PROBLEM, H200)
     ]
     assert {"bn", "stages"} in found

@@ -7,20 +7,25 @@ from dataclasses import replace
 import pytest
 
 from autotune.candidates import space
+from autotune.candidates.survey import survey
 from autotune.candidates.verdicts import Verdicts
 from autotune.device import Device, find
 from autotune.errors import ConfigError
 from autotune.families.config import Config
-from autotune.lookup import portfolio
 from autotune.problem import Problem
 
 H200 = find("h200")
 PROBLEM = Problem(300, 520, 1000, "bf16", "nt")
 
 
-def members(problem: Problem, family: str) -> list[Config]:
-    listed = portfolio.members_of(problem, H200)
-    return [config for config in listed if config.family == family]
+LARGER = Problem(4096, 4096, 4096, "bf16", "nt")
+
+
+def members(family: str) -> list[Config]:
+    """Configurations that can run the problem, and those of a larger one, which mostly cannot."""
+    return [
+        config for problem in (PROBLEM, LARGER) for config in survey(problem, H200, family)[::40]
+    ]
 
 
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
@@ -32,7 +37,7 @@ def test_verdicts_are_those_of_the_rules(
 ) -> None:
     verdicts = Verdicts.of(family, PROBLEM, device)
     judge = space.Judge(family, PROBLEM, device, recorded=recorded, ordered=ordered)
-    asked = members(PROBLEM, family)
+    asked = members(family)
     found = [verdicts.legal(config, recorded=recorded, ordered=ordered) for config in asked]
     assert found == [judge.rejection(config) is None for config in asked]
     assert len(set(found)) == 2
@@ -41,9 +46,7 @@ def test_verdicts_are_those_of_the_rules(
 def test_order_of_parameters_does_not_matter() -> None:
     verdicts = Verdicts.of("mma", PROBLEM, H200)
     config = next(
-        config
-        for config in members(PROBLEM, "mma")
-        if verdicts.legal(config, recorded=True, ordered=False)
+        config for config in members("mma") if verdicts.legal(config, recorded=True, ordered=False)
     )
     turned = Config(config.family, config.params[::-1])
     assert verdicts.legal(turned, recorded=True, ordered=False)
