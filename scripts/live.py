@@ -5,7 +5,7 @@
 tunes each shape on the GPU of this machine twice, each time in a new process: with an empty cache,
 and with the programs that the first run compiled. A kernel is good if it takes at most 2 % longer
 than the shape's fastest known time, of all timed here and of its recording under `--recordings`.
-Writes `live.json`.
+Writes `live.json`, whole after each shape.
 
 Single times are compared with the fastest of many, which noise favours.
 """
@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.errors import NotFoundError
+from autotune.files import write_whole
 from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Measurement
@@ -125,7 +126,6 @@ def main(
 ) -> None:
     """Tunes SHAPES and writes `live.json` to OUT."""
     rows: list[dict[str, Any]] = []
-    end: dict[str, Any] = {}
     for text in shapes:
         problem = Problem.parse(text)
         with tempfile.TemporaryDirectory() as name:
@@ -135,7 +135,6 @@ def main(
                 shutil.rmtree(cache / folder, ignore_errors=True)
             again = run(problem, warm, seed, cache)
         best_us = min(cold.fastest_us, again.fastest_us, recorded_us(problem, recordings))
-        end = cold.of("finished")[0]
         rows.append(
             {
                 "problem": str(problem),
@@ -145,6 +144,12 @@ def main(
             }
         )
         SHOWN.print(f"{problem}: {shown(rows[-1])}")
+        write(out / "live.json", rows, cold.of("finished")[0], commit)
+    SHOWN.print(table(medians_of(rows)))
+
+
+def write(path: Path, rows: list[dict[str, Any]], end: dict[str, Any], commit: str) -> None:
+    """Writes the rows and their medians; `end` is the last event of a run."""
     content = {
         **{name: end[name] for name in ("device", "driver")},
         "toolkit": end["compiler"],
@@ -152,11 +157,15 @@ def main(
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
         "rows": rows,
-        "median": {kind: medians([row[kind] for row in rows]) for kind in ("cold", "warm")},
+        "median": medians_of(rows),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "live.json").write_text(json.dumps(content, indent=1) + "\n")
-    SHOWN.print(table(content["median"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def medians_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The medians of the runs with an empty cache, and of those with compiled programs."""
+    return {kind: medians([row[kind] for row in rows]) for kind in ("cold", "warm")}
 
 
 def run(problem: Problem, budget: float, seed: int, cache: Path) -> Run:
