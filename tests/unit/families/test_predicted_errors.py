@@ -20,13 +20,20 @@ from autotune.families.shared.accuracy import (
     vendor_errors,
 )
 from autotune.problem import Problem
-from autotune.problem.accuracy import relative_bound
+from autotune.problem.accuracy import COMPARABLE, relative_bound
 from autotune.runners.base import Failure
 from autotune.runners.recording import Recording, SweepRow
 
 H100 = find("h100")
 TRIALS = ROOT / "docs/results/h100/trials"
 RECORDED = sorted(path for kind in ("f32", "tf32x3") for path in TRIALS.glob(f"*-{kind}-nn.*"))
+DRAWN = [
+    path
+    for kind in ("f32", "tf32x3")
+    for path in sorted((ROOT / "docs/results/h200/drawn").glob(f"*-{kind}-*"))
+]
+SHORT = 64
+"""K from which the errors of single roundings do not matter."""
 MATTERS = 1.02
 """Times up to this multiple of the fastest matter."""
 
@@ -64,6 +71,19 @@ def test_prediction_agrees_with_each_recorded_verdict(path: Path) -> None:
     assert passing(possible_limit(problem, H100)).issuperset(times)
     bounds = vendor_errors(problem, H100)
     assert bounds.least <= vendor <= 1.03 * bounds.most
+
+
+def test_recorded_errors_of_the_vendor_are_within_the_bounds() -> None:
+    beyond: dict[str, float] = {}
+    for path in DRAWN:
+        recording = Recording.load(path)
+        problem, baseline = recording.problem, recording.baseline
+        compared = problem.m * problem.n >= COMPARABLE and problem.k >= SHORT
+        if compared and baseline is not None and baseline.relative_error is not None:
+            bounds, error = vendor_errors(problem, recording.device), baseline.relative_error
+            if not 0.99 * bounds.least <= error <= 1.03 * bounds.most:
+                beyond[str(problem)] = error
+    assert beyond == {}
 
 
 def test_long_runs_in_tensor_cores_break_the_rule() -> None:
