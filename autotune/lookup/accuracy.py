@@ -1,4 +1,4 @@
-"""The error that a look-up's configurations may have: nothing verified them on the problem."""
+"""The error that a look-up's or a race's configurations may have."""
 
 from __future__ import annotations
 
@@ -6,25 +6,36 @@ from collections.abc import Iterable
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.device import Device, same_model
-from autotune.families.shared.accuracy import ErrorLimit, measured_limit, promised_limit
+from autotune.families.shared.accuracy import (
+    ErrorLimit,
+    measured_limit,
+    possible_limit,
+    promised_limit,
+)
 from autotune.lookup.neighbours import Neighbour
 from autotune.problem import Problem
 
 
 def accuracy_filter(
-    problem: Problem, device: Device, records: Iterable[Neighbour]
+    problem: Problem, device: Device, records: Iterable[Neighbour], *, verified: bool = False
 ) -> AccuracyFilter:
-    """Judges configurations by the vendor's error where a record has it, else cautiously."""
-    return AccuracyFilter(problem, error_limit(problem, device, records))
+    """Judges configurations by the vendor's error where a record has it, else by what it may be.
+
+    What nothing verifies has to keep the bound however accurate the vendor's library is. Of what is
+    `verified` before it runs, only configurations that cannot keep it are refused.
+    """
+    return AccuracyFilter(problem, error_limit(problem, device, records, verified=verified))
 
 
-def error_limit(problem: Problem, device: Device, records: Iterable[Neighbour]) -> ErrorLimit:
-    """The limit that keeps the promised bound, as far as the records tell the vendor's error."""
+def error_limit(
+    problem: Problem, device: Device, records: Iterable[Neighbour], *, verified: bool = False
+) -> ErrorLimit:
+    """The limit of the predicted error, as far as the records tell the vendor's error."""
     for record in records:
         error = record.baseline.relative_error if record.baseline else None
         if error is not None and _same_sums(record, problem) and same_model(record.device, device):
             return measured_limit(problem, error)
-    return promised_limit(problem, device)
+    return (possible_limit if verified else promised_limit)(problem, device)
 
 
 def _same_sums(record: Neighbour, problem: Problem) -> bool:

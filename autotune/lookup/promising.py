@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, zip_longest
 
+from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import for_compute
 from autotune.device import Device, with_listed_clusters
@@ -43,9 +45,10 @@ def promising(
 ) -> tuple[Config, ...]:
     """The configurations to race, the most promising first.
 
-    Half of them are the fastest by the expected time and half by a cautious one, of the entries of
-    the nearest records, the portfolio and variants of the best of both; or of these `configs`
-    alone.
+    Half of them are the fastest by the expected time. The others are so by a cautious one, and
+    accurate enough beside the most accurate result that the vendor's library may have. They come
+    from the entries of the nearest records, the portfolio and variants of the best of both; or from
+    these `configs` alone.
     """
     listed = with_listed_clusters(device)
     digests = own(device, records) or related(device, records)
@@ -53,7 +56,8 @@ def promising(
     if objective != "cold" or not (pool and pool[0].cold):
         objective = "hot"
     errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
-    accuracy = accuracy_filter(problem, device, pool)
+    accuracy = accuracy_filter(problem, device, pool, verified=True)
+    promised = accuracy_filter(problem, device, pool)
     listing: list[Config] = []
     if configs is None:
         recorded = _recorded(problem, listed, pool[:NEIGHBOURS])
@@ -61,11 +65,11 @@ def promising(
     configs = accuracy.accurate(listing if configs is None else configs)
     predictions = errors.predict(configs, problem)
     for most in VARIED if listing else ():
-        best = islice(_ranked(configs, predictions), most)
+        best = islice(_ranked(configs, predictions, promised), most)
         added = new_variants(best, {*configs}, accuracy, problem, listed)
         configs = [*configs, *added]
         predictions = predictions.followed_by(errors.predict(added, problem))
-    return _diverse(_ranked(configs, predictions), problem, count)
+    return _diverse(_ranked(configs, predictions, promised), problem, count)
 
 
 def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) -> Iterator[Config]:
@@ -76,11 +80,16 @@ def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) ->
         yield from filter(judges[record.device], entries)
 
 
-def _ranked(configs: Sequence[Config], predictions: Predictions) -> Iterator[Config]:
-    """The configurations that can run, by the expected time and a cautious one in turn."""
+def _ranked(
+    configs: Sequence[Config], predictions: Predictions, promised: AccuracyFilter
+) -> Iterator[Config]:
+    """The configurations that can run, by the expected time and, of the `promised` ones, by a
+    cautious time in turn."""
+    cautious = predictions.cautious(CAUTION)
+    cautious[[promised.fault(config) is not None for config in configs]] = math.inf
     rankings = [
-        [configs[place] for place in times.argsort(kind="stable") if times[place] < float("inf")]
-        for times in (predictions.times, predictions.cautious(CAUTION))
+        [configs[place] for place in times.argsort(kind="stable") if times[place] < math.inf]
+        for times in (predictions.times, cautious)
     ]
     return iter(dict.fromkeys(filter(None, chain.from_iterable(zip_longest(*rankings)))))
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.recorded import Legality
 from autotune.device import find
 from autotune.families import registry
+from autotune.families.shared.accuracy import possible_limit, promised_limit
 from autotune.lookup import portfolio
 from autotune.lookup.promising import ALIKE, RACED, promising
 from autotune.problem import Problem
@@ -50,3 +52,13 @@ def test_race_tries_more_than_is_listed(records: Records) -> None:
 def test_race_may_be_restricted_to_configurations(records: Records) -> None:
     listed = portfolio.candidates(PROBLEM, H200)[:5]
     assert {*promising(PROBLEM, H200, records, configs=listed)} <= {*listed}
+
+
+def test_half_of_a_race_keeps_the_bound_beside_any_vendor(records: Records) -> None:
+    problem = Problem(2176, 64, 4608, "tf32x3", "tn")
+    raced = promising(problem, H200, records)
+    possible, promised = (
+        AccuracyFilter(problem, limit(problem, H200)) for limit in (possible_limit, promised_limit)
+    )
+    assert possible.passing(raced) == [*raced]
+    assert RACED // 2 <= len(promised.passing(raced)) < RACED
