@@ -25,6 +25,7 @@ class AccuracyFilter:
     def __init__(self, problem: Problem, limit: ErrorLimit) -> None:
         self._problem, self.limit = problem, limit
         self._families: dict[str, _Sums] = {}
+        self._passing: dict[Summation, bool] = {}
 
     def error(self, config: Config) -> float | None:
         """The predicted relative error; None in a precision where it does not matter."""
@@ -36,16 +37,26 @@ class AccuracyFilter:
 
     def passing(self, configs: Iterable[Config]) -> list[Config]:
         """The configurations that are accurate enough."""
-        return [config for config in configs if self.fault(config) is None]
+        return [config for config in configs if self._passes(config)]
 
     def accurate(self, configs: Sequence[Config]) -> list[Config]:
         """Those that are accurate enough; if none is, the most accurate ones."""
-        passing = self.passing(configs)
+        return [configs[place] for place in self.accurate_places(configs)]
+
+    def accurate_places(self, configs: Sequence[Config]) -> list[int]:
+        """The places of the configurations that `accurate` gives."""
+        passing = [place for place, config in enumerate(configs) if self._passes(config)]
         if passing or not configs:
             return passing
         errors = [self.error(config) or 0.0 for config in configs]
         least = min(errors)
-        return [config for config, error in zip(configs, errors, strict=True) if error <= least]
+        return [place for place, error in enumerate(errors) if error <= least]
+
+    def _passes(self, config: Config) -> bool:
+        sums = self._sums(config)
+        if sums not in self._passing:
+            self._passing[sums] = self.limit.fault(sums, self._problem) is None
+        return self._passing[sums]
 
     def _sums(self, config: Config) -> Summation:
         if config.family not in self._families:
@@ -60,7 +71,7 @@ class AccuracyFilter:
 
         def sums(config: Config) -> Summation:
             values = config.values
-            key = tuple(values[needed] for needed in needs)
+            key = tuple([values[needed] for needed in needs])
             if key not in kept:
                 kept[key] = bound(key)
             return kept[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.candidates import features
@@ -91,13 +91,14 @@ class GemmTunable:
         """The measurement, or a failure if its error exceeds `relative_bound`."""
         return judged(self.problem, measurement, baseline.relative_error)
 
-    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Collection[Config]:
-        """The configurations whose sums predict too large an error beside the baseline's."""
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
+        """The places of the configurations whose sums predict too large an error beside the
+        baseline's."""
         if baseline.relative_error is None:
             return ()
         limit = measured_limit(self.problem, baseline.relative_error)
-        accuracy = AccuracyFilter(self.problem, limit)
-        return set(configs).difference(accuracy.accurate(configs))
+        accurate = {*AccuracyFilter(self.problem, limit).accurate_places(configs)}
+        return [place for place in range(len(configs)) if place not in accurate]
 
     def stands(self, stage: Stage) -> bool:
         """Always: the oracle that candidates are verified against does not change."""

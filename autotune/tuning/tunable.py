@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -53,8 +53,8 @@ class Tunable(Protocol[R_co]):
       none.
     - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less
       accurate than the vendor library's in `baseline` allows.
-    - `inaccurate` are the candidates that `judged` is expected to refuse beside `baseline`, so that
-      they are not tried.
+    - `inaccurate` are the places of those candidates that `judged` is expected to refuse beside
+      `baseline`, so that they are not tried.
     - `stands` is whether a failure at that stage in an earlier run would also be one today.
     """
 
@@ -78,9 +78,7 @@ class Tunable(Protocol[R_co]):
 
     def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure: ...
 
-    def inaccurate(
-        self, configs: Sequence[Config], baseline: Measurement
-    ) -> Collection[Config]: ...
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]: ...
 
     def stands(self, stage: Stage) -> bool: ...
 

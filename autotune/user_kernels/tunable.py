@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -163,7 +163,7 @@ class KernelTunable:
         del baseline
         return measurement
 
-    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Collection[Config]:
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
         """None: there is no vendor baseline."""
         del configs, baseline
         return ()

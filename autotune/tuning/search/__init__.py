@@ -158,9 +158,9 @@ class Search:
             if config in self._index:
                 self._elsewhere[config] = self._started(self._index[config])
 
-    def refuse(self, configs: Iterable[Config]) -> None:
-        """Proposes none of `configs` from now on."""
-        self._history.used[[self._index[config] for config in configs]] = True
+    def refuse(self, places: Sequence[int]) -> None:
+        """Proposes none of the configurations at these places from now on."""
+        self._history.used[np.array(places, int)] = True
 
     def outlook(self) -> float | None:
         """The share by which all further trials together are expected to beat the best time.
