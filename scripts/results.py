@@ -137,8 +137,11 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
 
 def _extras(problem: Problem) -> Row:
     """The fields of batches, of epilogues and of 8-bit problems, which other rows do not have."""
-    named = {"batch": problem.batch, "epilogue": problem.epilogue}
-    extras: Row = {name: value for name, value in named.items() if value not in (1, "none")}
+    extras: Row = {}
+    if problem.batch > 1:
+        extras["batch"] = problem.batch
+    if problem.epilogue != "none":
+        extras["epilogue"] = problem.epilogue
     if problem.precision.eight_bit:
         extras |= {name: getattr(problem, name) for name in ("scale", "accumulate", "e5m2")}
         extras["padded"] = is_padded(problem)
@@ -285,9 +288,16 @@ def table(rows: Sequence[Row]) -> Table:
 
 def _label(row: Row) -> str:
     """The shape, and what is unusual; a star says that cuBLAS was timed on padded operands."""
-    layout = [row["layout"]] if row["layout"] != "nn" else []
-    stated = [str(row[name]) for name in ("batch", "epilogue") if name in row]
-    return " ".join([problem_of(row).shape, *layout, *stated, *["*"] * row.get("padded", False)])
+    words = [problem_of(row).shape]
+    if row["layout"] != "nn":
+        words.append(row["layout"])
+    if "batch" in row:
+        words.append(f"batch={row['batch']}")
+    if "epilogue" in row:
+        words.append(row["epilogue"])
+    if row.get("padded"):
+        words.append("*")
+    return " ".join(words)
 
 
 def layout_table(rows: Sequence[Row]) -> Table:

@@ -246,9 +246,14 @@ class SuiteRun:
             path = recording.path_of(self.trials.name, problem, self.trials.parent)
             keeper.recording(record, origin).save(path)
         winners = record.best.config, record.best_by("cold").config
-        further = [TRITON] if problem.scale == "block" else [CUBLASLT, *[TRITON] * self.triton]
-        last = finals(*winners, problem, runner, compiled, further)
+        last = finals(*winners, problem, runner, compiled, self.further(problem))
         return record, results.row(problem, record, last, seconds, most)
+
+    def further(self, problem: Problem) -> list[str]:
+        """The baselines beside cuBLAS."""
+        if problem.scale == "block":
+            return [TRITON]
+        return [CUBLASLT, TRITON] if self.triton else [CUBLASLT]
 
 
 class Keeper(Silent):

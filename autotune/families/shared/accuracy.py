@@ -48,8 +48,8 @@ FEW_WAVES, FULL_PART, USUAL_PART = 2, 1900, 400
 """Waves under which it makes more parts of a long K, and how long they are at least, with full
 waves and without."""
 DOT_ROWS, DOT_SUMS, DOT_PARTS = 8, 30, 256
-"""Rows or columns of C up to which it may take dot products of operands that run along K, whose
-threads, `DOT_PARTS` at most, each add up a part; the least length of what follows."""
+"""Rows or columns of C up to which it may take dot products of operands that run along K. At most
+`DOT_PARTS` threads add up a part of K each, and their results add `DOT_SUMS` to the length."""
 
 
 class VendorErrors(NamedTuple):
@@ -95,8 +95,8 @@ def predicted_error(summation: Summation, problem: Problem) -> float | None:
 def vendor_errors(problem: Problem, device: Device) -> VendorErrors:
     """Bounds on the vendor's error in fp32 before it has run: how cuBLAS splits K is not known.
 
-    Its errors on 151 recorded problems, which tell its splits, are between the bounds. Other
-    precisions need none: their limits do not depend on it.
+    Its errors on 151 recorded problems, which tell its splits, are between the bounds, except where
+    K is under 64. Other precisions need none: their limits do not depend on it.
     """
     if problem.precision.vendor != "f32":
         return VendorErrors(0.0, 0.0)

@@ -104,7 +104,7 @@ def test_row_of_an_epilogue_or_a_batch_says_so() -> None:
     made = row(problem, Finals(OURS, triton=Measurement(3 * OURS.time_us)))
     assert (results.problem_of(made), made["ratio_triton"]) == (problem, 3.0)
     (label,) = results.table([made]).columns[0].cells
-    assert label == "37x53x71 3 bias_relu"
+    assert label == "37x53x71 batch=3 bias_relu"
 
 
 def test_row_of_8_bits_names_scales_and_padding() -> None:
