@@ -14,7 +14,7 @@ from autotune.families.config import Config
 from autotune.records import Store, TuningRecord
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.recording import Origin
-from autotune.tuning import objective
+from autotune.tuning import collector, objective
 from autotune.tuning.accuracy import Accuracy, extended
 from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
@@ -30,15 +30,12 @@ from autotune.tuning.resume import open_journal, still_hold
 from autotune.tuning.saving import record_of, saved
 from autotune.tuning.search import axes_of
 from autotune.tuning.searches import refuse_inaccurate, search_of
-from autotune.tuning.tunable import Tunable
+from autotune.tuning.tunable import SURVEY, Tunable
 
 __all__ = ["Options", "tune"]
 
 RESERVE = 0.05
 """Share of the budget kept for the rematch."""
-
-SURVEY = 6000
-"""Configurations of a family that the cost model ranks at most: ranking 100,000 takes seconds."""
 
 R = TypeVar("R", bound=TuningRecord)
 
@@ -81,7 +78,9 @@ def tune(
         RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written; an `UnsavedError` if results are affected.
     """
-    run = _Run(tunable, (runner, *further), store, options, compile, origin, observer or Silent())
+    asked = (tunable, (runner, *further), store, options, compile, origin, observer or Silent())
+    with collector.paused():
+        run = _Run(*asked)
     try:
         # A matrix library's threads would compete with the compiler's.
         with closing(run.journal), threadpool_limits(1, "blas"):

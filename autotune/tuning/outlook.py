@@ -9,8 +9,8 @@ from autotune.problem import Problem
 from autotune.runners.base import Runner
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import SURVEY
 from autotune.tuning.search import Search
+from autotune.tuning.tunable import SURVEY
 
 
 @dataclass(frozen=True)

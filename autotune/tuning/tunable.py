@@ -15,6 +15,9 @@ from autotune.runners.base import Evidence, Failure, Measurement, Objective, Run
 
 R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 
+SURVEY = 6000
+"""Configurations of a family that the cost model ranks at most: ranking 100,000 takes seconds."""
+
 
 @dataclass(frozen=True)
 class Candidates:

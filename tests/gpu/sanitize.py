@@ -48,7 +48,6 @@ GEMMS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = 
     ("mma", "8213x71x45:f16:nt", (0, 1, 0), {"copy": "ahead"}),
     # 8 bits: transposed copies, scales of each kind, sums of splits in fp32 and in int32.
     ("wgmma", "133x71x203:f8:nn:scale=row:bias", (0, 0, 0), {}),
-    ("wgmma", "133x271x1027:f8:nt:scale=block", (0, 0, 0), {"cluster": "1x1"}),
     ("wgmma", "133x271x1027:f8e5:nt:e5m2=b:scale=block", (1, 0, 1), {"reduction": "fused"}),
     ("wgmma", "250x254x2050:f8:nt:fast:scale=tensor", (0, 0, 0), {"cluster": "1x2"}),
     ("wgmma", "250x254x4098:i8:nt:out=i32", (14, 14, 2), {"cluster": "1x1x4"}),
