@@ -81,20 +81,31 @@ def guesses(
 def neighbouring_winners(
     problem: Problem, records: Iterable[Record], count: int, objective: Objective = "hot"
 ) -> list[Config]:
-    """The winners of the `count` recorded problems of the same kind that are nearest in size.
+    """The winners of the `count` recorded problems of the same kind that are nearest in size, those
+    of the same sizes in other layouts included.
 
     The runners-up of those with the same sizes follow. Distance counts sizes and batch alone,
     unlike `lookup.neighbours.remoteness`: records that differ in epilogue or output only tie.
     """
-    kind = kernel_kind(problem)
     near = sorted(
-        (record for record in records if kernel_kind(record.problem) == kind),
-        key=lambda record: (distance(record.problem, problem), record.problem),
+        (record for record in records if _alike(record.problem, problem)),
+        key=lambda record: (
+            distance(record.problem, problem),
+            record.problem.layout != problem.layout,
+            record.problem,
+        ),
     )[:count]
     winners = [record.best_by(objective).config for record in near]
     same_sizes = (record for record in near if distance(record.problem, problem) == 0)
     runners_up = [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
     return [for_compute(config, problem) for config in dict.fromkeys((*winners, *runners_up))]
+
+
+def _alike(recorded: Problem, problem: Problem) -> bool:
+    """Whether kernels for one suit the other: of the same kind, or of the same but for the layout
+    and of the same sizes."""
+    (layout, *kind), (other_layout, *other_kind) = kernel_kind(problem), kernel_kind(recorded)
+    return kind == other_kind and (layout == other_layout or distance(recorded, problem) == 0)
 
 
 def _legal(problem: Problem, runner: Runner, family: str, order: str | None) -> space.Space:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.fake_runner import FakeRunner, tiled
@@ -14,7 +15,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.records import Entry
+from autotune.records import Entry, Record
 from autotune.runners.base import Measurement
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.guesses import candidates, neighbouring_winners
@@ -58,6 +59,18 @@ def test_neighbours_winners_of_the_objective_are_guessed() -> None:
     near = record(hot, cold, problem=replace(PROBLEM, m=74), device=H100)
     assert neighbouring_winners(PROBLEM, [near], 4, "hot") == [tiled(16)]
     assert neighbouring_winners(PROBLEM, [near], 4, "cold") == [tiled(32)]
+
+
+def test_winner_of_another_layout_is_guessed_for_the_same_sizes() -> None:
+    def recorded(width: int, **changes: Any) -> Record:
+        made = Entry(tiled(width), Measurement(5.0), RESOURCES, 1.0, "threads")
+        return record(made, problem=replace(PROBLEM, **changes), device=H100)
+
+    turned, far = recorded(16, layout="nt"), recorded(8, layout="nt", m=74)
+    own, other = recorded(24, n=106), recorded(32, compute="bf16")
+    known = [turned, far, own, other]
+    assert neighbouring_winners(PROBLEM, known, 4) == [tiled(16), tiled(24)]
+    assert neighbouring_winners(PROBLEM, known, 1) == [tiled(16)]
 
 
 def test_survey_loses_no_configuration() -> None:
