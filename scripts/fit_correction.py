@@ -225,8 +225,7 @@ def logs(networks: Networks, sample: Sample) -> Floats:
     made = networks.get(sample.family)
     if made is None:
         return np.zeros(len(sample.configs))
-    own = correction.parameter_columns(sample.configs, made.numbers, made.words)
-    return correction.bounded(made.logs(np.hstack([sample.shared, own])))
+    return correction.bounded(made.errors(sample.shared, sample.configs))
 
 
 def figures(

@@ -12,6 +12,7 @@ from typing import Any
 
 from results import TRITON
 
+from autotune.families.shared.tiles import tile_count
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_baseline import FlatView
@@ -42,7 +43,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
     ]
 
     def grid(tile: dict[str, int]) -> tuple[int]:
-        return (-(-problem.m // tile["BM"]) * -(-problem.n // tile["BN"]),)
+        return (tile_count(problem, tile["BM"], tile["BN"]),)
 
     def run() -> None:
         with torch.cuda.stream(stream):

@@ -35,9 +35,16 @@ class AccuracyFilter:
         """The reason to refuse a configuration, with its numbers; None if it is accurate enough."""
         return self.limit.fault(self._sums(config), self._problem)
 
+    def passes(self, config: Config) -> bool:
+        """Whether a configuration is accurate enough; a space has few different verdicts."""
+        sums = self._sums(config)
+        if sums not in self._passing:
+            self._passing[sums] = self.limit.fault(sums, self._problem) is None
+        return self._passing[sums]
+
     def passing(self, configs: Iterable[Config]) -> list[Config]:
         """The configurations that are accurate enough."""
-        return [config for config in configs if self._passes(config)]
+        return [config for config in configs if self.passes(config)]
 
     def accurate(self, configs: Sequence[Config]) -> list[Config]:
         """Those that are accurate enough; if none is, the most accurate ones."""
@@ -45,18 +52,12 @@ class AccuracyFilter:
 
     def accurate_places(self, configs: Sequence[Config]) -> list[int]:
         """The places of the configurations that `accurate` gives."""
-        passing = [place for place, config in enumerate(configs) if self._passes(config)]
+        passing = [place for place, config in enumerate(configs) if self.passes(config)]
         if passing or not configs:
             return passing
         errors = [self.error(config) or 0.0 for config in configs]
         least = min(errors)
         return [place for place, error in enumerate(errors) if error <= least]
-
-    def _passes(self, config: Config) -> bool:
-        sums = self._sums(config)
-        if sums not in self._passing:
-            self._passing[sums] = self.limit.fault(sums, self._problem) is None
-        return self._passing[sums]
 
     def _sums(self, config: Config) -> Summation:
         if config.family not in self._families:

@@ -79,6 +79,12 @@ class Network:
             values = (np.maximum(values, 0.0) if layer else values) @ weights + biases[:, None]
         return np.asarray(values[..., 0].mean(0))
 
+    def errors(self, shared: Floats, configs: Sequence[Config]) -> Floats:
+        """The predicted errors of configurations of the family, as logarithms, before `bounded`;
+        `shared` are their `shared_columns`."""
+        own = parameter_columns(configs, self.numbers, self.words)
+        return self.logs(np.hstack([shared, own]))
+
     def scaled(self, columns: Floats) -> Floats:
         """The columns in standard deviations from their means, cut off at `FAR`."""
         return np.clip((columns - self.mean) / self.scale, -FAR, FAR)
@@ -125,11 +131,7 @@ def factors(
         shared = shared_columns(load, terms, problem)
         for family in networks.keys() & set(families):
             rows = np.array([row for row, name in enumerate(families) if name == family])
-            own = parameter_columns(
-                [configs[row] for row in rows],
-                *(networks[family].numbers, networks[family].words),
-            )
-            logs[rows] = networks[family].logs(np.hstack([shared[rows], own]))
+            logs[rows] = networks[family].errors(shared[rows], [configs[row] for row in rows])
     logs = np.where(terms.fits, bounded(logs), 0.0)
     return np.asarray(np.exp(np.round(logs, DECIMALS)))
 

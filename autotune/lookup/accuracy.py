@@ -19,10 +19,11 @@ from autotune.problem import Problem
 def accuracy_filter(
     problem: Problem, device: Device, records: Iterable[Neighbour], *, verified: bool = False
 ) -> AccuracyFilter:
-    """Judges configurations by the vendor's error where a record has it, else by what it may be.
+    """Judges configurations by the vendor's error where a record has it, else by its bounds.
 
-    What nothing verifies has to keep the bound however accurate the vendor's library is. Of what is
-    `verified` before it runs, only configurations that cannot keep it are refused.
+    Look-ups run kernels that nothing has verified: these have to keep the accuracy bound however
+    accurate the vendor's library is. A race is `verified`: only kernels that cannot keep it are
+    refused.
     """
     return AccuracyFilter(problem, error_limit(problem, device, records, verified=verified))
 

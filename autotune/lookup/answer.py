@@ -165,7 +165,7 @@ def best_legal(
         if is_legal(entry.config, problem, card) and _keeps_bound(entry, record)
     )
     if accuracy is not None:
-        legal = (entry for entry in legal if accuracy.fault(entry.config) is None)
+        legal = (entry for entry in legal if accuracy.passes(entry.config))
     return next(legal, None)
 
 

@@ -168,7 +168,7 @@ def from_records(
         if (config, legal) in seen:
             continue
         seen.add((config, legal))
-        if config not in entries and legal(config) and accuracy.fault(config) is None:
+        if config not in entries and legal(config) and accuracy.passes(config):
             entries[config] = resources, row
     compiled = [needed for needed, _ in entries.values()]
     predictions = errors.predict([*entries], problem, compiled)

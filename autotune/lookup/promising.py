@@ -45,8 +45,8 @@ def promising(
 ) -> tuple[Config, ...]:
     """The configurations to race, the most promising first.
 
-    Half of them are the fastest by the expected time. The others are so by a cautious one, and
-    accurate enough beside the most accurate result that the vendor's library may have. They come
+    Half of them are the fastest by the expected time. The others are the fastest by a cautious time
+    among those that keep the accuracy bound however accurate the vendor's library is. They come
     from the entries of the nearest records, the portfolio and variants of the best of both; or from
     these `configs` alone.
     """
@@ -83,10 +83,10 @@ def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) ->
 def _ranked(
     configs: Sequence[Config], predictions: Predictions, promised: AccuracyFilter
 ) -> Iterator[Config]:
-    """The configurations that can run, by the expected time and, of the `promised` ones, by a
-    cautious time in turn."""
+    """The configurations that can run: the fastest by the expected time, and the fastest by a
+    cautious time among those that `promised` accepts, in turn."""
     cautious = predictions.cautious(CAUTION)
-    cautious[[promised.fault(config) is not None for config in configs]] = math.inf
+    cautious[[not promised.passes(config) for config in configs]] = math.inf
     rankings = [
         [configs[place] for place in times.argsort(kind="stable") if times[place] < math.inf]
         for times in (predictions.times, cautious)

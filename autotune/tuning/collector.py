@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collects nothing meanwhile: the collector would walk through 100,000 new configurations again
-    and again, which takes a quarter of the time to make and describe them."""
+    """Keeps the collector from running inside the context. While 100,000 configurations are made it
+    would look at all of them again and again, which takes a quarter of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -102,10 +102,13 @@ def neighbouring_winners(
 
 
 def _alike(recorded: Problem, problem: Problem) -> bool:
-    """Whether kernels for one suit the other: of the same kind, or of the same but for the layout
-    and of the same sizes."""
-    (layout, *kind), (other_layout, *other_kind) = kernel_kind(problem), kernel_kind(recorded)
-    return kind == other_kind and (layout == other_layout or distance(recorded, problem) == 0)
+    """Whether the recorded problem is of the same kind, or has the same sizes and differs from that
+    kind in the layout alone."""
+    layout, *kind = kernel_kind(problem)
+    recorded_layout, *recorded_kind = kernel_kind(recorded)
+    if recorded_kind != kind:
+        return False
+    return recorded_layout == layout or distance(recorded, problem) == 0
 
 
 def _legal(problem: Problem, runner: Runner, family: str, order: str | None) -> space.Space:

@@ -78,9 +78,9 @@ def tune(
         RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written; an `UnsavedError` if results are affected.
     """
-    asked = (tunable, (runner, *further), store, options, compile, origin, observer or Silent())
+    runners, told = (runner, *further), observer or Silent()
     with collector.paused():
-        run = _Run(*asked)
+        run = _Run(tunable, runners, store, options, compile, origin, told)
     try:
         # A matrix library's threads would compete with the compiler's.
         with closing(run.journal), threadpool_limits(1, "blas"):

@@ -45,11 +45,12 @@ FULL_WAVES, FULL_SPLITS, VENDOR_SPLITS = 0.95, 2, 4
 """Fill of the waves from which it splits K into few parts, if at all, in problems whose rows start
 at multiples of 16 bytes; the most parts of others."""
 FEW_WAVES, FULL_PART, USUAL_PART = 2, 1900, 400
-"""Waves under which it makes more parts of a long K, and how long they are at least, with full
-waves and without."""
-DOT_ROWS, DOT_SUMS, DOT_PARTS = 8, 30, 256
-"""Rows or columns of C up to which it may take dot products of operands that run along K. At most
-`DOT_PARTS` threads add up a part of K each, and their results add `DOT_SUMS` to the length."""
+"""With fewer waves than that it may split a long K further, into parts that are at least as long:
+`FULL_PART` with full waves, `USUAL_PART` with others."""
+DOT_ROWS, DOT_PARTS, DOT_SUMS = 8, 256, 30
+"""Rows or columns of C up to which it may compute dot products of operands that run along K: at
+most `DOT_PARTS` threads add up a part of K each, and adding up their results counts as `DOT_SUMS`
+terms."""
 
 
 class VendorErrors(NamedTuple):
