@@ -59,6 +59,7 @@ class Worker:
         self._error: AutotuneError | None = None  # why it never gets ready
         self._stopped = False
         self._lock = threading.RLock()
+        self._closing = threading.RLock()  # two threads must not close or read the log at once
         with suppress(OSError):  # it has ended already, which the next request reports
             self._connection.send((factory, arguments))
 
@@ -127,14 +128,15 @@ class Worker:
         self._process.kill()
 
     def stop(self) -> None:
-        """Kills the process and waits for its end; may be called twice."""
+        """Kills the process and waits for its end; may be called twice, by two threads at once."""
         self.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_LIMIT)
-        self._connection.close()
-        if self._process.stdin:
-            self._process.stdin.close()
-        self._log.close()
+        with self._closing:
+            self._connection.close()
+            if self._process.stdin:
+                self._process.stdin.close()
+            self._log.close()
 
     def _expected(self, kind: type[T]) -> T:
         """The next message, which has to be of `kind`; otherwise the process is stopped."""
@@ -195,7 +197,11 @@ class Worker:
             raise AutotuneError("the worker was stopped before it answered")
 
     def _end_reason(self) -> str:
-        """How the process ended, and the last line of its standard error."""
+        """How the process ended, and the last line of its standard error.
+
+        Raises:
+            AutotuneError: if another thread stopped the process.
+        """
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_LIMIT)
         code = self._process.returncode
@@ -205,8 +211,10 @@ class Worker:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"exited with status {code}"
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").split("\n")
+        with self._closing:
+            self._check_running()  # who stops it closes the log
+            self._log.seek(0)
+            lines = self._log.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"the worker {how}" + (f": {last}" if last else "")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from support.waiting import happens
 from autotune.errors import AutotuneError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
+from autotune.gpu.process import Worker
 from autotune.gpu.runner import GpuRunner
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement
@@ -188,6 +192,24 @@ def test_closing_during_a_request_is_no_crash(marker: Path, fake: GpuRunner) -> 
     with pytest.raises(AutotuneError, match="the worker was stopped before it answered"):
         fake.measure(candidate("hang"), None)
     closing.join()
+
+
+def test_two_threads_stop_a_worker_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delays = iter((0.1, 0.4))  # the second thread is still in `close` when the first has closed
+
+    class SlowLog(io.BufferedRandom):
+        def flush(self) -> None:
+            time.sleep(next(delays, 0.0))
+            super().flush()
+
+    log = SlowLog(io.FileIO(tmp_path / "log", "w+"))
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", lambda: log)
+        worker = Worker("support.worker_benches:fake", (PROBLEM,))
+    with ThreadPoolExecutor(2) as threads:
+        for stopped in [threads.submit(worker.stop) for _ in range(2)]:
+            stopped.result()
+    assert worker.ended
 
 
 def test_interrupted_request_is_not_answered_later(marker: Path, fake: GpuRunner) -> None:
