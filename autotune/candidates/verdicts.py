@@ -42,6 +42,7 @@ class Verdicts:
         self._names = tuple(self.domain)
         self._allowed = [(frozenset(values), name in free) for name, values in self.domain.items()]
         self._rules = _placed_rules(family, self._names)
+        self._places = {placed.rule: place for place, placed in enumerate(self._rules)}
         everywhere = _everywhere(family, problem)
         self._verdicts = [
             {} if rule.reads_device else verdicts
@@ -80,6 +81,10 @@ class Verdicts:
             if not verdict:
                 return rule
         return None
+
+    def place(self, rule: Rule | None) -> int:
+        """How many rules come before this one; all of them before None."""
+        return len(self._rules) if rule is None else self._places[rule]
 
     def _check(self, place: int) -> _Check:
         """The check of a rule, bound when it is first needed."""

@@ -8,6 +8,7 @@ the entries of the nearest records, rather than thousands.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
@@ -28,6 +29,14 @@ KIN = {"f16": "bf16", "f8e5": "f8"}
 """Precisions that share the list of another, whose kernels differ in the type alone."""
 FEWEST = 24
 """Members that suit a problem; with fewer, those come too that are only thought to be slow."""
+FEWEST_OF_FAMILY = 8
+"""Members of a family that suit a problem; with fewer, others of it are repaired until there are as
+many.
+
+On 99 drawn shapes for an H200 the choice of a look-up takes 1.5 % longer than the best of all
+configurations by the cost model, 15 % at worst, and a choice takes 10 ms longer than without
+repairs, which choose kernels that take 2.6 % longer, 35 % at worst.
+"""
 VARIED = 4
 """How many of the best members are varied in a look-up.
 
@@ -44,13 +53,29 @@ most in the mean."""
 
 def candidates(problem: Problem, device: Device) -> list[Config]:
     """The members, adapted to the problem; if none can run, a survey of all configurations."""
-    adapt = Adaptation(problem, device)
-    adapted = {config: adapt(config) for config in members_of(problem, device)}
-    suiting = [*dict.fromkeys(filter(None, adapted.values()))]
+    adaptation = Adaptation(problem, device)
+    adapted = {config: adaptation(config) for config in members_of(problem, device)}
+    suiting = dict.fromkeys(filter(None, adapted.values()))
+    left = [config for config, fitting in adapted.items() if fitting is None]
+    suiting |= _repaired(left, adaptation, Counter(config.family for config in suiting))
     if len(suiting) < FEWEST:
-        left = (config for config, fitting in adapted.items() if fitting is None)
-        suiting += filter(Legality(problem, device), left)
-    return suiting or survey(problem, device)
+        suiting |= dict.fromkeys(filter(Legality(problem, device), left))
+    return [*suiting] or survey(problem, device)
+
+
+def _repaired(
+    configs: Iterable[Config], adaptation: Adaptation, suiting: Counter[str]
+) -> dict[Config, None]:
+    """Repaired configurations of the families of which too few suit the problem; `suiting` counts
+    those of each family that do."""
+    repaired: dict[Config, None] = {}
+    for config in configs:
+        if suiting[config.family] < FEWEST_OF_FAMILY:
+            fitting = adaptation.repaired(config)
+            if fitting is not None and fitting not in repaired:
+                repaired[fitting] = None
+                suiting[config.family] += 1
+    return repaired
 
 
 def new_variants(

@@ -82,3 +82,33 @@ def test_kernel_that_does_not_serve_is_left_out(problem: Problem, device: Device
 def test_parameters_of_another_version_do_not_fit() -> None:
     values = {name: value for name, value in WGMMA.values.items() if name != "low"}
     assert Adaptation(SQUARE, H200)(Config.of("wgmma", values)) is None
+
+
+@pytest.mark.parametrize("device", [H200, L4], ids=lambda device: device.slug)
+@pytest.mark.parametrize("problem", UNLIKE, ids=str)
+def test_repaired_configurations_are_legal(problem: Problem, device: Device) -> None:
+    adapt, legal = Adaptation(problem, device), Legality(problem, device, recorded=False)
+    repaired = 0
+    for config in members_of(problem, H200):
+        adapted, mended = adapt(config), adapt.repaired(config)
+        assert adapted in (None, mended)
+        repaired += adapted != mended
+        assert mended is None or (legal(mended) and mended.family == config.family)
+    assert repaired
+
+
+def test_repair_changes_few_parameters() -> None:
+    problem = Problem(4, 928, 4446, "f32", "tn")
+    config = Config.parse("gemv:rows=2,columns=4,depth=4,across=8,ways=16,split_k=64,stages=3")
+    adapt = Adaptation(problem, H200)
+    assert adapt(config) is None
+    repaired = adapt.repaired(config)
+    assert repaired is not None
+    unlike = [name for name, value in config.params if repaired.values[name] != value]
+    assert "rows" in unlike
+    assert len({*unlike} - {"stages"}) <= 3
+
+
+def test_shape_that_a_family_does_not_serve_is_not_repaired() -> None:
+    config = Config.parse("gemv:rows=4,columns=4,depth=4,across=4,ways=16,split_k=24,stages=1")
+    assert Adaptation(Problem(512, 512, 512, "f32"), H200).repaired(config) is None

@@ -37,6 +37,16 @@ def test_choice_needs_no_enumeration(name: str, monkeypatch: pytest.MonkeyPatch)
     assert portfolio.candidates(Problem(300, 200, 100, "bf16"), find(name))
 
 
+@pytest.mark.parametrize(
+    ("shape", "family"),
+    [("4x928x4446:f32:tn", "gemv"), ("4928x256x3904:tf32x3:nn", "wgmma")],
+)
+def test_every_family_that_serves_the_shape_is_listed(shape: str, family: str) -> None:
+    problem = Problem.parse(shape)
+    listed = [config.family for config in portfolio.candidates(problem, H200)]
+    assert listed.count(family) >= portfolio.FEWEST_OF_FAMILY
+
+
 def test_persistent_blocks_are_those_of_the_device() -> None:
     problem = Problem(4096, 4096, 4096)
     workers = {
