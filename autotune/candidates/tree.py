@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from operator import itemgetter
 
+from autotune.candidates.picker import picker
 from autotune.families.config import Value
 from autotune.families.rules import BoundRule
 
@@ -104,10 +104,10 @@ class _Level:
         self.size = prod(map(len, list(domain.values())[level + 1 :]))
         reads = _needed(names[:level], checks[level:])
         self.shared = len(reads) < level
-        self.read = _picker(reads)
+        self.read = picker(reads)
         self.branches: dict[object, _Branch] = {}
         self._pairs = [(names[level], value) for value in domain[names[level]]]
-        self._decide = _picker(_needed(names[:level], checks[level : level + 1]))
+        self._decide = picker(_needed(names[:level], checks[level : level + 1]))
         self._options: dict[object, list[tuple[tuple[str, Value], str | None]]] = {}
         self.rules = [_KeptRule(rule, names) for rule in checks[level]]
 
@@ -139,7 +139,7 @@ class _KeptRule:
         self.example: str | None = None
         self._needs = rule.needs
         self._check = rule.check
-        self._read = _picker([names.index(name) for name in rule.needs])
+        self._read = picker([names.index(name) for name in rule.needs])
         self._verdicts: dict[tuple[Value, ...], bool] = {}
 
     def breaks(self, chosen: Sequence[Value]) -> bool:
@@ -159,13 +159,6 @@ def _needed(names: Sequence[str], checks: Sequence[Sequence[BoundRule]]) -> list
     """Which of the parameters the rules read, as indexes."""
     needed = {name for rules in checks for rule in rules for name in rule.needs}
     return [index for index, name in enumerate(names) if name in needed]
-
-
-def _picker(indexes: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Value, ...]]:
-    """A function that picks the values at the indexes as a tuple."""
-    if len(indexes) > 1:
-        return itemgetter(*indexes)
-    return lambda chosen: tuple(chosen[index] for index in indexes)
 
 
 def _count(counts: dict[str, int], more: Mapping[str, int]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from operator import itemgetter
 from typing import NamedTuple
 
+from autotune.candidates.picker import picker
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -134,15 +134,10 @@ class _PlacedRule(NamedTuple):
 def _placed_rules(family: str, names: tuple[str, ...]) -> tuple[_PlacedRule, ...]:
     """The rules of a family with parameters in that order."""
     rules = registry.find(family).rules
-    return tuple(_PlacedRule(rule, _picker(rule, names), rule.reads_device) for rule in rules)
-
-
-def _picker(rule: Rule, names: tuple[str, ...]) -> Callable[[Values], Values]:
-    """A function that picks the values that a rule reads, as a tuple."""
-    places = [names.index(name) for name in rule.needs]
-    if len(places) > 1:
-        return itemgetter(*places)
-    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+    return tuple(
+        _PlacedRule(rule, picker([*map(names.index, rule.needs)]), rule.reads_device)
+        for rule in rules
+    )
 
 
 @lru_cache(maxsize=16)
