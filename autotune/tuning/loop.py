@@ -23,7 +23,7 @@ from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.metering import measured, rematched
 from autotune.tuning.options import Options
-from autotune.tuning.pipeline import Prepared, ahead, cores, under_way
+from autotune.tuning.pipeline import EarlyCompiler, Prepared, ahead
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
@@ -83,7 +83,7 @@ def tune(
         run = _Run(tunable, runners, store, options, compile, origin, told)
     try:
         # A matrix library's threads would compete with the compiler's.
-        with closing(run.journal), threadpool_limits(1, "blas"):
+        with closing(run.journal), closing(run.compile), threadpool_limits(1, "blas"):
             run.search()
             run.rematch()
         if run.leaderboard.leaders:
@@ -114,8 +114,8 @@ class _Run(Generic[R]):
         self._began, self._over, self.settled = monotonic(), False, False
         objective.check(tunable, runners[0], options)
         self._tunable, self._runner, self._store = tunable, runners[0], store
-        self._options, self._compile, self._origin = options, compile, origin
-        self._observer = observer
+        self._options, self._origin, self._observer = options, origin, observer
+        self.compile = EarlyCompiler(compile, options.jobs)
         self._trial_events = WrittenTrials(observer, lambda: self.journal.unwritten)
         self.accuracy, self._live = Accuracy(tunable.judged), runners[0].evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
@@ -125,7 +125,11 @@ class _Run(Generic[R]):
         )
         survey = None if options.sampler == "exhaustive" else SURVEY
         candidates = tunable.candidates(self._runner, self._quarantine.barred(), survey=survey)
-        configs = candidates.configs
+        configs, device = candidates.configs, self._runner.device
+        self._guesses = tunable.guesses(candidates, device, store, options.objective)
+        if self._runner.known() is None and options.guided:
+            # They compile while the search is set up, which takes a second for 100,000.
+            self.compile.begin(map(tunable.plan, self._guesses[: options.trials]), device.arch)
         self._axes = axes_of(configs)
         self.journal = open_journal(
             tunable, self._runner, store, origin, self._axes, options.storage
@@ -228,7 +232,7 @@ class _Run(Generic[R]):
 
     def _proposing(self, options: Options) -> Proposals:
         board, candidates = self.leaderboard, self._candidates
-        asked = self._tunable, self._runner.device, self._store, self._options, candidates
+        asked = self._tunable, self._runner.device, self._options, candidates, self._guesses
         search = search_of(*asked, self._axes, board.trials)
         refuse_inaccurate(search, self._tunable, candidates, self.accuracy.baseline)
         return Proposals(search, self.journal, board, self._observer, options, self._time_left)
@@ -249,17 +253,10 @@ class _Run(Generic[R]):
         refuse_inaccurate(self._proposals.search, self._tunable, self._candidates, baseline)
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
-        jobs = self._options.jobs or cores()
-        # A runner that knows its configurations needs no compiler: proposing ahead only costs.
-        window = under_way(jobs, ordered=ordered) if self._runner.known() is None else 1
         return ahead(
-            configs,
-            self._tunable.plan,
-            self._runner,
-            self._compile,
-            window=window,
+            *(configs, self._tunable.plan, self._runner, self.compile),
             ordered=ordered,
-            jobs=jobs,
+            jobs=self._options.jobs,
             spare=self._proposals.spare,
         )
 

@@ -53,6 +53,11 @@ class Options:
     energy: bool = False
 
     @property
+    def guided(self) -> bool:
+        """Whether the search begins with guesses."""
+        return self.sampler in ("gp", "tpe")
+
+    @property
     def meters(self) -> bool:
         """Whether the energies of the leaders are measured."""
         return self.energy or self.objective == "energy"

@@ -49,8 +49,8 @@ def ahead(
     runner: Runner,
     compile: Compile,
     *,
-    window: int,
     ordered: bool,
+    window: int | None = None,
     jobs: int | None = None,
     spare: Spare = lambda _: None,
 ) -> Prepared:
@@ -65,15 +65,19 @@ def ahead(
         runner: says which resources it knows, and for which device to compile.
         compile: makes a program of a template for an architecture; what it raises is a failure
             of the candidate, unless it is an `AutotuneError`.
-        window: how many may be under way.
         ordered: gives candidates out in the order of `configs`, so that what is taken depends on
             what the caller did with earlier candidates and never on how fast they compile.
             Otherwise the first to be ready comes first.
+        window: how many may be under way; by default `under_way`, and one if the runner knows its
+            configurations: it needs no compiler, and proposing ahead only costs.
         jobs: compiler threads; `cores()` by default.
         spare: proposes a configuration whose programs are compiled, so that the device has work;
             asked whenever nothing is ready and order does not matter.
     """
-    compiler = _Compiler(compile, plan, runner, jobs or cores())
+    jobs = jobs or cores()
+    if window is None:
+        window = under_way(jobs, ordered=ordered) if runner.known() is None else 1
+    compiler = _Compiler(compile, plan, runner, jobs)
     source = iter(configs)
     waiting: list[_Slot] = []
     try:
@@ -90,6 +94,37 @@ def ahead(
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
         compiler.close()
+
+
+class EarlyCompiler:
+    """A compile function for `ahead` that can begin programs before anything asks for them.
+
+    Args:
+        compile: makes a program of a template for an architecture.
+        jobs: compiler threads; `cores()` by default.
+    """
+
+    def __init__(self, compile: Compile, jobs: int | None = None) -> None:
+        self._compile, self._jobs = compile, jobs or cores()
+        self._threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="begin")
+        self._begun: dict[tuple[Template, str], Compiled] = {}
+
+    def __call__(self, template: Template, arch: str) -> Program | CompileFailure:
+        """The program; waits for it if it was begun."""
+        begun = self._begun.pop((template, arch), None)
+        return self._compile(template, arch) if begun is None else begun.result()
+
+    def begin(self, plans: Iterable[LaunchPlan], arch: str) -> None:
+        """Begins the programs of the first plans, as many plans as there are threads."""
+        for plan in islice(plans, self._jobs):
+            for launch in plan.launches:
+                program = launch.template, arch
+                if program not in self._begun:
+                    self._begun[program] = self._threads.submit(self._compile, *program)
+
+    def close(self) -> None:
+        """Drops what has not begun to compile."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)

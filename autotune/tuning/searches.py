@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.device import Device
-from autotune.records import Store, TuningRecord
+from autotune.families.config import Config
+from autotune.records import TuningRecord
 from autotune.runners.base import Measurement
 from autotune.tuning import objective
 from autotune.tuning.evaluate import Trial
@@ -18,9 +19,9 @@ from autotune.tuning.tunable import Candidates, Tunable
 def search_of(
     tunable: Tunable[TuningRecord],
     device: Device,
-    store: Store,
     options: Options,
     candidates: Candidates,
+    guesses: Sequence[Config],
     axes: tuple[Axis, ...],
     told: Sequence[Trial],
 ) -> Search:
@@ -30,7 +31,7 @@ def search_of(
         axes,
         sampler=options.sampler,
         seed=options.seed,
-        guesses=tunable.guesses(candidates, device, store, options.objective),
+        guesses=guesses,
         told=told,
         describe=tunable.describe(device),
         value=options.score or (lambda trial: objective.value(trial, options.objective)),
