@@ -21,7 +21,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure
-from autotune.tuning.pipeline import ahead
+from autotune.tuning.pipeline import EarlyCompiler, ahead
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
 SLOW = tiled(4)
@@ -244,3 +244,35 @@ def test_compiler_breakdown_fails_only_the_candidate() -> None:
     first, bad, last = (candidate for _, candidate in prepared)
     assert bad == Failure("compile", "the compiler broke down: BrokenPipeError: the compiler died")
     assert [type(candidate) for candidate in (first, last)] == [Candidate, Candidate]
+
+
+def test_begun_programs_are_compiled_once() -> None:
+    gate = Gate()
+    gate.open.set()
+    configs = [tiled(width) for width in (5, 6, 7)]
+    with closing(EarlyCompiler(gate, jobs=2)) as early:
+        early.begin(map(SQUARE_PLAN, configs), H100.arch)
+        prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), early, ordered=True, jobs=2)
+        assert all(isinstance(candidate, Candidate) for _, candidate in prepared)
+    assert len(gate.built) == len(configs)
+
+
+def test_no_more_plans_begin_than_there_are_threads() -> None:
+    gate = Gate()
+    with closing(EarlyCompiler(gate, jobs=2)) as early:
+        early.begin(map(SQUARE_PLAN, [tiled(5), tiled(6), tiled(7)]), H100.arch)
+        for width in (5, 6):
+            (launch,) = SQUARE_PLAN(tiled(width)).launches
+            assert isinstance(early(launch.template, H100.arch), Program)
+    assert len(gate.built) == 2
+
+
+def test_failure_of_a_begun_program_is_its_candidates() -> None:
+    def broken(template: Template, arch: str) -> Program:
+        raise RuntimeError(f"no {template.label} for {arch}")
+
+    with closing(EarlyCompiler(broken, jobs=1)) as early:
+        early.begin([SQUARE_PLAN(SLOW)], H100.arch)
+        ((_, failure),) = ahead([SLOW], SQUARE_PLAN, FakeRunner(), early, ordered=True)
+    assert isinstance(failure, Failure)
+    assert failure.reason.startswith("the compiler broke down: RuntimeError: no tiled<TILE_WIDTH=4")
