@@ -44,9 +44,10 @@ VENDOR_BLOCKS, SHORTEST_PART = 256, 64
 FULL_WAVES, FULL_SPLITS, VENDOR_SPLITS = 0.95, 2, 4
 """Fill of the waves from which it splits K into few parts, if at all, in problems whose rows start
 at multiples of 16 bytes; the most parts of others."""
-FEW_WAVES, FULL_PART, USUAL_PART = 2, 1900, 400
+FEW_WAVES, FULL_PART, USUAL_PART, MANY_WAVES_PART = 2, 1900, 400, 300
 """With fewer waves than that it may split a long K further, into parts that are at least as long:
-`FULL_PART` with full waves, `USUAL_PART` with others."""
+`FULL_PART` with full waves, `USUAL_PART` with others. With more, parts are at least
+`MANY_WAVES_PART` long: there is little to gain, and the shortest recorded one has 360 terms."""
 DOT_ROWS, DOT_PARTS, DOT_SUMS = 8, 256, 30
 """Rows or columns of C up to which it may compute dot products of operands that run along K: at
 most `DOT_PARTS` threads add up a part of K each, and adding up their results counts as `DOT_SUMS`
@@ -115,6 +116,8 @@ def _least_length(problem: Problem, device: Device) -> float:
     most_splits: float = FULL_SPLITS if full else VENDOR_SPLITS
     if tiles < FEW_WAVES * device.sms:
         most_splits = max(most_splits, k / (FULL_PART if full else USUAL_PART))
+    else:
+        most_splits = min(most_splits, max(1.0, k / MANY_WAVES_PART))
     most_splits = max(most_splits, VENDOR_BLOCKS / area)
     if area >= 1:
         most_splits = min(most_splits, max(1.0, k / SHORTEST_PART))

@@ -138,3 +138,10 @@ def test_error_of_other_precisions_is_not_limited(compute: str) -> None:
     problem = Problem(512, 512, 65536, compute)
     legal = space.spread(space.feasible(problem, H100, "mma").configs, 20)
     assert AccuracyFilter(problem, ErrorLimit(0.0, "at all")).passing(legal) == [*legal]
+
+
+@pytest.mark.parametrize("text", ["1856x10560x384", "5824x3477x380:f32:nt"])
+def test_short_sums_of_many_tiles_keep_the_promised_bound(text: str) -> None:
+    problem, card = Problem.parse(text), find("h200")
+    legal = space.spread(space.feasible(problem, card, "simt").configs, 200)
+    assert AccuracyFilter(problem, promised_limit(problem, card)).passing(legal) == [*legal]
