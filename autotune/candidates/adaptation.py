@@ -59,14 +59,14 @@ def _legal(values: Values, verdicts: Verdicts, repairs: int) -> Values | None:
     further rules; among equals it is the nearest value of the parameter read last, which as a rule
     follows from the others.
     """
-    rule = verdicts.broken(values)
     for _ in range(repairs):
+        rule = verdicts.broken(values)
         if rule is None or STAGES in rule.needs:
             break
         changes = [*_changes(values, rule, verdicts)]
         if not changes:
             return None
-        values, rule = max(changes, key=lambda change: verdicts.place(change[1]))
+        values, _ = max(changes, key=lambda change: verdicts.place(change[1]))
     return next(with_legal_stages(values, verdicts), None)
 
 

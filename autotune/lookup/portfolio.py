@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from itertools import takewhile
@@ -57,24 +57,24 @@ def candidates(problem: Problem, device: Device) -> list[Config]:
     adapted = {config: adaptation(config) for config in members_of(problem, device)}
     suiting = dict.fromkeys(filter(None, adapted.values()))
     left = [config for config, fitting in adapted.items() if fitting is None]
-    suiting |= _repaired(left, adaptation, Counter(config.family for config in suiting))
+    suiting |= _repaired(left, adaptation, suiting)
     if len(suiting) < FEWEST:
         suiting |= dict.fromkeys(filter(Legality(problem, device), left))
     return [*suiting] or survey(problem, device)
 
 
 def _repaired(
-    configs: Iterable[Config], adaptation: Adaptation, suiting: Counter[str]
+    configs: Iterable[Config], adaptation: Adaptation, suiting: Collection[Config]
 ) -> dict[Config, None]:
-    """Repaired configurations of the families of which too few suit the problem; `suiting` counts
-    those of each family that do."""
+    """Repaired configurations of the families of which too few suit the problem."""
+    counts = Counter(config.family for config in suiting)
     repaired: dict[Config, None] = {}
     for config in configs:
-        if suiting[config.family] < FEWEST_OF_FAMILY:
+        if counts[config.family] < FEWEST_OF_FAMILY:
             fitting = adaptation.repaired(config)
-            if fitting is not None and fitting not in repaired:
+            if fitting is not None and fitting not in repaired and fitting not in suiting:
                 repaired[fitting] = None
-                suiting[config.family] += 1
+                counts[config.family] += 1
     return repaired
 
 
