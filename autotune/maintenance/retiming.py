@@ -29,7 +29,7 @@ from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.pipeline import ahead
+from autotune.tuning.pipeline import Compiler, ahead
 from autotune.tuning.quarantine import Quarantine
 from autotune.verification.accuracy import judged
 
@@ -134,13 +134,10 @@ class _Round:
         standing: list[Candidate] = []
         plan = partial(registry.plan, problem=self._record.problem)
         legal = self._legal()
-        # Compile no more than are needed: needless compilation would disturb the final round.
-        while batch := tuple(islice(legal, top - len(standing))):
-            prepared = ahead(
-                batch, plan, self._runner, self._compile, window=len(batch), ordered=True
-            )
-            with closing(prepared):
-                for config, candidate in prepared:
+        with closing(Compiler(self._compile, plan, self._runner)) as compiler:
+            # Compile no more than are needed: needless compilation would disturb the final round.
+            while batch := tuple(islice(legal, top - len(standing))):
+                for config, candidate in ahead(batch, compiler, ordered=True, window=len(batch)):
                     if (failure := self._failure(candidate)) is not None:
                         self._fail(config, failure)
                     elif isinstance(candidate, Candidate):

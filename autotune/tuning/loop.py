@@ -23,7 +23,7 @@ from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.metering import measured, rematched
 from autotune.tuning.options import Options
-from autotune.tuning.pipeline import EarlyCompiler, Prepared, ahead
+from autotune.tuning.pipeline import Compiler, Prepared, ahead
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
@@ -83,7 +83,7 @@ def tune(
         run = _Run(tunable, runners, store, options, compile, origin, told)
     try:
         # A matrix library's threads would compete with the compiler's.
-        with closing(run.journal), closing(run.compile), threadpool_limits(1, "blas"):
+        with closing(run.journal), closing(run.compiler), threadpool_limits(1, "blas"):
             run.search()
             run.rematch()
         if run.leaderboard.leaders:
@@ -115,7 +115,7 @@ class _Run(Generic[R]):
         objective.check(tunable, runners[0], options)
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._origin, self._observer = options, origin, observer
-        self.compile = EarlyCompiler(compile, options.jobs)
+        self.compiler = Compiler(compile, tunable.plan, runners[0], options.jobs)
         self._trial_events = WrittenTrials(observer, lambda: self.journal.unwritten)
         self.accuracy, self._live = Accuracy(tunable.judged), runners[0].evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
@@ -129,7 +129,8 @@ class _Run(Generic[R]):
         self._guesses = tunable.guesses(candidates, device, store, options.objective)
         if self._runner.known() is None and options.guided:
             # They compile while the search is set up, which takes a second for 100,000.
-            self.compile.begin(map(tunable.plan, self._guesses[: options.trials]), device.arch)
+            for guess in self._guesses[: options.trials][: self.compiler.jobs]:
+                self.compiler.begin(guess)
         self._axes = axes_of(configs)
         self.journal = open_journal(
             tunable, self._runner, store, origin, self._axes, options.storage
@@ -253,12 +254,7 @@ class _Run(Generic[R]):
         refuse_inaccurate(self._proposals.search, self._tunable, self._candidates, baseline)
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
-        return ahead(
-            *(configs, self._tunable.plan, self._runner, self.compile),
-            ordered=ordered,
-            jobs=self._options.jobs,
-            spare=self._proposals.spare,
-        )
+        return ahead(configs, self.compiler, ordered=ordered, spare=self._proposals.spare)
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
         """The trial of a candidate, sent to the journal."""

@@ -45,39 +45,31 @@ def cores() -> int:
 
 def ahead(
     configs: Iterable[Config],
-    plan: Callable[[Config], LaunchPlan],
-    runner: Runner,
-    compile: Compile,
+    compiler: Compiler,
     *,
     ordered: bool,
     window: int | None = None,
-    jobs: int | None = None,
     spare: Spare = lambda _: None,
 ) -> Prepared:
     """Prepares configurations, `window` of them under way at once.
 
-    A configuration is taken from `configs` only when there is room for it. A template that several
-    configurations share is compiled once. Close the iterator to drop queued compilations.
+    A configuration is taken from `configs` only when there is room for it. Close the iterator to
+    drop queued compilations.
 
     Args:
         configs: the configurations to prepare.
-        plan: the launches of a configuration.
-        runner: says which resources it knows, and for which device to compile.
-        compile: makes a program of a template for an architecture; what it raises is a failure
-            of the candidate, unless it is an `AutotuneError`.
+        compiler: compiles their programs.
         ordered: gives candidates out in the order of `configs`, so that what is taken depends on
             what the caller did with earlier candidates and never on how fast they compile.
             Otherwise the first to be ready comes first.
         window: how many may be under way; by default `under_way`, and one if the runner knows its
             configurations: it needs no compiler, and proposing ahead only costs.
-        jobs: compiler threads; `cores()` by default.
         spare: proposes a configuration whose programs are compiled, so that the device has work;
             asked whenever nothing is ready and order does not matter.
     """
-    jobs = jobs or cores()
+    runner = compiler.runner
     if window is None:
-        window = under_way(jobs, ordered=ordered) if runner.known() is None else 1
-    compiler = _Compiler(compile, plan, runner, jobs)
+        window = under_way(compiler.jobs, ordered=ordered) if runner.known() is None else 1
     source = iter(configs)
     waiting: list[_Slot] = []
     try:
@@ -93,38 +85,7 @@ def ahead(
                 slot = waiting.pop(_first_ready(waiting) if place is None else place)
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
-        compiler.close()
-
-
-class EarlyCompiler:
-    """A compile function for `ahead` that can begin programs before anything asks for them.
-
-    Args:
-        compile: makes a program of a template for an architecture.
-        jobs: compiler threads; `cores()` by default.
-    """
-
-    def __init__(self, compile: Compile, jobs: int | None = None) -> None:
-        self._compile, self._jobs = compile, jobs or cores()
-        self._threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="begin")
-        self._begun: dict[tuple[Template, str], Compiled] = {}
-
-    def __call__(self, template: Template, arch: str) -> Program | CompileFailure:
-        """The program; waits for it if it was begun."""
-        begun = self._begun.pop((template, arch), None)
-        return self._compile(template, arch) if begun is None else begun.result()
-
-    def begin(self, plans: Iterable[LaunchPlan], arch: str) -> None:
-        """Begins the programs of the first plans, as many plans as there are threads."""
-        for plan in islice(plans, self._jobs):
-            for launch in plan.launches:
-                program = launch.template, arch
-                if program not in self._begun:
-                    self._begun[program] = self._threads.submit(self._compile, *program)
-
-    def close(self) -> None:
-        """Drops what has not begun to compile."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        compiler.drop(waiting)
 
 
 @dataclass(frozen=True)
@@ -144,20 +105,34 @@ class _Slot:
         return self.programs[template].result()
 
 
-class _Compiler:
-    """Compiles templates in threads and keeps the latest programs."""
+class Compiler:
+    """Compiles programs in threads and keeps the latest: a template that several configurations
+    share is compiled once. Close it to drop what is queued.
+
+    Args:
+        compile: makes a program of a template for an architecture; what it raises is a failure of
+            the candidate, unless it is an `AutotuneError`.
+        plan: the launches of a configuration.
+        runner: says which resources it knows, and for which device to compile.
+        jobs: compiler threads; `cores()` by default.
+    """
 
     def __init__(
-        self, compile: Compile, plan: Callable[[Config], LaunchPlan], runner: Runner, jobs: int
+        self,
+        compile: Compile,
+        plan: Callable[[Config], LaunchPlan],
+        runner: Runner,
+        jobs: int | None = None,
     ) -> None:
-        self._compile, self._plan, self._runner = compile, plan, runner
-        self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="compile")
+        self.runner, self.jobs = runner, jobs or cores()
+        self._compile, self._plan = compile, plan
+        self._threads = ThreadPoolExecutor(self.jobs, thread_name_prefix="compile")
         self._programs: dict[Template, Compiled] = {}
 
     def begin(self, config: Config) -> _Slot:
         """Starts compiling, unless the runner knows the configuration's resources."""
         plan = self._plan(config)
-        launches = () if self._runner.resources(config) is not None else plan.launches
+        launches = () if self.runner.resources(config) is not None else plan.launches
         templates = [launch.template for launch in launches]
         return _Slot(plan, {template: self._program(template) for template in templates})
 
@@ -165,6 +140,13 @@ class _Compiler:
         """Whether all programs of a configuration are in memory."""
         programs = [self._programs.get(launch.template) for launch in self._plan(config).launches]
         return all(program is not None and program.done() for program in programs)
+
+    def drop(self, slots: Iterable[_Slot]) -> None:
+        """Drops their programs that have not begun to compile."""
+        for slot in slots:
+            for template, program in slot.programs.items():
+                if program.cancel():
+                    self._programs.pop(template, None)
 
     def close(self) -> None:
         """Drops queued compilations without waiting for running ones."""
@@ -174,7 +156,7 @@ class _Compiler:
         if template not in self._programs:
             if len(self._programs) == KEPT:
                 del self._programs[next(iter(self._programs))]
-            arch = self._runner.device.arch
+            arch = self.runner.device.arch
             self._programs[template] = self._threads.submit(
                 _compiled, self._compile, template, arch
             )
@@ -195,7 +177,7 @@ def _compiled(compile: Compile, template: Template, arch: str) -> Program | Comp
 def _fill(
     waiting: list[_Slot],
     source: Iterable[Config],
-    compiler: _Compiler,
+    compiler: Compiler,
     window: int,
     ordered: bool,
 ) -> None:

@@ -15,7 +15,7 @@ from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.tuning.evaluate import Compile
-from autotune.tuning.pipeline import ahead
+from autotune.tuning.pipeline import Compiler, ahead
 
 WINDOW = 64
 """Candidates under way. The order is fixed, so compiling further ahead than a search does costs
@@ -63,9 +63,10 @@ def record(
     plan = partial(registry.plan, problem=problem)
     ordered = sorted(configs, key=lambda config: _programs(plan(config)))
     try:
-        with closing(
-            ahead(ordered, plan, runner, compile, window=WINDOW, ordered=True, jobs=jobs)
-        ) as prepared:
+        with (
+            closing(Compiler(compile, plan, runner, jobs)) as compiler,
+            closing(ahead(ordered, compiler, ordered=True, window=WINDOW)) as prepared,
+        ):
             for config, candidate in prepared:
                 row = _row(config, problem, candidate, runner)
                 rows.append(row)

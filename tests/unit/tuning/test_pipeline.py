@@ -21,7 +21,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure
-from autotune.tuning.pipeline import EarlyCompiler, ahead
+from autotune.tuning.pipeline import Compiler, ahead
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
 SLOW = tiled(4)
@@ -52,7 +52,9 @@ def test_ordered_candidates_wait_for_earlier_ones() -> None:
     gate = Gate()
     threading.Timer(0.05, gate.open.set).start()
     configs = [SLOW, *(tiled(width) for width in (5, 6, 7))]
-    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), gate, window=4, ordered=True, jobs=2)
+    prepared = ahead(
+        configs, Compiler(gate, SQUARE_PLAN, FakeRunner(), jobs=2), window=4, ordered=True
+    )
     assert [config for config, _ in prepared] == configs
 
 
@@ -60,7 +62,7 @@ def test_slow_compilation_holds_up_no_ready_candidate() -> None:
     gate = Gate()
     quick = [tiled(width) for width in range(5, 20)]
     prepared = ahead(
-        [SLOW, *quick], SQUARE_PLAN, FakeRunner(), gate, window=4, ordered=False, jobs=2
+        [SLOW, *quick], Compiler(gate, SQUARE_PLAN, FakeRunner(), jobs=2), window=4, ordered=False
     )
     with closing(prepared):
         arrived = [next(prepared)[0] for _ in quick]
@@ -74,7 +76,7 @@ def test_first_taken_of_several_ready_comes_first() -> None:
     gate.open.set()
     generic = [tiled(width, specialized=0) for width in range(5, 20)]
     # One program makes them all ready at once.
-    prepared = ahead(generic, SQUARE_PLAN, FakeRunner(), gate, window=8, ordered=False)
+    prepared = ahead(generic, Compiler(gate, SQUARE_PLAN, FakeRunner()), window=8, ordered=False)
     assert [config for config, _ in prepared] == generic
 
 
@@ -87,7 +89,9 @@ def test_no_more_are_taken_than_the_window_holds(ordered: bool) -> None:
             drawn.append(tiled(width))
             yield drawn[-1]
 
-    prepared = ahead(source(), SQUARE_PLAN, FakeRunner(), compiled, window=3, ordered=ordered)
+    prepared = ahead(
+        source(), Compiler(compiled, SQUARE_PLAN, FakeRunner()), window=3, ordered=ordered
+    )
     with closing(prepared):
         seen = [len(drawn) for _ in zip(range(4), prepared, strict=False)]
     most = [3, 4, 5, 6]
@@ -109,7 +113,7 @@ def test_window_is_filled_while_nothing_is_ready() -> None:
             yield drawn[-1]
 
     with closing(
-        ahead(source(), SQUARE_PLAN, FakeRunner(), build, window=5, ordered=False)
+        ahead(source(), Compiler(build, SQUARE_PLAN, FakeRunner()), window=5, ordered=False)
     ) as prepared:
         next(prepared)
     assert len(drawn) == 5
@@ -133,7 +137,9 @@ def test_idle_device_gets_a_spare_candidate() -> None:
 
     asked = [tiled(32, specialized=0), tiled(16)]
     with closing(
-        ahead(asked, SQUARE_PLAN, FakeRunner(), build, window=2, ordered=False, spare=spare)
+        ahead(
+            asked, Compiler(build, SQUARE_PLAN, FakeRunner()), window=2, ordered=False, spare=spare
+        )
     ) as prepared:
         order = [config for config, _ in prepared]
     # The spares share one program, which takes the width as an argument.
@@ -145,7 +151,12 @@ def test_shared_template_is_compiled_once(ordered: bool) -> None:
     gate = Gate()
     generic = [tiled(width, specialized=0) for width in range(5, 33)]
     assert (
-        len(list(ahead(generic, SQUARE_PLAN, FakeRunner(), gate, window=4, ordered=ordered))) == 28
+        len(
+            list(
+                ahead(generic, Compiler(gate, SQUARE_PLAN, FakeRunner()), window=4, ordered=ordered)
+            )
+        )
+        == 28
     )
     assert len(gate.built) == 1
 
@@ -158,7 +169,9 @@ def test_templates_compile_at_the_same_time() -> None:
         return program(template, arch)
 
     pair = [tiled(4), tiled(5)]
-    prepared = list(ahead(pair, SQUARE_PLAN, FakeRunner(), build, window=2, ordered=True, jobs=2))
+    prepared = list(
+        ahead(pair, Compiler(build, SQUARE_PLAN, FakeRunner(), jobs=2), window=2, ordered=True)
+    )
     assert all(isinstance(candidate, Candidate) for _, candidate in prepared)
 
 
@@ -172,7 +185,10 @@ def test_slow_second_launch_is_awaited() -> None:
         return program(template, arch)
 
     prepared = ahead(
-        [SPLIT, tiled(16)], DEEP_PLAN, FakeRunner(), build, window=2, ordered=False, jobs=3
+        [SPLIT, tiled(16)],
+        Compiler(build, DEEP_PLAN, FakeRunner(), jobs=3),
+        window=2,
+        ordered=False,
     )
     with closing(prepared):
         assert next(prepared)[0] == tiled(16)
@@ -198,7 +214,9 @@ def test_close_drops_queued_compilations(ordered: bool) -> None:
         queued.set()
         yield tiled(32)
 
-    prepared = ahead(source(), SQUARE_PLAN, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
+    prepared = ahead(
+        source(), Compiler(build, SQUARE_PLAN, FakeRunner(), jobs=1), window=29, ordered=ordered
+    )
     earlier = set(threading.enumerate())
     with closing(prepared):
         next(prepared)
@@ -213,7 +231,9 @@ def test_compile_error_comes_as_a_failure(ordered: bool) -> None:
     def broken(template: Template, arch: str) -> CompileFailure:
         return CompileFailure(template, arch, "error: expected a ;", "log")
 
-    (ready,) = ahead([tiled(4)], SQUARE_PLAN, FakeRunner(), broken, window=2, ordered=ordered)
+    (ready,) = ahead(
+        [tiled(4)], Compiler(broken, SQUARE_PLAN, FakeRunner()), window=2, ordered=ordered
+    )
     assert ready == (tiled(4), Failure("compile", "error: expected a ;"))
 
 
@@ -223,13 +243,19 @@ def test_missing_compiler_raises(ordered: bool) -> None:
         raise MissingError(f"no NVRTC for {template.kernel} on {arch}")
 
     with pytest.raises(MissingError, match="no NVRTC"):
-        list(ahead([tiled(4)], SQUARE_PLAN, FakeRunner(), missing, window=2, ordered=ordered))
+        list(
+            ahead(
+                [tiled(4)], Compiler(missing, SQUARE_PLAN, FakeRunner()), window=2, ordered=ordered
+            )
+        )
 
 
 @ORDERED
 def test_known_resources_are_not_compiled(ordered: bool) -> None:
     runner = FakeRunner(recorded=[tiled(16)])
-    (ready,) = ahead([tiled(16)], SQUARE_PLAN, runner, uncompiled, window=1, ordered=ordered)
+    (ready,) = ahead(
+        [tiled(16)], Compiler(uncompiled, SQUARE_PLAN, runner), window=1, ordered=ordered
+    )
     assert isinstance(ready[1], Candidate)
 
 
@@ -240,7 +266,7 @@ def test_compiler_breakdown_fails_only_the_candidate() -> None:
         return program(template, arch)
 
     configs = [tiled(width) for width in (4, 5, 6)]
-    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), frail, window=2, ordered=True)
+    prepared = ahead(configs, Compiler(frail, SQUARE_PLAN, FakeRunner()), window=2, ordered=True)
     first, bad, last = (candidate for _, candidate in prepared)
     assert bad == Failure("compile", "the compiler broke down: BrokenPipeError: the compiler died")
     assert [type(candidate) for candidate in (first, last)] == [Candidate, Candidate]
@@ -250,29 +276,21 @@ def test_begun_programs_are_compiled_once() -> None:
     gate = Gate()
     gate.open.set()
     configs = [tiled(width) for width in (5, 6, 7)]
-    with closing(EarlyCompiler(gate, jobs=2)) as early:
-        early.begin(map(SQUARE_PLAN, configs), H100.arch)
-        prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), early, ordered=True, jobs=2)
-        assert all(isinstance(candidate, Candidate) for _, candidate in prepared)
+    with closing(Compiler(gate, SQUARE_PLAN, FakeRunner(), jobs=2)) as compiler:
+        for config in configs:
+            compiler.begin(config)
+        prepared = [*ahead(configs, compiler, ordered=True)]
+    assert all(isinstance(candidate, Candidate) for _, candidate in prepared)
     assert len(gate.built) == len(configs)
 
 
-def test_no_more_plans_begin_than_there_are_threads() -> None:
+def test_dropped_programs_compile_when_they_are_asked_for_again() -> None:
     gate = Gate()
-    with closing(EarlyCompiler(gate, jobs=2)) as early:
-        early.begin(map(SQUARE_PLAN, [tiled(5), tiled(6), tiled(7)]), H100.arch)
-        for width in (5, 6):
-            (launch,) = SQUARE_PLAN(tiled(width)).launches
-            assert isinstance(early(launch.template, H100.arch), Program)
-    assert len(gate.built) == 2
-
-
-def test_failure_of_a_begun_program_is_its_candidates() -> None:
-    def broken(template: Template, arch: str) -> Program:
-        raise RuntimeError(f"no {template.label} for {arch}")
-
-    with closing(EarlyCompiler(broken, jobs=1)) as early:
-        early.begin([SQUARE_PLAN(SLOW)], H100.arch)
-        ((_, failure),) = ahead([SLOW], SQUARE_PLAN, FakeRunner(), early, ordered=True)
-    assert isinstance(failure, Failure)
-    assert failure.reason.startswith("the compiler broke down: RuntimeError: no tiled<TILE_WIDTH=4")
+    configs = [SLOW, *(tiled(width) for width in (5, 6, 7))]
+    with closing(Compiler(gate, SQUARE_PLAN, FakeRunner(), jobs=1)) as compiler:
+        compiler.drop([compiler.begin(config) for config in configs])
+        gate.open.set()
+        (launch,) = SQUARE_PLAN(SLOW).launches
+        prepared = [*ahead(configs, compiler, ordered=True)]
+    assert all(isinstance(candidate, Candidate) for _, candidate in prepared)
+    assert gate.built.count(launch.template.label) == 1
