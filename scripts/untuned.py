@@ -6,7 +6,8 @@ draws shapes by a seed, log-uniform in each size, over precisions and layouts, w
 this machine or the package has records of. Each is looked up, raced and tuned, none of which sees
 what the others found; the three kernels and cuBLAS are then timed interleaved, hot. The file is
 written after each shape. A second run continues: shapes that the file has for these kernel
-sources are skipped.
+sources are skipped, or with `--again` looked up, raced and timed anew beside the configurations
+that they were tuned to.
 
 All shapes share compiled programs and the process that measures, so that the seconds of a race are
 those of a program that tunes one shape after the other.
@@ -68,6 +69,9 @@ def main(
     device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+    again: Annotated[
+        bool, typer.Option(help="Look up and race shapes of the file anew; they stay tuned.")
+    ] = False,
 ) -> None:
     """Prints a line for each shape, and the geometric means."""
     began, where = monotonic(), targets.resolve(device)
@@ -85,10 +89,11 @@ def main(
         for problem in problems:
             if monotonic() - began > seconds:
                 break
-            if str(problem) in rows:
+            before = rows.get(str(problem))
+            if before and not again:
                 continue
             try:
-                row = contest.row(problem, where)
+                row = contest.row(problem, where, before)
             except AutotuneError as error:
                 SHOWN.print(f"{problem}: {error}", style="red", markup=False)
                 continue
@@ -115,8 +120,13 @@ class Contest:
     places: Workplace
     options: Options
 
-    def row(self, problem: Problem, device: Device) -> Row:
+    def row(self, problem: Problem, device: Device, before: Row | None = None) -> Row:
         """Looks a problem up, races it, tunes it, and times the three kernels interleaved.
+
+        Args:
+            problem: what to multiply.
+            device: the GPU's properties.
+            before: an earlier row of the problem, which is not tuned again.
 
         Raises:
             AutotuneError: if there is no answer, or nothing could be measured.
@@ -129,13 +139,12 @@ class Contest:
         target, began = self.places.target(problem), monotonic()
         race = self.race(problem, target)
         seconds[RACE], began = monotonic() - began, monotonic()
-        record = tune_at(problem, self.places, self.searches, self.options)
-        seconds[TUNED] = monotonic() - began
-        configs = {
-            LOOKUP: answer.config,
-            RACE: race.best.config,
-            TUNED: record.best.config,
-        }
+        if before:
+            tuned, seconds[TUNED] = Config.parse(before.configs[TUNED]), before.seconds[TUNED]
+        else:
+            tuned = tune_at(problem, self.places, self.searches, self.options).best.config
+            seconds[TUNED] = monotonic() - began
+        configs = {LOOKUP: answer.config, RACE: race.best.config, TUNED: tuned}
         outcomes = timed(configs, problem, target.runner)
         return Row(
             problem=str(problem),

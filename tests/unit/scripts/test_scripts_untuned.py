@@ -25,10 +25,10 @@ def _few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(untuned, "drawn", lambda count, _: SHAPES[:count])
 
 
-def run(out: Path, count: int) -> Result:
+def run(out: Path, count: int, *options: str) -> Result:
     app = Typer()
     app.command()(untuned.main)
-    words = (out, "--device", "h100", "--count", count, "--each", 0.2)
+    words = (out, "--device", "h100", "--count", count, "--each", 0.2, *options)
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
@@ -49,6 +49,21 @@ def test_second_run_continues(tmp_path: Path) -> None:
     assert rows[0] == first
     assert [row.problem for row in rows] == [*map(str, SHAPES)]
     assert all(row.seconds[TUNED] > 0 and not row.failures for row in rows)
+
+
+def test_again_keeps_what_was_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out.json"
+    run(out, 1)
+    (first,) = kept(out)
+    content = json.loads(out.read_text())
+    content["rows"][0]["configs"][LOOKUP] = "of an older model"
+    out.write_text(json.dumps(content))
+    monkeypatch.delattr(untuned, "tune_at")
+    assert run(out, 1, "--again").exit_code == 0
+    (second,) = kept(out)
+    assert second.configs[TUNED] == first.configs[TUNED]
+    assert second.seconds[TUNED] == first.seconds[TUNED]
+    assert second.configs[LOOKUP] == first.configs[LOOKUP]
 
 
 def test_rows_of_other_kernel_sources_go(tmp_path: Path) -> None:
