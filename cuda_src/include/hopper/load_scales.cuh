@@ -51,8 +51,7 @@ __device__ void load_scales(const Arguments<Result>& args, const Stages<S>& stag
                     if (ROWS % 32 == 0 || lane + 32 * j < ROWS) to[lane + 32 * j] = of_rows[i][j];
                 if (lane < FEW) to[ROWS + lane] = of_columns[i];
             }
-            __syncwarp();
-            if (lane == 0) barrier_arrive(stages.full(at.stage));
+            barrier_arrive(stages.full(at.stage));
         }
         if constexpr (!S::PERSISTENT) break;
     }

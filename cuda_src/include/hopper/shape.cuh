@@ -98,6 +98,8 @@ struct Shape : Params {
     static constexpr int STRIPS = MMAS * STRIPS_OF_MMA, BUFFERS = STRIPS > 1 ? 2 : 1;
     static constexpr int STAGED_BYTES = STAGED ? BUFFERS * STRIP_BYTES : 0;
 
+    // At `full`: the thread that starts the copies, and the warp that stores scales.
+    static constexpr int LOADERS = BLOCK_SCALED ? 1 + 32 : 1;
     // At `empty`: the warpgroups of all blocks that read what this block loads, or their warps, if
     // each reads A or scales on its own.
     static constexpr int NEIGHBOURHOOD = CLUSTER_M + CLUSTER_N - 1;  // blocks with a common operand
@@ -191,7 +193,7 @@ struct Stages {
 
     __device__ void open() const {
         for (int i = 0; i < S::STAGES; ++i) {
-            barrier_init(full(i), S::BLOCK_SCALED ? 2 : 1);
+            barrier_init(full(i), S::LOADERS);
             if constexpr (S::SPLITS) barrier_init(split(i), S::SPLITTERS / 32);
             barrier_init(empty(i), S::ARRIVALS);
         }
