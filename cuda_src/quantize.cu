@@ -44,6 +44,12 @@ struct Scaling {
     float scale, factor;
 };
 
+// What has been read of a group: the largest finite size, and whether all elements are finite.
+struct Seen {
+    float largest = 0.0f;
+    bool finite = true;
+};
+
 // Vectors of a row of x and q.
 template <class P>
 struct RowVectors {
@@ -57,26 +63,31 @@ struct RowVectors {
         return Stored{};
     }
 
-    // The larger of `most` and the largest finite size in a vector.
-    __device__ __forceinline__ static float largest(const Stored& stored, float most) {
+    __device__ __forceinline__ static void see(Seen& seen, const Stored& stored) {
         alignas(16) float values[P::VECTOR];
         load_numbers<P::VECTOR>(values, reinterpret_cast<const From*>(&stored));
 #pragma unroll
         for (int i = 0; i < P::VECTOR; ++i) {
             const float size = fabsf(values[i]);
-            if (size <= LARGEST_FLOAT) most = fmaxf(most, size);
+            const bool finite = size <= LARGEST_FLOAT;
+            if (finite) seen.largest = fmaxf(seen.largest, size);
+            seen.finite &= finite;
         }
-        return most;
     }
 
+    // Stores what `factor` makes of a vector; `finite` says that no result is beyond q's range.
     __device__ __forceinline__ static void store(To* row, long long column, int columns,
-                                                 const Stored& stored, float factor) {
+                                                 const Stored& stored, float factor,
+                                                 bool finite = false) {
         if (column >= columns) return;
         alignas(16) float values[P::VECTOR];
         load_numbers<P::VECTOR>(values, reinterpret_cast<const From*>(&stored));
 #pragma unroll
         for (int i = 0; i < P::VECTOR; ++i) values[i] *= factor;
-        store_numbers<P::VECTOR>(row + column, values);
+        if (P::TO == ElementType::S8 && finite)
+            store_numbers<P::VECTOR>(reinterpret_cast<BoundedInt8*>(row + column), values);
+        else
+            store_numbers<P::VECTOR>(row + column, values);
     }
 
     // The scaling of a group whose largest size is `most`.
@@ -123,20 +134,20 @@ __device__ __forceinline__ void quantize_row(const typename RowVectors<P>::From*
     const int first = threadIdx.x % P::LANES * P::VECTOR;
     constexpr long long BEYOND = static_cast<long long>(P::EACH) * STEP;
     typename Row::Stored held[P::EACH];
-    float most = 0.0f;
+    Seen seen;
 #pragma unroll
     for (int i = 0; i < P::EACH; ++i) held[i] = Row::load(x, first + i * STEP, columns);
 #pragma unroll
-    for (int i = 0; i < P::EACH; ++i) most = Row::largest(held[i], most);
+    for (int i = 0; i < P::EACH; ++i) Row::see(seen, held[i]);
     for (long long at = first + BEYOND; at < columns; at += STEP)
-        most = Row::largest(Row::load(x, at, columns), most);
-    const Scaling scaling = Row::scaling(largest_of<P::LANES>(most));
+        Row::see(seen, Row::load(x, at, columns));
+    const Scaling scaling = Row::scaling(largest_of<P::LANES>(seen.largest));
     if (first == 0) scales[row] = scaling.scale;
 #pragma unroll
     for (int i = 0; i < P::EACH; ++i)
-        Row::store(q, first + i * STEP, columns, held[i], scaling.factor);
+        Row::store(q, first + i * STEP, columns, held[i], scaling.factor, seen.finite);
     for (long long at = first + BEYOND; at < columns; at += STEP)
-        Row::store(q, at, columns, Row::load(x, at, columns), scaling.factor);
+        Row::store(q, at, columns, Row::load(x, at, columns), scaling.factor, seen.finite);
 }
 
 // Elements of a row that a block of `largest`, or of a tensor or split rows, takes at a time.
@@ -203,17 +214,17 @@ __device__ __forceinline__ void quantize_blocks(const typename RowVectors<P>::Fr
                 x, (first + i) * SCALE_BLOCK + (j * SPAN + lane) * P::VECTOR, inside);
 #pragma unroll
     for (int i = 0; i < P::EACH; ++i) {
-        float most = 0.0f;
+        Seen seen;
 #pragma unroll
-        for (int j = 0; j < LOADS; ++j) most = Row::largest(held[i][j], most);
-        const Scaling scaling = Row::scaling(largest_of_lanes<SPAN>(most));
+        for (int j = 0; j < LOADS; ++j) Row::see(seen, held[i][j]);
+        const Scaling scaling = Row::scaling(largest_of_lanes<SPAN>(seen.largest));
         const int block = first + i;
         if (lane == 0 && block * SCALE_BLOCK < inside)
             scales[static_cast<long long>(block) * rows + row] = scaling.scale;
 #pragma unroll
         for (int j = 0; j < LOADS; ++j)
             Row::store(q, block * SCALE_BLOCK + (j * SPAN + lane) * P::VECTOR, inside, held[i][j],
-                       scaling.factor);
+                       scaling.factor, seen.finite);
     }
 }
 
@@ -232,7 +243,7 @@ __global__ void __launch_bounds__(Params::THREADS)
     const int group = blockIdx.x / parts;
     const long long units =
         Params::SCALE == Scale::ROW ? chunks : static_cast<long long>(rows) * chunks;
-    float most = 0.0f;
+    Seen seen;
     for (long long unit = blockIdx.x % parts; unit < units; unit += parts) {
         const long long row = Params::SCALE == Scale::ROW ? group : unit / chunks;
         const long long first = unit % chunks * CHUNK<Params> + threadIdx.x * Params::VECTOR;
@@ -241,9 +252,9 @@ __global__ void __launch_bounds__(Params::THREADS)
         for (int i = 0; i < Params::EACH; ++i)
             held[i] = Row::load(x + row * ldx, first + i * STEP, columns);
 #pragma unroll
-        for (int i = 0; i < Params::EACH; ++i) most = Row::largest(held[i], most);
+        for (int i = 0; i < Params::EACH; ++i) Row::see(seen, held[i]);
     }
-    most = largest_of<Params::THREADS>(most);
+    const float most = largest_of<Params::THREADS>(seen.largest);
     if (threadIdx.x == 0) workspace[blockIdx.x] = most;
 }
 

@@ -29,6 +29,11 @@ struct E5M2 {
     unsigned char bits;
 };
 
+// int8 of numbers that are known to be from -128 to 127, which are rounded only.
+struct BoundedInt8 {
+    signed char value;
+};
+
 // The C++ type of an element.
 template <ElementType TYPE>
 struct Element;
@@ -225,17 +230,24 @@ __device__ __forceinline__ E5M2 from_float<E5M2>(float x) {
 #endif
 }
 
-// The whole number that is nearest to `x`, within `least` to `most`, which are below 2^22 in size.
-__device__ __forceinline__ int nearest_whole(float x, float least, float most) {
-    if (x != x) return 0;
-    const float inside = x < least ? least : x > most ? most : x;
-    // The last bits of this sum, whose last is worth 1, are those of the whole number.
-    return static_cast<int>(bits_of(inside + 12582912.0f)) - 0x4b400000;
+// A word whose low byte is the int8 number that is nearest to `x`, from -128 to 127.
+__device__ __forceinline__ unsigned nearest_byte(float x) {
+    return bits_of(x + 12582912.0f);  // the last bit of the sum is worth 1
+}
+
+// The number that int8 has instead of `x`, before it is rounded.
+__device__ __forceinline__ float bounded(float x) {
+    return x == x ? fminf(fmaxf(x, -128.0f), 127.0f) : 0.0f;
 }
 
 template <>
 __device__ __forceinline__ signed char from_float<signed char>(float x) {
-    return static_cast<signed char>(nearest_whole(x, -128.0f, 127.0f));
+    return static_cast<signed char>(nearest_byte(bounded(x)));
+}
+
+template <>
+__device__ __forceinline__ BoundedInt8 from_float<BoundedInt8>(float x) {
+    return {static_cast<signed char>(nearest_byte(x))};
 }
 
 template <>
@@ -287,6 +299,7 @@ __device__ __forceinline__ float high_of(unsigned pair) {
 __device__ __forceinline__ unsigned byte_of(E4M3 x) { return x.bits; }
 __device__ __forceinline__ unsigned byte_of(E5M2 x) { return x.bits; }
 __device__ __forceinline__ unsigned byte_of(signed char x) { return static_cast<unsigned char>(x); }
+__device__ __forceinline__ unsigned byte_of(BoundedInt8 x) { return byte_of(x.value); }
 
 // Four numbers of an 8-bit type in a word, the first in its low byte.
 template <typename T>
@@ -295,6 +308,21 @@ __device__ __forceinline__ unsigned pack_four(const float* values) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) word |= byte_of(from_float<T>(values[i])) << 8 * i;
     return word;
+}
+
+template <>
+__device__ __forceinline__ unsigned pack_four<BoundedInt8>(const float* values) {
+    const unsigned low = __byte_perm(nearest_byte(values[0]), nearest_byte(values[1]), 0x0040);
+    const unsigned high = __byte_perm(nearest_byte(values[2]), nearest_byte(values[3]), 0x0040);
+    return __byte_perm(low, high, 0x5410);
+}
+
+template <>
+__device__ __forceinline__ unsigned pack_four<signed char>(const float* values) {
+    float inside[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) inside[i] = bounded(values[i]);
+    return pack_four<BoundedInt8>(inside);
 }
 
 #if __CUDA_ARCH__ >= 890
