@@ -6,8 +6,8 @@ draws shapes by a seed, log-uniform in each size, over precisions and layouts, w
 this machine or the package has records of. Each is looked up, raced and tuned, none of which sees
 what the others found; the three kernels and cuBLAS are then timed interleaved, hot. The file is
 written after each shape. A second run continues: shapes that the file has for these kernel
-sources are skipped, or with `--again` looked up, raced and timed anew beside the configurations
-that they were tuned to.
+sources are skipped. Shapes in the file of `--tuned` are not tuned again: an earlier run's tuned
+configurations are timed beside new look-ups and races.
 
 All shapes share compiled programs and the process that measures, so that the seconds of a race are
 those of a program that tunes one shape after the other.
@@ -30,7 +30,7 @@ from drawn_sizes import drawn_sizes
 from rich.console import Console
 from shipped import tune_at
 from suite import compared
-from untuned_rows import LOOKUP, RACE, TUNED, VENDOR, Row, kept, line, table, write
+from untuned_rows import LOOKUP, RACE, TUNED, VENDOR, Row, kept, line, read, table, write
 
 from autotune import compiler, settings
 from autotune.api.tuning import raced
@@ -69,9 +69,9 @@ def main(
     device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
-    again: Annotated[
-        bool, typer.Option(help="Look up and race shapes of the file anew; they stay tuned.")
-    ] = False,
+    tuned: Annotated[
+        Path | None, typer.Option(help="File of a run whose shapes are not tuned again.")
+    ] = None,
 ) -> None:
     """Prints a line for each shape, and the geometric means."""
     began, where = monotonic(), targets.resolve(device)
@@ -79,6 +79,7 @@ def main(
     recorded = {record.problem for record in Records(known).records(where)}
     problems = [problem for problem in drawn(count, seed) if problem not in recorded]
     rows = {row.problem: row for row in kept(out)}
+    before = {row.problem: row for row in read(tuned)} if tuned else {}
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
         Workplace(device, seed=seed) as places,
@@ -89,11 +90,10 @@ def main(
         for problem in problems:
             if monotonic() - began > seconds:
                 break
-            before = rows.get(str(problem))
-            if before and not again:
+            if str(problem) in rows:
                 continue
             try:
-                row = contest.row(problem, where, before)
+                row = contest.row(problem, where, before.get(str(problem)))
             except AutotuneError as error:
                 SHOWN.print(f"{problem}: {error}", style="red", markup=False)
                 continue

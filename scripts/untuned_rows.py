@@ -67,6 +67,12 @@ def kept(path: Path) -> list[Row]:
     return [Row(**fields) for fields in rows_in(path, targets.here().source)]
 
 
+def read(path: Path) -> list[Row]:
+    """The rows of a file, made with any kernel sources."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return [Row(**fields) for fields in content["rows"]]
+
+
 def line(row: Row) -> str:
     """A row in one line, such as `300x4096x4096:bf16  nearest 0.974, quick 0.991, over cuBLAS 1.03;
     0.04, 0.61, 5.20 s`."""

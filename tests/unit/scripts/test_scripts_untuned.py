@@ -51,19 +51,20 @@ def test_second_run_continues(tmp_path: Path) -> None:
     assert all(row.seconds[TUNED] > 0 and not row.failures for row in rows)
 
 
-def test_again_keeps_what_was_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "out.json"
-    run(out, 1)
-    (first,) = kept(out)
-    content = json.loads(out.read_text())
+def test_shapes_of_an_earlier_run_stay_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, out = tmp_path / "earlier.json", tmp_path / "out.json"
+    run(earlier, 1)
+    (first,) = kept(earlier)
+    content = json.loads(earlier.read_text())
     content["rows"][0]["configs"][LOOKUP] = "of an older model"
-    out.write_text(json.dumps(content))
+    earlier.write_text(json.dumps({**content, "source": "5e1f"}))
     monkeypatch.delattr(untuned, "tune_at")
-    assert run(out, 1, "--again").exit_code == 0
+    assert run(out, 1, "--tuned", str(earlier)).exit_code == 0
     (second,) = kept(out)
-    assert second.configs[TUNED] == first.configs[TUNED]
+    assert second.configs == first.configs
     assert second.seconds[TUNED] == first.seconds[TUNED]
-    assert second.configs[LOOKUP] == first.configs[LOOKUP]
 
 
 def test_rows_of_other_kernel_sources_go(tmp_path: Path) -> None:
