@@ -40,8 +40,10 @@ from autotune.candidates.load import Load
 from autotune.families.config import Config
 from autotune.runners.recording import Recording
 
-LAYERS = (48, 24)
+LAYERS = (64, 32)
 MEMBERS = 3
+LEAST_WEIGHT = 0.1
+"""A configuration weighs this and the square of its speed over that of its shape's fastest."""
 FEWEST = 200
 """Configurations of a family that are enough to learn from."""
 CONSTANT = 1e-6
@@ -123,14 +125,21 @@ def samples_of(place: int, recording: Recording) -> list[Sample]:
 def trained(samples: Sequence[Sample]) -> Networks:
     """Networks of each family with enough configurations."""
     networks: dict[str, Network] = {}
+    fastest: dict[int, float] = {}
+    for sample in samples:
+        best = fastest.get(sample.place, np.inf)
+        fastest[sample.place] = min(best, float(sample.measured.min()))
     for family in sorted({sample.family for sample in samples}):
         group = [sample for sample in samples if sample.family == family]
         if sum(len(sample.configs) for sample in group) < FEWEST:
             continue
         untrained, columns = columns_of(group)
         errors = np.concatenate([sample.errors for sample in group])
+        speeds = np.concatenate([fastest[sample.place] / sample.measured for sample in group])
+        importance = LEAST_WEIGHT + np.square(speeds)
         members = Parallel(n_jobs=-1)(
-            delayed(member)(columns, errors, seed) for seed in range(MEMBERS)
+            delayed(member)(columns, errors, importance / importance.mean(), seed)
+            for seed in range(MEMBERS)
         )
         weights, biases = (
             tuple(np.stack(layer) for layer in zip(*parts, strict=True))
@@ -158,18 +167,21 @@ def columns_of(group: Sequence[Sample]) -> tuple[Network, Floats]:
     return network, network.scaled(columns)
 
 
-def member(columns: Floats, errors: Floats, seed: int) -> tuple[list[Floats], list[Floats]]:
+def member(
+    columns: Floats, errors: Floats, importance: Floats, seed: int
+) -> tuple[list[Floats], list[Floats]]:
     """Weights and biases of one network."""
     regressor = MLPRegressor(
         hidden_layer_sizes=LAYERS,
         alpha=0.1,
         batch_size=256,
         learning_rate_init=2e-3,
-        max_iter=200,
+        max_iter=500,
+        n_iter_no_change=25,
         early_stopping=True,
         random_state=seed,
     )
-    regressor.fit(columns, errors)
+    regressor.fit(columns, errors, importance)
     return regressor.coefs_, regressor.intercepts_
 
 
