@@ -39,19 +39,25 @@ MARGIN = 1.05
 
 VENDOR_TILE = 128
 """Side of the tiles of C of cuBLAS's larger fp32 kernels."""
-VENDOR_BLOCKS, SHORTEST_PART = 256, 64
-"""Blocks up to which cuBLAS splits K, and the shortest part of a C of a tile or more."""
+VENDOR_BLOCKS, SHORTEST_PART, SHORTEST_THIN_PART = 256, 64, 32
+"""Blocks up to which cuBLAS splits K, and the shortest part of a C of a tile or more: of one that
+has more than `THIN` rows and columns, and of others."""
 FULL_WAVES, FULL_SPLITS, VENDOR_SPLITS = 0.95, 2, 4
 """Fill of the waves from which it splits K into few parts, if at all, in problems whose rows start
 at multiples of 16 bytes; the most parts of others."""
-FEW_WAVES, FULL_PART, USUAL_PART, MANY_WAVES_PART = 2, 1900, 400, 300
-"""With fewer waves than that it may split a long K further, into parts that are at least as long:
-`FULL_PART` with full waves, `USUAL_PART` with others. With more, parts are at least
-`MANY_WAVES_PART` long: there is little to gain, and the shortest recorded one has 360 terms."""
-DOT_ROWS, DOT_PARTS, DOT_SUMS = 8, 256, 30
+FEW_WAVES, USUAL_PART, MANY_WAVES_PART = 2, 400, 300
+"""With fewer waves than that, none of them full, it may split a long K further, into parts of
+`USUAL_PART` terms or more. With more waves parts are at least `MANY_WAVES_PART` long: there is
+little to gain, and the shortest recorded one has 360 terms."""
+SEVERAL_WAVES, LONG_PART = 4, 1400
+"""With fewer waves than that it may split a very long K further, into parts of `LONG_PART` terms
+or more."""
+THIN, DOT_PARTS, DOT_SUMS = 16, 256, 30
 """Rows or columns of C up to which it may compute dot products of operands that run along K: at
 most `DOT_PARTS` threads add up a part of K each, and adding up their results counts as `DOT_SUMS`
 terms."""
+SCATTER = 3
+"""Standard deviations by which an error may differ from that of its length of sums."""
 
 
 class VendorErrors(NamedTuple):
@@ -97,35 +103,49 @@ def predicted_error(summation: Summation, problem: Problem) -> float | None:
 def vendor_errors(problem: Problem, device: Device) -> VendorErrors:
     """Bounds on the vendor's error in fp32 before it has run: how cuBLAS splits K is not known.
 
-    Its errors on 151 recorded problems, which tell its splits, are between the bounds, except where
-    K is under 64. Other precisions need none: their limits do not depend on it.
+    Its errors on 220 recorded problems, which tell its splits, are between the bounds, except where
+    K is under 64.
+    Other precisions need none: their limits do not depend on it.
     """
     if problem.precision.vendor != "f32":
         return VendorErrors(0.0, 0.0)
     lengths = _least_length(problem, device), problem.k
     least, most = (ROUNDING * UNIT_ROUNDOFF * math.sqrt(length) for length in lengths)
-    return VendorErrors(least, most)
+    scatter = SCATTER * _scatter(problem)
+    return VendorErrors(least * max(0.0, 1 - scatter), most * (1 + scatter))
+
+
+def _scatter(problem: Problem) -> float:
+    """The relative standard deviation of the error of sums in order, over draws of the operands.
+
+    The squared error of a row of C is proportional to the mean of the partial sums' variances,
+    sum_i (K - i) a_i^2 / sum_i a_i^2, whose relative variance is 2 / (3 K) for a_i from N(0, 1).
+    Columns scatter alike; the error is the square root of a mean over rows and columns.
+    """
+    lines = 1 / (problem.batch * problem.m) + 1 / (problem.batch * problem.n)
+    return math.sqrt(lines / (6 * problem.k))
 
 
 def _least_length(problem: Problem, device: Device) -> float:
     """The length of the vendor's sums in fp32 if it splits K as often as it may."""
     k, area = problem.k, problem.batch * problem.m * problem.n / VENDOR_TILE**2
     tiles = tile_count(problem, VENDOR_TILE, VENDOR_TILE) * problem.batch
-    full = tiles >= device.sms and fill(tiles, device.sms) >= FULL_WAVES
+    waves, thin = tiles / device.sms, min(problem.m, problem.n) <= THIN
+    full = waves >= 1 and fill(tiles, device.sms) >= FULL_WAVES
     full = full and all(size % 4 == 0 for size in (problem.m, problem.n, k))
-    most_splits: float = FULL_SPLITS if full else VENDOR_SPLITS
-    if tiles < FEW_WAVES * device.sms:
-        most_splits = max(most_splits, k / (FULL_PART if full else USUAL_PART))
-    else:
-        most_splits = min(most_splits, max(1.0, k / MANY_WAVES_PART))
-    most_splits = max(most_splits, VENDOR_BLOCKS / area)
+    splits: float = FULL_SPLITS if full else VENDOR_SPLITS
+    if waves >= FEW_WAVES:
+        splits = min(splits, max(1.0, k / MANY_WAVES_PART))
+    elif not full:
+        splits = max(splits, k / USUAL_PART)
+    if waves < SEVERAL_WAVES:
+        splits = max(splits, k / LONG_PART)
+    splits = max(splits, VENDOR_BLOCKS / area)
     if area >= 1:
-        most_splits = min(most_splits, max(1.0, k / SHORTEST_PART))
-    splits = min(most_splits, math.sqrt(k))
+        splits = min(splits, max(1.0, k / (SHORTEST_THIN_PART if thin else SHORTEST_PART)))
+    splits = min(splits, math.sqrt(k))
     length = in_order(k / splits, splits)
-    if problem.layout == "nt" and min(problem.m, problem.n) <= DOT_ROWS:
-        length = min(length, DOT_SUMS + k / DOT_PARTS)
-    return length
+    return min(length, DOT_SUMS + k / DOT_PARTS) if problem.layout == "nt" and thin else length
 
 
 def measured_limit(problem: Problem, vendor_error: float) -> ErrorLimit:
