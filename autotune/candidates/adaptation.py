@@ -59,27 +59,27 @@ def _legal(values: Values, verdicts: Verdicts, repairs: int) -> Values | None:
     further rules; among equals it is the nearest value of the parameter read last, which as a rule
     follows from the others.
     """
+    rule = verdicts.broken(values)
     for _ in range(repairs):
-        rule = verdicts.broken(values)
         if rule is None or STAGES in rule.needs:
             break
         changes = [*_changes(values, rule, verdicts)]
         if not changes:
             return None
-        values, _ = max(changes, key=lambda change: verdicts.place(change[1]))
-    return next(with_legal_stages(values, verdicts), None)
+        values, rule = max(changes, key=lambda change: verdicts.place(change[1]))
+    return next(with_legal_stages(values, rule, verdicts), None)
 
 
 def _changes(
     values: Values, rule: Rule, verdicts: Verdicts
 ) -> Iterator[tuple[Values, Rule | None]]:
     """The values with one parameter changed that the rule reads, and the rule that they then break,
-    up to the first that break none."""
-    names = [*verdicts.domain]
+    up to the first that break none. `rule` is the first that the values break."""
+    names, passed = [*verdicts.domain], verdicts.place(rule)
     for place in map(names.index, reversed(rule.needs)):
         for value in _by_distance(values[place], verdicts.domain[names[place]]):
             changed = (*values[:place], value, *values[place + 1 :])
-            broken = verdicts.broken(changed)
+            broken = verdicts.broken_by(changed, place, passed)
             yield changed, broken
             if broken is None:
                 return

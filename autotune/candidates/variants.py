@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from autotune.candidates.verdicts import Values, Verdicts
 from autotune.device import Device
 from autotune.families.config import Config, Value
+from autotune.families.rules import Rule
 from autotune.problem import Problem
 
 STAGES = "stages"
@@ -25,27 +26,30 @@ def variants(configs: Iterable[Config], problem: Problem, device: Device) -> lis
 
 def _of(config: Config, verdicts: Verdicts) -> Iterator[Config]:
     values, names = tuple(value for _, value in config.params), (*verdicts.domain,)
+    passed = verdicts.place(verdicts.broken(values))
     for place, (name, allowed) in enumerate(verdicts.domain.items()):
         for value in allowed:
             if value == values[place]:
                 continue
             changed = _with(values, place, value)
-            if name == STAGES and verdicts.broken(changed) is not None:
+            rule = verdicts.broken_by(changed, place, passed)
+            if name == STAGES and rule is not None:
                 continue
-            for permitted in with_legal_stages(changed, verdicts):
+            for permitted in with_legal_stages(changed, rule, verdicts):
                 yield Config(config.family, tuple(zip(names, permitted, strict=True)))
 
 
-def with_legal_stages(values: Values, verdicts: Verdicts) -> Iterator[Values]:
+def with_legal_stages(values: Values, rule: Rule | None, verdicts: Verdicts) -> Iterator[Values]:
     """The values, if they are legal; where only a rule on the stages forbids them, those with other
-    stages that are."""
-    rule = verdicts.broken(values)
+    stages that are. `rule` is the first that the values break."""
     if rule is None:
         yield values
     elif STAGES in rule.needs:
-        place = [*verdicts.domain].index(STAGES)
-        staged = (_with(values, place, stages) for stages in verdicts.domain[STAGES])
-        yield from (each for each in staged if verdicts.broken(each) is None)
+        place, passed = [*verdicts.domain].index(STAGES), verdicts.place(rule)
+        for stages in verdicts.domain[STAGES]:
+            staged = _with(values, place, stages)
+            if verdicts.broken_by(staged, place, passed) is None:
+                yield staged
 
 
 def _with(values: Values, place: int, value: Value) -> Values:

@@ -6,7 +6,8 @@ each combination of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -41,7 +42,8 @@ class Verdicts:
         self._problem, self._device, self._views = problem, device, Views()
         self._names = tuple(self.domain)
         self._allowed = [(frozenset(values), name in free) for name, values in self.domain.items()]
-        self._rules = _placed_rules(family, self._names)
+        self._order = _rule_order(family, self._names)
+        self._rules = self._order.rules
         self._places = {placed.rule: place for place, placed in enumerate(self._rules)}
         everywhere = _everywhere(family, problem)
         self._verdicts = [
@@ -71,15 +73,28 @@ class Verdicts:
         self, values: Values, *, recorded: bool = False, ordered: bool = False
     ) -> Rule | None:
         """The first rule that values of the domain break, in its order; None if they are legal."""
-        for place, (rule, pick, _) in enumerate(self._rules):
-            if (recorded and rule.for_speed) or (ordered and rule.for_shape):
-                continue
-            read, verdicts = pick(values), self._verdicts[place]
+        return self._first_broken(values, _asked(self._order, recorded, ordered))
+
+    def broken_by(self, values: Values, changed: int, passed: int) -> Rule | None:
+        """As `broken`, for values that differ from others in one parameter: of the rules that those
+        passed only the ones that read it are asked.
+
+        Args:
+            values: of the domain.
+            changed: the place of the parameter.
+            passed: how many rules, from the first on, the others do not break.
+        """
+        return self._first_broken(values, _asked_again(self._order, changed, passed))
+
+    def _first_broken(self, values: Values, places: Iterable[int]) -> Rule | None:
+        rules, all_verdicts = self._rules, self._verdicts
+        for place in places:
+            verdicts, read = all_verdicts[place], rules[place].pick(values)
             verdict = verdicts.get(read)
             if verdict is None:
                 verdict = verdicts[read] = self._check(place)(read) is None
             if not verdict:
-                return rule
+                return rules[place].rule
         return None
 
     def place(self, rule: Rule | None) -> int:
@@ -130,13 +145,44 @@ class _PlacedRule(NamedTuple):
     reads_device: bool
 
 
+@dataclass(frozen=True, eq=False)
+class _RuleOrder:
+    """The rules of a family, and its parameters in the order of their values."""
+
+    names: tuple[str, ...]
+    rules: tuple[_PlacedRule, ...]
+
+
 @cache
-def _placed_rules(family: str, names: tuple[str, ...]) -> tuple[_PlacedRule, ...]:
+def _rule_order(family: str, names: tuple[str, ...]) -> _RuleOrder:
     """The rules of a family with parameters in that order."""
-    rules = registry.find(family).rules
-    return tuple(
+    rules = (
         _PlacedRule(rule, picker([*map(names.index, rule.needs)]), rule.reads_device)
-        for rule in rules
+        for rule in registry.find(family).rules
+    )
+    return _RuleOrder(names, tuple(rules))
+
+
+@cache
+def _asked(order: _RuleOrder, recorded: bool, ordered: bool) -> tuple[int, ...]:
+    """The places of the rules that hold for recorded configurations, or those of a prescribed order
+    of summation."""
+    return tuple(
+        place
+        for place, (rule, *_) in enumerate(order.rules)
+        if not (recorded and rule.for_speed) and not (ordered and rule.for_shape)
+    )
+
+
+@cache
+def _asked_again(order: _RuleOrder, changed: int, passed: int) -> tuple[int, ...]:
+    """The places of the rules that may be broken once the parameter at `changed` changes, where the
+    first `passed` were not."""
+    name = order.names[changed]
+    return tuple(
+        place
+        for place, (rule, *_) in enumerate(order.rules)
+        if place >= passed or name in rule.needs
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+
 from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import current
 from autotune.candidates.samples import Sample
@@ -105,18 +107,26 @@ class Pool(Generic[N]):
             kinds.setdefault(_kind(record), (len(kinds), record))[0] for record in self._records
         ]
         self._examples = [record for _, record in kinds.values()]
+        self._sizes = np.array([_sizes(record.problem) for record in self._records], float)
 
     def by_remoteness(self, problem: Problem, device: Device) -> list[tuple[float, N]]:
         """The records, the nearest first, each behind its remoteness in octaves."""
-        differences = [
-            _differences(example.problem, example.device, problem, device)
-            for example in self._examples
-        ]
-        ranked = [
-            (sum(differences[kind], distance(record.problem, problem)), record)
-            for record, kind in zip(self._records, self._kinds, strict=True)
-        ]
+        if not self._records:
+            return []
+        differences = np.array(
+            [
+                sum(_differences(example.problem, example.device, problem, device))
+                for example in self._examples
+            ]
+        )
+        octaves = np.log2(self._sizes / _sizes(problem))
+        apart = np.sqrt(np.square(octaves).sum(1)) + differences[self._kinds]
+        ranked = zip(apart.tolist(), self._records, strict=True)
         return sorted(ranked, key=itemgetter(0))  # of equals the first problem
+
+
+def _sizes(problem: Problem) -> tuple[int, int, int, int]:
+    return problem.m, problem.n, problem.k, problem.batch
 
 
 def _kind(record: Neighbour) -> tuple[object, ...]:
