@@ -120,6 +120,12 @@ def loads(arrays: Mapping[str, NDArray[Any]]) -> tuple[tuple[int, int], Mapping[
     return (major, minor), networks
 
 
+def corrects(family: str, device: Device) -> bool:
+    """Whether networks correct the times of a family's configurations on a device."""
+    capability, networks = trained()
+    return device.compute_capability == capability and family in networks
+
+
 def factors(
     load: Load, terms: Terms, configs: Sequence[Config], problem: Problem, device: Device
 ) -> Floats:

@@ -45,6 +45,9 @@ A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
 A_TWIN = 0.1
 A_SCALE, SCALED_BLOCKS, AN_ACCUMULATION = 0.1, 1.0, 0.5
 
+DECIMALS = 9
+"""Digits of a remoteness: equal ones may differ by rounding."""
+
 TEACHERS = 128
 """Records that the cost model is corrected by, the nearest."""
 
@@ -120,7 +123,7 @@ class Pool(Generic[N]):
             ]
         )
         octaves = np.log2(self._sizes / _sizes(problem))
-        apart = np.sqrt(np.square(octaves).sum(1)) + differences[self._kinds]
+        apart = np.round(np.sqrt(np.square(octaves).sum(1)) + differences[self._kinds], DECIMALS)
         ranked = zip(apart.tolist(), self._records, strict=True)
         return sorted(ranked, key=itemgetter(0))  # of equals the first problem
 

@@ -10,9 +10,11 @@ from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE
 
 from autotune.candidates import cost, space
-from autotune.candidates.model_error import SIGNAL, ModelError
+from autotune.candidates.model_error import ARITHMETIC, CORRECTED, ModelError
 from autotune.candidates.samples import Sample
 from autotune.device import Device, find
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
 
@@ -22,6 +24,10 @@ def sample(width: int, error: float, problem: Problem = SQUARE, device: Device =
     config, resources = tiled(width), Resources(width**2, 32, 8 * width**2)
     time_us = error * cost.predict(config, problem, device, resources)
     return Sample(config, resources, time_us, problem, device)
+
+
+def wgmma(problem: Problem) -> Config:
+    return space.feasible(problem, H100, "wgmma").configs[0]
 
 
 def error(model: ModelError, width: int, problem: Problem = SQUARE) -> float:
@@ -40,7 +46,7 @@ def test_without_samples_the_cost_model_is_kept() -> None:
 
 
 def test_without_samples_the_deviation_is_the_prior() -> None:
-    assert deviation(ModelError((), H100), 16) == pytest.approx(math.sqrt(SIGNAL))
+    assert deviation(ModelError((), H100), 16) == pytest.approx(math.sqrt(ARITHMETIC.signal))
 
 
 def test_sample_is_reproduced_within_its_noise() -> None:
@@ -76,7 +82,9 @@ def test_sample_of_another_layout_counts_less() -> None:
 def test_families_do_not_share_errors() -> None:
     model = ModelError([sample(16, 1.5)], H100)
     naive = space.feasible(SQUARE, H100, "naive").configs[0]
-    assert model.predict([naive], SQUARE).deviations[0] == pytest.approx(math.sqrt(SIGNAL))
+    assert model.predict([naive], SQUARE).deviations[0] == pytest.approx(
+        math.sqrt(ARITHMETIC.signal)
+    )
 
 
 def test_order_of_configurations_is_kept() -> None:
@@ -90,3 +98,20 @@ def test_caution_avoids_uncertain_configurations() -> None:
     predicted = ModelError([sample(16, 1.0)], H100).predict([tiled(16), tiled(2)], SQUARE)
     gains = predicted.cautious(1.0) / predicted.times
     assert gains[1] > gains[0] > 1.0
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [(4096, 1.25, 1.5), (128, 0.98, 1.02)])
+def test_corrected_errors_are_local(size: int, least: float, most: float) -> None:
+    recorded = Problem(4096, 4096, 4096, "bf16")
+    config, asked = wgmma(recorded), Problem(size, size, size, "bf16")
+    resources = registry.find("wgmma").estimate(config, recorded)
+    time_us = 1.5 * cost.predict(config, recorded, H100)
+    model = ModelError([Sample(config, resources, time_us, recorded, H100)] * 20, H100)
+    (predicted,) = model.predict([config], asked).times
+    assert least < predicted / cost.predict(config, asked, H100) < most
+
+
+def test_corrected_times_are_less_uncertain() -> None:
+    problem = Problem(4096, 4096, 4096, "bf16")
+    (deviation,) = ModelError((), H100).predict([wgmma(problem)], problem).deviations
+    assert deviation == pytest.approx(math.sqrt(CORRECTED.signal))
