@@ -56,3 +56,18 @@ def test_order_of_parameters_does_not_matter() -> None:
 def test_family_has_to_serve_the_precision() -> None:
     with pytest.raises(ConfigError, match="does not compute f32"):
         Verdicts.of("wgmma", replace(PROBLEM, compute="f32"), H200)
+
+
+@pytest.mark.parametrize("family", ["mma", "wgmma"])
+def test_changed_values_break_the_same_rule(family: str) -> None:
+    verdicts = Verdicts.of(family, PROBLEM, H200)
+    again, anew = [], []
+    for config in members(family)[::4]:
+        values = tuple(value for _, value in config.params)
+        passed = verdicts.place(verdicts.broken(values))
+        for place, allowed in enumerate(verdicts.domain.values()):
+            changed = (*values[:place], allowed[-1], *values[place + 1 :])
+            again.append(verdicts.broken_by(changed, place, passed))
+            anew.append(verdicts.broken(changed))
+    assert again == anew
+    assert len({*anew}) > 2
