@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from autotune.candidates.variants import STAGES, with_legal_stages
+from autotune.candidates.variants import STAGES, with_legal_stages, with_value
 from autotune.candidates.verdicts import Values, Verdicts, VerdictsByFamily
 from autotune.device import Device
 from autotune.families.config import Config, Value
@@ -78,8 +78,8 @@ def _changes(
     names, passed = [*verdicts.domain], verdicts.place(rule)
     for place in map(names.index, reversed(rule.needs)):
         for value in _by_distance(values[place], verdicts.domain[names[place]]):
-            changed = (*values[:place], value, *values[place + 1 :])
-            broken = verdicts.broken_by(changed, place, passed)
+            changed = with_value(values, place, value)
+            broken = verdicts.broken_after_change(changed, place, passed)
             yield changed, broken
             if broken is None:
                 return

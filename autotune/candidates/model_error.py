@@ -9,9 +9,9 @@ Of many samples only those most like the configurations that are asked about fir
 (`Prior.most`): the others hardly change the result, and conditioning on all of them takes tens of
 milliseconds.
 
-Networks leave errors (`correction`) that are peculiar to a shape, so only samples of near problems
-tell something of them. Their mean is 0: the entries of a record are its fastest, which the model
-expected to be slower.
+The errors that networks leave (`correction`) differ from shape to shape, so only samples of near
+problems help. Their mean is taken as 0 there, because samples are biased: a record keeps its
+fastest entries, which tend to be faster than predicted.
 
 The scales of `ARITHMETIC` were chosen on the trials of 27 shapes in five precisions on an H100,
 each shape left out in turn (`scripts/left_out.py`); twice or half of each does about as well.
@@ -43,16 +43,17 @@ NOISE, LENGTH = 0.01, 2.0
 
 
 class Prior(NamedTuple):
-    """What is believed of the model's errors before there are samples.
+    """The prior distribution of the model's errors, and how samples update it.
 
     Attributes:
-        signal: their variance, as logs.
-        locality: by how much the columns of problems are scaled: with more, errors are less alike.
-        neutral: samples of error 0 that count beside the others in the mean error, or a few samples
-            would move all predictions; infinite if the mean is 0.
-        most: samples that count. On 131 recorded shapes of an H100, each left out in turn, 400
-            choose as well as a thousand under `ARITHMETIC` and 200 by 0.7 % worse; under
-            `CORRECTED` 128 as well as 384.
+        signal: variance of the log of an error.
+        locality: factor on the columns of a problem. The larger it is, the less a sample says of
+            other problems.
+        neutral: weight of error 0 in the mean error, in samples. It keeps a few samples from moving
+            all predictions; infinity makes the mean 0.
+        most: the most samples to condition on. On 131 recorded shapes of an H100, each left out in
+            turn, 400 choose as well as a thousand under `ARITHMETIC` and 200 by 0.7 % worse; under
+            `CORRECTED` 128 choose as well as 384.
     """
 
     signal: float
@@ -61,11 +62,13 @@ class Prior(NamedTuple):
     most: int
 
 
-ARITHMETIC = Prior(0.03, 1.0, 10, 384)
-CORRECTED = Prior(0.02, 4.0, math.inf, 128)
-"""Where networks correct the model. Left out, 199 drawn shapes of an H200 are chosen at 0.961 of
-the fastest recorded time (0.958 under `ARITHMETIC`), 128 shapes of its suites at 0.939 (0.931) and
-131 of an H100 at 0.948 (0.951). Two choices in three take within 14 % of the predicted time."""
+ARITHMETIC = Prior(signal=0.03, locality=1.0, neutral=10, most=384)
+"""The prior where no networks correct the model."""
+CORRECTED = Prior(signal=0.02, locality=4.0, neutral=math.inf, most=128)
+"""The prior where networks do. With each shape left out, the choice reaches 0.962 of the fastest
+recorded time on 199 drawn shapes of an H200 (0.958 under `ARITHMETIC`), 0.939 on 128 shapes of its
+suites (0.931) and 0.949 on 131 of an H100 (0.951). Two thirds of the chosen kernels take within
+14 % of the predicted time."""
 # Units of `features.of_products`: tile, its aspect, k-iterations, threads, shared memory, blocks an
 # SM, blocks (all as log2), registers, the share of the last wave.
 UNITS = (0.3, 0.2, 0.25, 0.3, 0.15, 0.4, 0.2, 0.01, 1.0)

@@ -31,8 +31,8 @@ def _of(config: Config, verdicts: Verdicts) -> Iterator[Config]:
         for value in allowed:
             if value == values[place]:
                 continue
-            changed = _with(values, place, value)
-            rule = verdicts.broken_by(changed, place, passed)
+            changed = with_value(values, place, value)
+            rule = verdicts.broken_after_change(changed, place, passed)
             if name == STAGES and rule is not None:
                 continue
             for permitted in with_legal_stages(changed, rule, verdicts):
@@ -47,10 +47,11 @@ def with_legal_stages(values: Values, rule: Rule | None, verdicts: Verdicts) -> 
     elif STAGES in rule.needs:
         place, passed = [*verdicts.domain].index(STAGES), verdicts.place(rule)
         for stages in verdicts.domain[STAGES]:
-            staged = _with(values, place, stages)
-            if verdicts.broken_by(staged, place, passed) is None:
+            staged = with_value(values, place, stages)
+            if verdicts.broken_after_change(staged, place, passed) is None:
                 yield staged
 
 
-def _with(values: Values, place: int, value: Value) -> Values:
+def with_value(values: Values, place: int, value: Value) -> Values:
+    """The values with another one at a place."""
     return (*values[:place], value, *values[place + 1 :])

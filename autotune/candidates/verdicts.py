@@ -6,7 +6,7 @@ each combination of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -43,14 +43,12 @@ class Verdicts:
         self._names = tuple(self.domain)
         self._allowed = [(frozenset(values), name in free) for name, values in self.domain.items()]
         self._order = _rule_order(family, self._names)
-        self._rules = self._order.rules
-        self._places = {placed.rule: place for place, placed in enumerate(self._rules)}
         everywhere = _everywhere(family, problem)
         self._verdicts = [
             {} if rule.reads_device else verdicts
-            for rule, verdicts in zip(self._rules, everywhere, strict=True)
+            for rule, verdicts in zip(self._order.rules, everywhere, strict=True)
         ]
-        self._checks: list[_Check | None] = [None] * len(self._rules)
+        self._checks: list[_Check | None] = [None] * len(self._order.rules)
 
     @classmethod
     @lru_cache(maxsize=32)
@@ -73,21 +71,22 @@ class Verdicts:
         self, values: Values, *, recorded: bool = False, ordered: bool = False
     ) -> Rule | None:
         """The first rule that values of the domain break, in its order; None if they are legal."""
-        return self._first_broken(values, _asked(self._order, recorded, ordered))
+        return self._first_broken(values, _applicable(self._order, recorded, ordered))
 
-    def broken_by(self, values: Values, changed: int, passed: int) -> Rule | None:
-        """As `broken`, for values that differ from others in one parameter: of the rules that those
-        passed only the ones that read it are asked.
+    def broken_after_change(self, values: Values, changed: int, passed: int) -> Rule | None:
+        """The first rule that values break after one parameter changed. Of the rules that passed
+        before, only those that read the parameter are checked.
 
         Args:
-            values: of the domain.
+            values: the values after the change, of the domain.
             changed: the place of the parameter.
-            passed: how many rules, from the first on, the others do not break.
+            passed: the number of rules, from the first on, that passed before the change.
         """
-        return self._first_broken(values, _asked_again(self._order, changed, passed))
+        return self._first_broken(values, _affected(self._order, changed, passed))
 
     def _first_broken(self, values: Values, places: Iterable[int]) -> Rule | None:
-        rules, all_verdicts = self._rules, self._verdicts
+        """The first rule at these places that values break; None if they break none."""
+        rules, all_verdicts = self._order.rules, self._verdicts
         for place in places:
             verdicts, read = all_verdicts[place], rules[place].pick(values)
             verdict = verdicts.get(read)
@@ -99,13 +98,13 @@ class Verdicts:
 
     def place(self, rule: Rule | None) -> int:
         """How many rules come before this one; all of them before None."""
-        return len(self._rules) if rule is None else self._places[rule]
+        return len(self._order.rules) if rule is None else self._order.places[rule]
 
     def _check(self, place: int) -> _Check:
         """The check of a rule, bound when it is first needed."""
         check = self._checks[place]
         if check is None:
-            rule = self._rules[place].rule
+            rule = self._order.rules[place].rule
             check = rule.bind(self._problem, self._device, self._views).check
             self._checks[place] = check
         return check
@@ -147,26 +146,33 @@ class _PlacedRule(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _RuleOrder:
-    """The rules of a family, and its parameters in the order of their values."""
+    """The rules of a family in their order.
+
+    Attributes:
+        names: the parameters, in the order of a configuration's values.
+        rules: the rules.
+        places: the place of each rule.
+    """
 
     names: tuple[str, ...]
     rules: tuple[_PlacedRule, ...]
+    places: Mapping[Rule, int]
 
 
 @cache
 def _rule_order(family: str, names: tuple[str, ...]) -> _RuleOrder:
     """The rules of a family with parameters in that order."""
-    rules = (
+    rules = tuple(
         _PlacedRule(rule, picker([*map(names.index, rule.needs)]), rule.reads_device)
         for rule in registry.find(family).rules
     )
-    return _RuleOrder(names, tuple(rules))
+    return _RuleOrder(names, rules, {placed.rule: place for place, placed in enumerate(rules)})
 
 
 @cache
-def _asked(order: _RuleOrder, recorded: bool, ordered: bool) -> tuple[int, ...]:
-    """The places of the rules that hold for recorded configurations, or those of a prescribed order
-    of summation."""
+def _applicable(order: _RuleOrder, recorded: bool, ordered: bool) -> tuple[int, ...]:
+    """The places of the rules that apply: without those `for_speed` to recorded configurations,
+    without those `for_shape` to those of a prescribed order of summation."""
     return tuple(
         place
         for place, (rule, *_) in enumerate(order.rules)
@@ -175,9 +181,9 @@ def _asked(order: _RuleOrder, recorded: bool, ordered: bool) -> tuple[int, ...]:
 
 
 @cache
-def _asked_again(order: _RuleOrder, changed: int, passed: int) -> tuple[int, ...]:
-    """The places of the rules that may be broken once the parameter at `changed` changes, where the
-    first `passed` were not."""
+def _affected(order: _RuleOrder, changed: int, passed: int) -> tuple[int, ...]:
+    """The places of the rules that a change of the parameter at `changed` can break, where the
+    first `passed` rules passed before it."""
     name = order.names[changed]
     return tuple(
         place

@@ -46,7 +46,7 @@ A_TWIN = 0.1
 A_SCALE, SCALED_BLOCKS, AN_ACCUMULATION = 0.1, 1.0, 0.5
 
 DECIMALS = 9
-"""Digits of a remoteness: equal ones may differ by rounding."""
+"""Digits of a remoteness, so that records at the same distance tie whatever the rounding."""
 
 TEACHERS = 128
 """Records that the cost model is corrected by, the nearest."""
@@ -55,7 +55,7 @@ TEACHERS = 128
 def remoteness(record: Neighbour, problem: Problem, device: Device) -> float:
     """How far a record is from a problem on a device, in octaves."""
     apart = distance(record.problem, problem)
-    return sum(_differences(record.problem, record.device, problem, device), apart)
+    return round(sum(_differences(record.problem, record.device, problem, device), apart), DECIMALS)
 
 
 def _differences(
@@ -116,12 +116,8 @@ class Pool(Generic[N]):
         """The records, the nearest first, each behind its remoteness in octaves."""
         if not self._records:
             return []
-        differences = np.array(
-            [
-                sum(_differences(example.problem, example.device, problem, device))
-                for example in self._examples
-            ]
-        )
+        kinds = ((example.problem, example.device) for example in self._examples)
+        differences = np.array([sum(_differences(*kind, problem, device)) for kind in kinds])
         octaves = np.log2(self._sizes / _sizes(problem))
         apart = np.round(np.sqrt(np.square(octaves).sum(1)) + differences[self._kinds], DECIMALS)
         ranked = zip(apart.tolist(), self._records, strict=True)

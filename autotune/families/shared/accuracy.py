@@ -40,15 +40,15 @@ MARGIN = 1.05
 VENDOR_TILE = 128
 """Side of the tiles of C of cuBLAS's larger fp32 kernels."""
 VENDOR_BLOCKS, SHORTEST_PART, SHORTEST_THIN_PART = 256, 64, 32
-"""Blocks up to which cuBLAS splits K, and the shortest part of a C of a tile or more: of one that
-has more than `THIN` rows and columns, and of others."""
+"""Blocks up to which cuBLAS splits K, and the terms of the shortest part of K where C has the area
+of a tile or more. The last is for a C of at most `THIN` rows or columns."""
 FULL_WAVES, FULL_SPLITS, VENDOR_SPLITS = 0.95, 2, 4
 """Fill of the waves from which it splits K into few parts, if at all, in problems whose rows start
 at multiples of 16 bytes; the most parts of others."""
 FEW_WAVES, USUAL_PART, MANY_WAVES_PART = 2, 400, 300
-"""With fewer waves than that, none of them full, it may split a long K further, into parts of
-`USUAL_PART` terms or more. With more waves parts are at least `MANY_WAVES_PART` long: there is
-little to gain, and the shortest recorded one has 360 terms."""
+"""With fewer waves than that, unless they are full, it may split a long K further, into parts of
+`USUAL_PART` terms or more. With more waves parts have `MANY_WAVES_PART` terms or more: there is
+little to gain, and the shortest recorded one has 360."""
 SEVERAL_WAVES, LONG_PART = 4, 1400
 """With fewer waves than that it may split a very long K further, into parts of `LONG_PART` terms
 or more."""
@@ -57,7 +57,7 @@ THIN, DOT_PARTS, DOT_SUMS = 16, 256, 30
 most `DOT_PARTS` threads add up a part of K each, and adding up their results counts as `DOT_SUMS`
 terms."""
 SCATTER = 3
-"""Standard deviations by which an error may differ from that of its length of sums."""
+"""Standard deviations by which an error may differ from the one predicted for its sums."""
 
 
 class VendorErrors(NamedTuple):
@@ -104,8 +104,7 @@ def vendor_errors(problem: Problem, device: Device) -> VendorErrors:
     """Bounds on the vendor's error in fp32 before it has run: how cuBLAS splits K is not known.
 
     Its errors on 220 recorded problems, which tell its splits, are between the bounds, except where
-    K is under 64.
-    Other precisions need none: their limits do not depend on it.
+    K is under 64. Other precisions need none: their limits do not depend on it.
     """
     if problem.precision.vendor != "f32":
         return VendorErrors(0.0, 0.0)

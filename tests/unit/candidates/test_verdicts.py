@@ -61,13 +61,13 @@ def test_family_has_to_serve_the_precision() -> None:
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
 def test_changed_values_break_the_same_rule(family: str) -> None:
     verdicts = Verdicts.of(family, PROBLEM, H200)
-    again, anew = [], []
+    rechecked, checked = [], []
     for config in members(family)[::4]:
         values = tuple(value for _, value in config.params)
         passed = verdicts.place(verdicts.broken(values))
         for place, allowed in enumerate(verdicts.domain.values()):
             changed = (*values[:place], allowed[-1], *values[place + 1 :])
-            again.append(verdicts.broken_by(changed, place, passed))
-            anew.append(verdicts.broken(changed))
-    assert again == anew
-    assert len({*anew}) > 2
+            rechecked.append(verdicts.broken_after_change(changed, place, passed))
+            checked.append(verdicts.broken(changed))
+    assert rechecked == checked
+    assert len({*checked}) > 2

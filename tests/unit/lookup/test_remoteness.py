@@ -30,8 +30,9 @@ def records(count: int) -> list[Record]:
 def test_pool_is_in_the_order_of_remoteness() -> None:
     pool = records(60)
     ranked = Pool(pool).by_remoteness(ASKED, H100)
-    expected = sorted((round(remoteness(row, ASKED, H100), 6), row.problem) for row in pool)
-    assert [(round(apart, 6), row.problem) for apart, row in ranked] == expected
+    expected = sorted(pool, key=lambda row: (remoteness(row, ASKED, H100), row.problem))
+    assert [row.problem for _, row in ranked] == [row.problem for row in expected]
+    assert [apart for apart, _ in ranked] == [remoteness(row, ASKED, H100) for _, row in ranked]
 
 
 def test_predicted_records_are_no_neighbours() -> None:
