@@ -82,6 +82,7 @@ inline unsigned __byte_perm(unsigned first, unsigned second, unsigned selector) 
     return result;
 }
 
+inline float __fadd_rn(float a, float b) { return a + b; }
 inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>(1ull * a * b >> 32);
 }

@@ -230,9 +230,10 @@ __device__ __forceinline__ E5M2 from_float<E5M2>(float x) {
 #endif
 }
 
-// A word whose low byte is the int8 number that is nearest to `x`, from -128 to 127.
+// A word whose low byte is the int8 number that is nearest to `x`, from -128 to 127. The sum is
+// never contracted with a product that `x` is: it would round that once instead of twice.
 __device__ __forceinline__ unsigned nearest_byte(float x) {
-    return bits_of(x + 12582912.0f);  // the last bit of the sum is worth 1
+    return bits_of(__fadd_rn(x, 12582912.0f));  // the last bit of the sum is worth 1
 }
 
 // The number that int8 has instead of `x`, before it is rounded.
