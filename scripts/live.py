@@ -29,6 +29,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from autotune import cores
 from autotune.errors import NotFoundError
 from autotune.files import write_whole
 from autotune.problem import Problem
@@ -70,7 +71,8 @@ class Reporter(Silent):
             compiler=made.compiler, device=record.device.name, config=str(record.best.config))
 
 options = options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
-tuning.search(Problem.parse(sys.argv[2]), options, observer=Reporter())
+devices = sys.argv[5] or None
+tuning.search(Problem.parse(sys.argv[2]), options, devices=devices, observer=Reporter())
 """
 
 
@@ -122,18 +124,22 @@ def main(
     recordings: Annotated[Path, typer.Option(help="Folder of recordings.")] = recording.ROOT
     / "h100",
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    devices: Annotated[
+        str, typer.Option(help="GPUs to tune on at once, such as 0,1; by default one.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Name of the result file.")] = "live",
     commit: Annotated[str, typer.Option(help="Commit to record in the results.")] = "",
 ) -> None:
-    """Tunes SHAPES and writes `live.json` to OUT."""
+    """Tunes SHAPES and writes `live.json`, or NAME.json, to OUT."""
     rows: list[dict[str, Any]] = []
     for text in shapes:
         problem = Problem.parse(text)
-        with tempfile.TemporaryDirectory() as name:
-            cache = Path(name)
-            cold = run(problem, budget, seed, cache)
+        with tempfile.TemporaryDirectory() as temporary:
+            cache = Path(temporary)
+            cold = run(problem, budget, seed, cache, devices)
             for folder in ("studies", "records"):
                 shutil.rmtree(cache / folder, ignore_errors=True)
-            again = run(problem, warm, seed, cache)
+            again = run(problem, warm, seed, cache, devices)
         best_us = min(cold.fastest_us, again.fastest_us, recorded_us(problem, recordings))
         rows.append(
             {
@@ -144,18 +150,21 @@ def main(
             }
         )
         SHOWN.print(f"{problem}: {shown(rows[-1])}")
-        write(out / "live.json", rows, cold.of("finished")[0], commit)
+        write(out / f"{name}.json", rows, cold.of("finished")[0], devices, commit)
     SHOWN.print(table(medians_of(rows)))
 
 
-def write(path: Path, rows: list[dict[str, Any]], end: dict[str, Any], commit: str) -> None:
+def write(
+    path: Path, rows: list[dict[str, Any]], end: dict[str, Any], devices: str, commit: str
+) -> None:
     """Writes the rows and their medians; `end` is the last event of a run."""
     content = {
         **{name: end[name] for name in ("device", "driver")},
         "toolkit": end["compiler"],
         "commit": commit,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "cores": os.cpu_count(),
+        "cores": cores.available(),
+        "gpus": len(devices.split(",")),
         "rows": rows,
         "median": medians_of(rows),
     }
@@ -168,7 +177,7 @@ def medians_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return {kind: medians([row[kind] for row in rows]) for kind in ("cold", "warm")}
 
 
-def run(problem: Problem, budget: float, seed: int, cache: Path) -> Run:
+def run(problem: Problem, budget: float, seed: int, cache: Path, devices: str) -> Run:
     """Tunes in a new process.
 
     Raises:
@@ -176,7 +185,8 @@ def run(problem: Problem, budget: float, seed: int, cache: Path) -> Run:
     """
     environment = {**os.environ, "AUTOTUNE_CACHE_DIR": str(cache)}
     began = time.time()
-    arguments = [sys.executable, "-c", PROGRAM, str(began), str(problem), str(budget), str(seed)]
+    values = str(began), str(problem), str(budget), str(seed), devices
+    arguments = [sys.executable, "-c", PROGRAM, *values]
     done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, check=True)
     return Run([json.loads(line) for line in done.stdout.splitlines()])
 
