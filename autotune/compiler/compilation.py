@@ -33,7 +33,7 @@ def compile(
 
     Performance losses that ptxas reports count as failures, because the timed kernel would not be
     the one that was written: wgmma serialised by inserted waits, `setmaxnreg` without effect.
-    Thread-safe; NVRTC releases the interpreter lock, so that threads compile in parallel.
+    Thread-safe; threads compile in parallel.
 
     Args:
         template: what to compile.

@@ -82,7 +82,7 @@ def test_option_against_the_cache_needs_the_version_with_one(
     from cuda.bindings import nvrtc as bindings
 
     monkeypatch.setattr(bindings, "nvrtcVersion", lambda: (0, *version))
-    assert ("no_cache" in nvrtc._options()) is known
+    assert ("--no-cache" in nvrtc._options()) is known
 
 
 SCRIPT = """
