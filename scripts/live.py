@@ -177,7 +177,7 @@ def medians_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return {kind: medians([row[kind] for row in rows]) for kind in ("cold", "warm")}
 
 
-def run(problem: Problem, budget: float, seed: int, cache: Path, devices: str) -> Run:
+def run(problem: Problem, budget: float, seed: int, cache: Path, devices: str = "") -> Run:
     """Tunes in a new process.
 
     Raises:

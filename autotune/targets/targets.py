@@ -255,11 +255,14 @@ def _measured(
             runners[index] = runner
 
     def target() -> Target:
+        tools = compiler_version(), _kernel_hash()  # while the runners start
         with local.explained():
             models = {index: runner.device for index, runner in runners.items()}
         local.check_alike(models)
         first, *further = runners.values()
-        return Target(first, _origin(problem, first.device, first.driver), tuple(further))
+        check_memory(problem, first.device)
+        check_compilable(first.device)
+        return Target(first, Origin(first.driver, *tools), tuple(further))
 
     return target
 
@@ -281,13 +284,8 @@ def _target(
         return _measured(problem, (index,), stack, quick)()
     from autotune.runners.predicted import PredictedRunner
 
-    return Target(PredictedRunner(problem, resolved), _origin(problem, resolved, ""))
-
-
-def _origin(problem: Problem, device: Device, driver: str) -> Origin:
-    check_memory(problem, device)
-    check_compilable(device)
-    return Origin(driver, compiler_version(), _kernel_hash())
+    origin = Origin("", compiler_version(), _kernel_hash())
+    return Target(PredictedRunner(problem, resolved), origin)
 
 
 def _kernel_hash() -> str:

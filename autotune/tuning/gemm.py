@@ -14,6 +14,9 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.families.shared.accuracy import measured_limit
+from autotune.lookup.digests import own
+from autotune.lookup.kept_choice import one_blas_thread
+from autotune.lookup.promising import promising
 from autotune.problem import Problem
 from autotune.records import (
     Entry,
@@ -26,7 +29,7 @@ from autotune.records import (
 )
 from autotune.records.ordered import order_slug
 from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
-from autotune.tuning.guesses import candidates, guesses
+from autotune.tuning.guesses import candidates, guesses, nearest
 from autotune.tuning.tunable import Candidates
 from autotune.verification.accuracy import judged
 
@@ -69,13 +72,24 @@ class GemmTunable:
             self.problem, runner, self.family, unsafe, survey=survey, order=self.order
         )
 
+    def promising(self, device: Device, store: Store, objective: Objective) -> tuple[Config, ...]:
+        """What a quick race would try, of these families; none with an order of summation."""
+        if self.order is not None:
+            return ()
+        families = families_of(self.family, self.problem)
+        with one_blas_thread():
+            raced = promising(self.problem, device, Records(store), objective)
+        return tuple(config for config in raced if config.family in families)
+
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective
     ) -> tuple[Config, ...]:
         """The cost model's choices, and the winners on the nearest recorded problems."""
+        records = Records(store)
+        problems = (digest.problem for digest in own(device, records))
+        near = (records.load(device, problem) for problem in nearest(self.problem, problems))
         alone = [] if self.family == AUTO else store.family_records(device, self.family)
-        records = [*Records(store).records(device), *alone]
-        return guesses(candidates.ranked, self.problem, records, objective)
+        return guesses(candidates.ranked, self.problem, [*filter(None, near), *alone], objective)
 
     def describe(self, device: Device) -> Describe:
         """A block's resources and work, and the cost model's time."""

@@ -74,27 +74,30 @@ def guesses(
     recorded problems, and the model's other choices."""
     chosen = diverse(ranked, problem, GUESSES + MORE_GUESSES)
     best_of = {config.family: config for config in reversed(chosen)}
-    winners = neighbouring_winners(problem, records, NEIGHBOURS, objective)
+    winners = neighbouring_winners(problem, records, objective)
     return tuple(dict.fromkeys((*sorted(best_of.values(), key=chosen.index), *winners, *chosen)))
 
 
-def neighbouring_winners(
-    problem: Problem, records: Iterable[Record], count: int, objective: Objective = "hot"
-) -> list[Config]:
-    """The winners of the `count` recorded problems of the same kind that are nearest in size, those
-    of the same sizes in other layouts included.
+def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
+    """The `NEIGHBOURS` recorded problems of the same kind that are nearest in size, those of the
+    same sizes in other layouts included.
 
-    The runners-up of those with the same sizes follow. Distance counts sizes and batch alone,
-    unlike `lookup.neighbours.remoteness`: records that differ in epilogue or output only tie.
+    Distance counts sizes and batch alone, unlike `lookup.neighbours.remoteness`: records that
+    differ in epilogue or output only tie.
     """
-    near = sorted(
-        (record for record in records if _alike(record.problem, problem)),
-        key=lambda record: (
-            distance(record.problem, problem),
-            record.problem.layout != problem.layout,
-            record.problem,
-        ),
-    )[:count]
+
+    def order(item: Problem) -> tuple[float, bool, Problem]:
+        return distance(item, problem), item.layout != problem.layout, item
+
+    return sorted((item for item in recorded if _alike(item, problem)), key=order)[:NEIGHBOURS]
+
+
+def neighbouring_winners(
+    problem: Problem, records: Iterable[Record], objective: Objective = "hot"
+) -> list[Config]:
+    """The winners on the nearest problems, and then the runners-up of those with the same sizes."""
+    of = {record.problem: record for record in records}
+    near = [of[item] for item in nearest(problem, of)]
     winners = [record.best_by(objective).config for record in near]
     same_sizes = (record for record in near if distance(record.problem, problem) == 0)
     runners_up = [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]

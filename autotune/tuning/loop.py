@@ -29,8 +29,8 @@ from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
 from autotune.tuning.saving import record_of, saved
 from autotune.tuning.search import axes_of
-from autotune.tuning.searches import refuse_inaccurate, search_of
-from autotune.tuning.tunable import SURVEY, Tunable
+from autotune.tuning.searches import listed, refuse_inaccurate, search_of
+from autotune.tuning.tunable import Tunable
 
 __all__ = ["Options", "tune"]
 
@@ -123,14 +123,10 @@ class _Run(Generic[R]):
         self._quarantine = Quarantine(
             store, self._runner.device, self._runner.evidence, origin.source
         )
-        survey = None if options.sampler == "exhaustive" else SURVEY
-        candidates = tunable.candidates(self._runner, self._quarantine.barred(), survey=survey)
-        configs, device = candidates.configs, self._runner.device
-        self._guesses = tunable.guesses(candidates, device, store, options.objective)
-        if self._runner.known() is None and options.guided:
-            # They compile while the search is set up, which takes a second for 100,000.
-            for guess in self._guesses[: options.trials][: self.compiler.jobs]:
-                self.compiler.begin(guess)
+        barred = self._quarantine.barred()
+        beginning = tunable, self._runner, store, options, self.compiler
+        self._candidates, self._guesses = listed(*beginning, barred)
+        configs, rejected = self._candidates.configs, self._candidates.rejected
         self._axes = axes_of(configs)
         self.journal = open_journal(
             tunable, self._runner, store, origin, self._axes, options.storage
@@ -138,9 +134,9 @@ class _Run(Generic[R]):
         self.leaderboard = Leaderboard(options.objective, options.score)
         for trial in still_hold(self.journal.told, tunable, configs):
             self.leaderboard.add(trial)
-        self._candidates, self._extended_at = candidates, -1
+        self._extended_at = -1
         self._proposals = self._proposing(options)
-        observer.started(len(configs), candidates.rejected, self._progress())
+        observer.started(len(configs), rejected, self._progress())
 
     def search(self) -> None:
         """Tries proposals until a limit is reached, none is left, or none is worth a trial.

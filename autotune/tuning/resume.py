@@ -43,10 +43,11 @@ def still_hold(
     trials: Iterable[Trial], tunable: Tunable[TuningRecord], configs: tuple[Config, ...]
 ) -> list[Trial]:
     """The trials that today's candidates and stages would repeat alike."""
-    legal = frozenset(configs)
+    earlier = [*trials]
+    legal = frozenset(configs if earlier else ())
     return [
         trial
-        for trial in trials
+        for trial in earlier
         if (
             tunable.stands(trial.outcome.stage)
             if isinstance(trial.outcome, Failure)

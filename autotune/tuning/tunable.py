@@ -51,7 +51,8 @@ class Tunable(Protocol[R_co]):
       there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `survey` of
       them, or all.
     - Every candidate has a plan, with the same text.
-    - `guesses` are configurations to try first, for that objective; some may be no candidates.
+    - `promising` are configurations to try before all others, known before the candidates are;
+      `guesses` are those to try next, for that objective. Some of either may be no candidates.
     - `describe` gives the features a time may depend on besides the parameters; None if there are
       none.
     - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less
@@ -70,6 +71,10 @@ class Tunable(Protocol[R_co]):
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates: ...
+
+    def promising(
+        self, device: Device, store: Store, objective: Objective
+    ) -> tuple[Config, ...]: ...
 
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective

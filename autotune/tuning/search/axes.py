@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -204,7 +206,7 @@ def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
         where = np.array(indices)
         columns.setdefault(FAMILY, []).append((where, [family] * len(indices)))
         for column in zip(*(configs[index].params for index in indices), strict=True):
-            values = [value for _, value in column]
+            values = [*map(itemgetter(1), column)]
             columns.setdefault(column[0][0], []).append((where, values))
     # The nearest configuration to a draw is always one of the family drawn.
     weights = {FAMILY: len(columns)}
@@ -215,7 +217,7 @@ def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
 
 
 def _axis(name: str, parts: Sequence[_Column], count: int, weight: float) -> Axis:
-    distinct = {value for _, column in parts for value in column}
+    distinct = {*chain.from_iterable(column for _, column in parts)}
     values: list[Value | None] = sorted(distinct, key=lambda value: (str(type(value)), value))
     if sum(len(column) for _, column in parts) < count:
         values.insert(0, None)

@@ -18,7 +18,7 @@ from autotune.problem import Problem
 from autotune.records import Entry, Record
 from autotune.runners.base import Measurement
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.guesses import candidates, neighbouring_winners
+from autotune.tuning.guesses import NEIGHBOURS, candidates, nearest, neighbouring_winners
 
 H100 = find("h100")
 PROBLEM = Problem(37, 53, 20)
@@ -57,8 +57,8 @@ def test_neighbours_winners_of_the_objective_are_guessed() -> None:
         for width, hot_us, cold_us in ((16, 5.0, 9.0), (32, 6.0, 8.0))
     )
     near = record(hot, cold, problem=replace(PROBLEM, m=74), device=H100)
-    assert neighbouring_winners(PROBLEM, [near], 4, "hot") == [tiled(16)]
-    assert neighbouring_winners(PROBLEM, [near], 4, "cold") == [tiled(32)]
+    assert neighbouring_winners(PROBLEM, [near], "hot") == [tiled(16)]
+    assert neighbouring_winners(PROBLEM, [near], "cold") == [tiled(32)]
 
 
 def test_winner_of_another_layout_is_guessed_for_the_same_sizes() -> None:
@@ -69,8 +69,13 @@ def test_winner_of_another_layout_is_guessed_for_the_same_sizes() -> None:
     turned, far = recorded(16, layout="nt"), recorded(8, layout="nt", m=74)
     own, other = recorded(24, n=106), recorded(32, compute="bf16")
     known = [turned, far, own, other]
-    assert neighbouring_winners(PROBLEM, known, 4) == [tiled(16), tiled(24)]
-    assert neighbouring_winners(PROBLEM, known, 1) == [tiled(16)]
+    assert neighbouring_winners(PROBLEM, known) == [tiled(16), tiled(24)]
+
+
+def test_only_the_nearest_problems_are_neighbours() -> None:
+    other = replace(PROBLEM, compute="bf16")
+    rising = [replace(PROBLEM, m=PROBLEM.m + step) for step in range(1, NEIGHBOURS + 3)]
+    assert nearest(PROBLEM, [other, *reversed(rising)]) == rising[:NEIGHBOURS]
 
 
 def test_survey_loses_no_configuration() -> None:
