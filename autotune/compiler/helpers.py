@@ -98,6 +98,10 @@ class Helpers:
         finally:
             self._here.release()
 
+    def forget(self) -> None:
+        """Leaves the helpers to the process that this one is a fork of."""
+        self._here, self._idle = threading.Lock(), []
+
     def close(self) -> None:
         """Stops the idle helpers."""
         while self._idle:
@@ -137,14 +141,7 @@ def serve(descriptor: int) -> None:
     os._exit(0)
 
 
-HELPERS = Helpers()
-atexit.register(lambda: HELPERS.close())
-
-
-def _forget() -> None:
-    """A forked process must not talk to the helpers of its parent."""
-    global HELPERS
-    HELPERS = Helpers()
-
-
-os.register_at_fork(after_in_child=_forget)
+SHARED = Helpers()
+"""The helpers of this process."""
+os.register_at_fork(after_in_child=SHARED.forget)
+atexit.register(SHARED.close)

@@ -98,10 +98,10 @@ def _load(major: int) -> None:
 def build(template: Template, arch: str, sources: Path, includes: Sequence[Path]) -> Output:
     """The cubin (None after an error) and the compiler's log. Thread-safe: what several threads
     compile at once is compiled in several processes."""
-    from autotune.compiler.helpers import HELPERS
+    from autotune.compiler.helpers import SHARED
 
     options = (f"--gpu-architecture={arch}", *_options(), *_folders(includes))
-    return HELPERS.output(_request(template, sources, options, "CUBIN"))
+    return SHARED.output(_request(template, sources, options, "CUBIN"))
 
 
 def ptx(template: Template, arch: str, sources: Path, includes: Sequence[Path]) -> Output:

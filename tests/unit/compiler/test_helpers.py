@@ -154,13 +154,13 @@ def test_interrupted_requests_end_their_helper(
 
 SCRIPT = """
 import os
-from autotune.compiler import helpers
+from autotune.compiler.helpers import SHARED
 from autotune.compiler.nvrtc import Request
-with helpers.HELPERS._here:
-    helpers.HELPERS.output(Request("nonsense", "x.cu", "x", ("--gpu-architecture=sm_90",), "CUBIN"))
-print(helpers.HELPERS._idle[0]._process.pid, flush=True)
+with SHARED._here:
+    SHARED.output(Request("nonsense", "x.cu", "x", ("--gpu-architecture=sm_90",), "CUBIN"))
+print(SHARED._idle[0]._process.pid, flush=True)
 if os.fork() == 0:
-    os._exit(len(helpers.HELPERS._idle))
+    os._exit(len(SHARED._idle))
 assert os.wait()[1] == 0, "the fork has its parent's helpers"
 {end}
 """
