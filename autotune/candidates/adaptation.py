@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from autotune.candidates.variants import STAGES, with_legal_stages, with_value
 from autotune.candidates.verdicts import Values, Verdicts, VerdictsByFamily
@@ -85,7 +86,8 @@ def _changes(
                 return
 
 
-def _by_distance(value: Value, domain: Sequence[Value]) -> list[Value]:
+@lru_cache(maxsize=4096)
+def _by_distance(value: Value, domain: tuple[Value, ...]) -> list[Value]:
     """The other values of a domain, the nearest first."""
     left = (number for number in domain if number != value)
     return sorted(left, key=lambda number: _distance(number, value))

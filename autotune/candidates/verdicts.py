@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import NamedTuple
 
 from autotune.candidates.picker import picker
 from autotune.device import Device
@@ -86,14 +85,14 @@ class Verdicts:
 
     def _first_broken(self, values: Values, places: Iterable[int]) -> Rule | None:
         """The first rule at these places that values break; None if they break none."""
-        rules, all_verdicts = self._order.rules, self._verdicts
+        picks, all_verdicts = self._order.picks, self._verdicts
         for place in places:
-            verdicts, read = all_verdicts[place], rules[place].pick(values)
+            verdicts, read = all_verdicts[place], picks[place](values)
             verdict = verdicts.get(read)
             if verdict is None:
                 verdict = verdicts[read] = self._check(place)(read) is None
             if not verdict:
-                return rules[place].rule
+                return self._order.rules[place]
         return None
 
     def place(self, rule: Rule | None) -> int:
@@ -104,7 +103,7 @@ class Verdicts:
         """The check of a rule, bound when it is first needed."""
         check = self._checks[place]
         if check is None:
-            rule = self._order.rules[place].rule
+            rule = self._order.rules[place]
             check = rule.bind(self._problem, self._device, self._views).check
             self._checks[place] = check
         return check
@@ -136,14 +135,6 @@ class VerdictsByFamily(dict[str, "Verdicts | None"]):
         return self[family]
 
 
-class _PlacedRule(NamedTuple):
-    """A rule, what picks the values that it reads, and whether it reads the device."""
-
-    rule: Rule
-    pick: Callable[[Values], Values]
-    reads_device: bool
-
-
 @dataclass(frozen=True, eq=False)
 class _RuleOrder:
     """The rules of a family in their order.
@@ -151,22 +142,22 @@ class _RuleOrder:
     Attributes:
         names: the parameters, in the order of a configuration's values.
         rules: the rules.
+        picks: what picks the values that each rule reads.
         places: the place of each rule.
     """
 
     names: tuple[str, ...]
-    rules: tuple[_PlacedRule, ...]
+    rules: tuple[Rule, ...]
+    picks: tuple[Callable[[Values], Values], ...]
     places: Mapping[Rule, int]
 
 
 @cache
 def _rule_order(family: str, names: tuple[str, ...]) -> _RuleOrder:
     """The rules of a family with parameters in that order."""
-    rules = tuple(
-        _PlacedRule(rule, picker([*map(names.index, rule.needs)]), rule.reads_device)
-        for rule in registry.find(family).rules
-    )
-    return _RuleOrder(names, rules, {placed.rule: place for place, placed in enumerate(rules)})
+    rules = tuple(registry.find(family).rules)
+    picks = tuple(picker([*map(names.index, rule.needs)]) for rule in rules)
+    return _RuleOrder(names, rules, picks, {rule: place for place, rule in enumerate(rules)})
 
 
 @cache
@@ -175,7 +166,7 @@ def _applicable(order: _RuleOrder, recorded: bool, ordered: bool) -> tuple[int, 
     without those `for_shape` to those of a prescribed order of summation."""
     return tuple(
         place
-        for place, (rule, *_) in enumerate(order.rules)
+        for place, rule in enumerate(order.rules)
         if not (recorded and rule.for_speed) and not (ordered and rule.for_shape)
     )
 
@@ -186,9 +177,7 @@ def _affected(order: _RuleOrder, changed: int, passed: int) -> tuple[int, ...]:
     first `passed` rules passed before it."""
     name = order.names[changed]
     return tuple(
-        place
-        for place, (rule, *_) in enumerate(order.rules)
-        if place >= passed or name in rule.needs
+        place for place, rule in enumerate(order.rules) if place >= passed or name in rule.needs
     )
 
 

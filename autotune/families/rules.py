@@ -134,9 +134,10 @@ def _reader(
 
     def read(chosen: Sequence[Value]) -> Any:
         key = pick(chosen)
-        if key not in made:
-            made[key] = view(key) if single else view(*key)
-        return made[key]
+        kept = made.get(key)
+        if kept is None:
+            kept = made[key] = view(key) if single else view(*key)
+        return kept
 
     return read
 
