@@ -109,11 +109,10 @@ class RestrictedGemm(GemmTunable):
     ) -> Candidates:
         """The configurations, ranked by the cost model."""
         safe = [config for config in self.configs if not unsafe(config)]
-        surveyed = space.spread(safe, survey or len(safe))
-        first = frozenset(surveyed)
+        most = survey or len(safe)
+        surveyed, rest = space.spread(safe, most), space.passed_over(safe, most)
         ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
-        rest = tuple(config for config in safe if config not in first)
-        return Candidates(ranked, rest, {})
+        return Candidates(ranked, tuple(rest), {})
 
 
 def run_autotune(contest: Contest, seed: int, folder: Path) -> Trace:

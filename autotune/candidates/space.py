@@ -144,7 +144,18 @@ def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
 
     The step is no multiple of 2 or 3, so that parameters of 2, 3 or 4 values show them all.
     """
-    step = max(1, ceil_div(len(configs), most))
+    return configs[:: _step(len(configs), most)]
+
+
+def passed_over(configs: Sequence[Config], most: int) -> list[Config]:
+    """The configurations that `spread` leaves out."""
+    left = [*configs]
+    del left[:: _step(len(configs), most)]
+    return left
+
+
+def _step(count: int, most: int) -> int:
+    step = max(1, ceil_div(count, most))
     while step > 1 and (step % 2 == 0 or step % 3 == 0):
         step += 1
-    return configs[::step]
+    return step

@@ -54,10 +54,9 @@ def candidates(
         safe = [config for config in legal.configs if not unsafe(config)]
         if len(safe) < len(legal.configs):
             rejected["quarantined"] += len(legal.configs) - len(safe)
-        sample = safe if survey is None else space.spread(safe, survey)
-        sampled = frozenset(sample)
-        surveyed += sample
-        unranked += [config for config in safe if config not in sampled]
+        most = len(safe) + 1 if survey is None else survey
+        surveyed += space.spread(safe, most)
+        unranked += space.passed_over(safe, most)
     if not surveyed:
         raise AutotuneError(_no_candidates(problem, runner, family, rejected))
     ranked = tuple(config for _, config in cost.rank(surveyed, problem, runner.device))

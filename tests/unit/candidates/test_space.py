@@ -181,6 +181,14 @@ def test_spread_keeps_all_of_few_configurations() -> None:
     assert space.spread(configs, len(configs)) == configs
 
 
+def test_spread_passes_over_the_others() -> None:
+    configs = space.feasible(Problem(64, 64, 64), H100).configs
+    for most in (1, 7, 100, len(configs), len(configs) + 1):
+        sample, left = space.spread(configs, most), space.passed_over(configs, most)
+        assert sorted([*sample, *left]) == sorted(configs)
+        assert not {*sample} & {*left}
+
+
 def test_spread_is_small_and_has_every_value() -> None:
     configs = space.feasible(Problem(1024, 1024, 1024), find("t4")).configs
     sample = space.spread(configs, 6000)
