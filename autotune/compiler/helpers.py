@@ -11,22 +11,16 @@ import atexit
 import os
 import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from autotune import child_process
+from autotune.child_process import ignore_signals
 from autotune.compiler.nvrtc import Output, Request, compiled
 
 IDLE_S = 60.0
 """A helper ends after these seconds without a request."""
-
-# A helper has this process's module path, but does not run its main module again.
-PROGRAM = (
-    "import sys; sys.path[:] = {path!r}; from autotune.compiler.helpers import serve; "
-    "serve({socket})"
-)
 
 
 class HelperGoneError(Exception):
@@ -41,19 +35,12 @@ class Helper:
     """
 
     def __init__(self) -> None:
-        self._connection, remote = Pipe()
-        program = PROGRAM.format(path=sys.path, socket=remote.fileno())
-        with remote:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[remote.fileno()],
-            )
+        self._connection, self._process = child_process.start(
+            "autotune.compiler.helpers", "serve", stderr=subprocess.DEVNULL
+        )
 
     def output(self, request: Request) -> Output:
-        """What NVRTC makes of a request; nothing and the reason if that crashes it.
+        """The compiled program and the log; None and the signal if NVRTC crashes.
 
         Raises:
             HelperGoneError: if the process has ended for another reason.
@@ -88,7 +75,7 @@ class Helpers:
         self._idle: list[Helper] = []
 
     def output(self, request: Request) -> Output:
-        """What NVRTC makes of a request, in this process or in a helper."""
+        """The compiled program and the log, from this process or from a helper."""
         if not self._here.acquire(blocking=False):
             with suppress(HelperGoneError, OSError):
                 return self._beside(request)
@@ -99,7 +86,7 @@ class Helpers:
             self._here.release()
 
     def forget(self) -> None:
-        """Leaves the helpers to the process that this one is a fork of."""
+        """Drops all helpers. A forked process calls it, as they serve its parent."""
         self._here, self._idle = threading.Lock(), []
 
     def close(self) -> None:
@@ -131,9 +118,7 @@ class Helpers:
 
 def serve(descriptor: int) -> None:
     """Answers requests on an inherited socket, until its other end closes or none comes."""
-    # The parent handles them, and ends this process.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()
     connection = Connection(descriptor)
     with suppress(EOFError, OSError):
         while connection.poll(IDLE_S):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import Pipe
 from typing import TypeVar
 
+from autotune import child_process
 from autotune.errors import AutotuneError, RunnerError
 from autotune.gpu.worker import BenchReady, DeviceInfo, RequestReceived, RequestResult, WorkerDying
 from autotune.runners.base import Failure
@@ -22,9 +21,6 @@ T = TypeVar("T")
 STARTS = 8
 START_LIMIT = 120.0
 STOP_LIMIT = 30.0
-
-# The child has the parent's module path, but does not run the parent's main module again.
-PROGRAM = "import sys; sys.path[:] = {path!r}; from autotune.gpu.worker import main; main({socket})"
 
 
 class WorkerGoneError(Exception):
@@ -43,17 +39,10 @@ class Worker:
 
     def __init__(self, factory: str, arguments: tuple[object, ...]) -> None:
         """Starts the process; `factory` is `module:function`, called there with `arguments`."""
-        self._connection, remote = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `stop` closes it
-        program = PROGRAM.format(path=sys.path, socket=remote.fileno())
-        with remote:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._log,
-                pass_fds=[remote.fileno()],
-            )
+        self._connection, self._process = child_process.start(
+            "autotune.gpu.worker", "main", stdin=subprocess.PIPE, stderr=self._log
+        )
         self._device_info: DeviceInfo | None = None
         self._ready = False
         self._error: AutotuneError | None = None  # why it never gets ready

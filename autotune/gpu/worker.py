@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -21,6 +20,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
+from autotune.child_process import ignore_signals
 from autotune.device import Device
 from autotune.errors import AutotuneError
 
@@ -74,9 +74,7 @@ class WorkerDying:
 
 def main(descriptor: int) -> None:
     """Serves requests on an inherited socket until standard input, held by the parent, closes."""
-    # The parent handles them, and ends this process; a signal to all must not look like a crash.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()  # one to all processes must not look like a crash
     threading.Thread(target=_end_with_parent, daemon=True).start()
     status = 0
     try:

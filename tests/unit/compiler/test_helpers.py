@@ -11,12 +11,13 @@ from time import monotonic, sleep
 
 import pytest
 
-from autotune.compiler import helpers, nvrtc
+from autotune import child_process
+from autotune.compiler import nvrtc
 from autotune.compiler.helpers import Helper, Helpers
 from autotune.compiler.nvrtc import Request
 
 TEXT = "template <int N> __global__ void scaled(float* x) { x[threadIdx.x] *= N; }"
-IMPATIENT = "import autotune.compiler.helpers as h; h.IDLE_S = 0.05; h.serve({socket})"
+IMPATIENT = "import autotune.compiler.helpers as h; h.IDLE_S = 0.05; h.serve({descriptor})"
 
 
 def request(number: int = 1, text: str = TEXT) -> Request:
@@ -85,7 +86,7 @@ def test_threads_get_their_own_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_crash_of_the_compiler_fails_its_program(
     busy: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers, "PROGRAM", "import os; os.abort()")
+    monkeypatch.setattr(child_process, "PROGRAM", "import os; os.abort()")
     assert busy.output(request()) == (None, "NVRTC was killed by SIGABRT")
     monkeypatch.undo()
     assert busy.output(request())[0] is not None
@@ -98,7 +99,7 @@ def test_a_crash_of_the_compiler_fails_its_program(
 def test_what_a_lost_helper_leaves_is_compiled_here(
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers, "PROGRAM", program)
+    monkeypatch.setattr(child_process, "PROGRAM", program)
     assert_compiled_here()
 
 
@@ -122,7 +123,7 @@ def assert_compiled_here() -> None:
 
 
 def test_idle_helpers_end_and_others_start(busy: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helpers, "PROGRAM", IMPATIENT)
+    monkeypatch.setattr(child_process, "PROGRAM", IMPATIENT)
     seen = started(monkeypatch)
     first = busy.output(request())
     wait_for_end(seen[0]._process.pid)

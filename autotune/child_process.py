@@ -1,0 +1,49 @@
+"""Child processes that run a function of the package, each connected to its parent by a pipe."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import IO, Any
+
+# A child has its parent's module path, but does not run the parent's main module again.
+PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; from {module} import {function}; {function}({descriptor})"
+)
+
+
+def start(
+    module: str, function: str, *, stdin: int = subprocess.DEVNULL, stderr: int | IO[bytes]
+) -> tuple[Connection[Any, Any], subprocess.Popen[bytes]]:
+    """Starts a process, and returns the connection to it.
+
+    Args:
+        module: where the function is.
+        function: called there with the file descriptor of the child's end of the pipe.
+        stdin, stderr: as for `subprocess.Popen`. Standard output is discarded.
+
+    Raises:
+        OSError: if it cannot be started.
+    """
+    connection, remote = Pipe()
+    names = {"path": sys.path, "module": module, "function": function}
+    program = PROGRAM.format(**names, descriptor=remote.fileno())
+    with remote:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            pass_fds=[remote.fileno()],
+        )
+    return connection, process
+
+
+def ignore_signals() -> None:
+    """Called in a child, leaves signals to a whole group of processes to the parent, which ends its
+    children."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
