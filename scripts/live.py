@@ -35,6 +35,7 @@ from autotune.files import write_whole
 from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Measurement
+from autotune.targets.local import numbered
 
 GOOD = 1.02
 SHOWN = Console(width=120, soft_wrap=True)
@@ -125,7 +126,7 @@ def main(
     / "h100",
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     devices: Annotated[
-        str, typer.Option(help="GPUs to tune on at once, such as 0,1; by default one.")
+        str, typer.Option(help="GPUs to tune on at once, such as 0,1 or all; by default one.")
     ] = "",
     name: Annotated[str, typer.Option(help="Name of the result file.")] = "live",
     commit: Annotated[str, typer.Option(help="Commit to record in the results.")] = "",
@@ -164,7 +165,7 @@ def write(
         "commit": commit,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "cores": cores.available(),
-        "gpus": len(devices.split(",")),
+        "gpus": len([*numbered(devices)]) if devices else 1,
         "rows": rows,
         "median": medians_of(rows),
     }

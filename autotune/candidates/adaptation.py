@@ -87,10 +87,10 @@ def _changes(
 
 
 @lru_cache(maxsize=4096)
-def _by_distance(value: Value, domain: tuple[Value, ...]) -> list[Value]:
+def _by_distance(value: Value, domain: tuple[Value, ...]) -> tuple[Value, ...]:
     """The other values of a domain, the nearest first."""
     left = (number for number in domain if number != value)
-    return sorted(left, key=lambda number: _distance(number, value))
+    return tuple(sorted(left, key=lambda number: _distance(number, value)))
 
 
 def _distance(number: Value, value: Value) -> float:

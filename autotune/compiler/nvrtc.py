@@ -48,7 +48,7 @@ class Request:
 
 
 Output = tuple[bytes | None, str]
-"""What a compilation gives, None after an error, and the compiler's log."""
+"""The compiled program, None after an error, and the compiler's log."""
 
 # Where the wheels of each major version have their libraries. Bindings of either version work with
 # both, and `cuda.pathfinder` would take the newer one, or whatever PyTorch has loaded before.
@@ -113,7 +113,7 @@ def ptx(template: Template, arch: str, sources: Path, includes: Sequence[Path]) 
 
 
 def compiled(request: Request) -> Output:
-    """What NVRTC makes of a request, in this process."""
+    """Compiles in this process; returns the program and the log."""
     nvrtc = _bindings()
     _, program = nvrtc.nvrtcCreateProgram(request.text.encode(), request.name.encode(), 0, [], [])
     try:
@@ -132,8 +132,8 @@ def compiled(request: Request) -> Output:
 
 
 def _request(template: Template, sources: Path, options: Sequence[str], kind: str) -> Request:
-    """The request for a template, its source after its macros, and then the class of its
-    arguments; with its own options after those given."""
+    """The request to compile a template: its macros, its source and the class of its arguments,
+    with its own options after the others."""
     text = (sources / template.source).read_text(encoding="utf-8")
     text = f"{template.preamble}{text}\n{template.declaration}"
     every = *options, *_own_options(template)

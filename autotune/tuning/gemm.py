@@ -73,7 +73,8 @@ class GemmTunable:
         )
 
     def promising(self, device: Device, store: Store, objective: Objective) -> tuple[Config, ...]:
-        """What a quick race would try, of these families; none with an order of summation."""
+        """The configurations of a quick race that are of these families. Races know no prescribed
+        order of summation, so there are none for one."""
         if self.order is not None:
             return ()
         families = families_of(self.family, self.problem)

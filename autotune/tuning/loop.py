@@ -123,9 +123,9 @@ class _Run(Generic[R]):
         self._quarantine = Quarantine(
             store, self._runner.device, self._runner.evidence, origin.source
         )
-        barred = self._quarantine.barred()
-        beginning = tunable, self._runner, store, options, self.compiler
-        self._candidates, self._guesses = listed(*beginning, barred)
+        self._candidates, self._guesses = listed(
+            tunable, self._runner, store, options, self.compiler, self._quarantine.barred()
+        )
         configs, rejected = self._candidates.configs, self._candidates.rejected
         self._axes = axes_of(configs)
         self.journal = open_journal(

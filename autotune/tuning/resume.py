@@ -44,7 +44,9 @@ def still_hold(
 ) -> list[Trial]:
     """The trials that today's candidates and stages would repeat alike."""
     earlier = [*trials]
-    legal = frozenset(configs if earlier else ())
+    if not earlier:
+        return []
+    legal = frozenset(configs)
     return [
         trial
         for trial in earlier

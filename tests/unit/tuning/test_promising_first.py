@@ -1,4 +1,5 @@
-"""A search begins with what a quick race would try, which compiles while candidates are listed."""
+"""A search tries the configurations of a quick race first, and compiles them while candidates are
+listed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def raced(store: Store) -> tuple[Config, ...]:
-    """What a quick race would try."""
+    """The configurations of a quick race."""
     return promising(PROBLEM, H100, Records(store))
 
 
