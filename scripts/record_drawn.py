@@ -28,7 +28,7 @@ from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
-from autotune.lookup.promising import promising
+from autotune.lookup.promising import contenders
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners import recording
@@ -84,7 +84,7 @@ def main(
 def chosen(problem: Problem, device: Device, count: int, seed: int) -> list[Config]:
     """The configurations to measure: promising ones, and drawn ones that are not hopeless."""
     records = Records(Store(settings.cache_dir()))
-    best = promising(problem, device, records, count=count // 2)
+    best = contenders(problem, device, records, count=count // 2).first
     surveyed = survey(problem, device)
     times = cost.times(surveyed, problem, device)
     slowest = SLOWEST * min(times, default=0.0)

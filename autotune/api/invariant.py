@@ -18,7 +18,7 @@ from autotune.device import Device
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.lookup.batch_invariant import order_recorded
-from autotune.lookup.promising import RACED
+from autotune.lookup.promising import RACED, Contenders
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store
@@ -112,7 +112,7 @@ def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, optio
         for size in outlooks[0].best:
             problem = span.at(size)
             configs = tuple(config for outlook in outlooks for config in outlook.best[size])
-            record = place.run(QuickTunable(problem, configs=configs), race_options(options), None)
+            record = place.race_between(problem, configs, race_options(options), None)
             times = dict.fromkeys(logs, math.inf)
             for entry in record.entries:
                 order = str(order_of(entry.config, problem))
@@ -161,7 +161,18 @@ class RangePlace:
         resolved = targets.resolve(self.workplace.device)
         ranked = ordered_by_time(problem, resolved, self.order or "")
         configs = tuple(config for _, config in ranked[:RACED])
-        return self.run(QuickTunable(problem, configs=configs, order=self.order), options, observer)
+        return self.race_between(problem, configs, options, observer)
+
+    def race_between(
+        self,
+        problem: Problem,
+        configs: tuple[Config, ...],
+        options: Options,
+        observer: Observer | None,
+    ) -> Record:
+        """Races these configurations."""
+        given = Contenders.given(problem, targets.resolve(self.workplace.device), configs)
+        return self.run(QuickTunable(problem, order=self.order, raced=given), options, observer)
 
     def run(self, tunable: GemmTunable, options: Options, observer: Observer | None) -> Record:
         """Tunes a problem; where the device measures, rows are compared with the reference's."""

@@ -170,14 +170,14 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
         NotFoundError: if there is none.
     """
     from autotune.lookup.kept_choice import one_blas_thread
-    from autotune.lookup.promising import promising
+    from autotune.lookup.promising import contenders
     from autotune.records import Records
     from autotune.tuning.quick import QuickTunable
 
     with one_blas_thread():
-        configs = promising(
+        considered = contenders(
             problem, runner.device, Records(store), objective, configs=runner.known()
         )
-    if not configs:
+    if not considered.first:
         raise NotFoundError(f"no kernel can run {problem} on {runner.device.name}")
-    return QuickTunable(problem, configs=configs)
+    return QuickTunable(problem, raced=considered)

@@ -1,14 +1,17 @@
-"""The configurations of a problem that are most worth a race: fast as expected, and diverse."""
+"""The configurations of a problem that are most worth a race: fast as expected, and diverse; then
+those that the times of these suggest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import for_compute
+from autotune.candidates.samples import Sample, SampleGroup
 from autotune.device import Device, with_listed_clusters
 from autotune.families import registry
 from autotune.families.config import Config
@@ -22,8 +25,17 @@ from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.base import Objective
 
-RACED = 8
-"""Configurations of a race: one for each second core of a usual host, measured in 0.1 s."""
+RACED, FOLLOWING = 8, 6
+"""Configurations of a race's first round, one for each second core of a usual host, measured in
+0.1 s, and of its second round.
+
+On 128 recorded shapes of an H200, each left out in turn, the best of eight reaches 0.969 of the
+fastest recorded time, 0.62 at worst, and of 12 or 16 chosen at once 0.984 and 0.987 (0.79 and
+0.83). Four that the times of eight suggest make it 0.987 (0.85), six 0.988, eight 0.990.
+"""
+HOPE = 1.0
+"""Standard deviations by which the second round takes a configuration to be faster than predicted:
+it is timed, so that one that is poorly known costs little."""
 ALIKE = 2
 """The most that share tile and k-iterations: the model is often blind to what else differs."""
 VARIED = 8, 6
@@ -35,27 +47,75 @@ family, which takes eight times as long, it reaches 0.957.
 """
 
 
-def promising(
+@dataclass(frozen=True)
+class Contenders:
+    """What a race chooses from.
+
+    Attributes:
+        problem: the problem.
+        device: the device.
+        objective: the time that decides: `cold` only if the nearest record has cold times.
+        learnt: samples of the nearest records.
+        configs: the configurations, those of the first round first.
+        count: how many these are.
+    """
+
+    problem: Problem
+    device: Device
+    objective: Objective
+    learnt: Sequence[SampleGroup]
+    configs: tuple[Config, ...]
+    count: int
+
+    @classmethod
+    def given(cls, problem: Problem, device: Device, configs: tuple[Config, ...]) -> Contenders:
+        """A race between these configurations, in one round."""
+        return cls(problem, device, "hot", (), configs, len(configs))
+
+    @property
+    def first(self) -> tuple[Config, ...]:
+        """The first round, the most promising first."""
+        return self.configs[: self.count]
+
+    def of_families(self, names: Collection[str]) -> Contenders:
+        """Those of some families alone."""
+        first, rest = (
+            tuple(config for config in configs if config.family in names)
+            for configs in (self.first, self.configs[self.count :])
+        )
+        return replace(self, configs=first + rest, count=len(first))
+
+    def following(self, timed: Iterable[Sample]) -> tuple[Config, ...]:
+        """The second round: the most promising of the others beside these times of the first."""
+        rest = self.configs[self.count :]
+        predictions = ModelError(timed, self.device, self.learnt).predict(rest, self.problem)
+        times = predictions.cautious(-HOPE)
+        places = (place for place in times.argsort(kind="stable") if times[place] < math.inf)
+        return tuple(rest[place] for place in islice(places, FOLLOWING))
+
+
+def contenders(
     problem: Problem,
     device: Device,
     records: Records,
     objective: Objective = "hot",
     count: int = RACED,
     configs: Sequence[Config] | None = None,
-) -> tuple[Config, ...]:
-    """The configurations to race, the most promising first.
+) -> Contenders:
+    """The `count` configurations to race, and what there is to race after them.
 
-    Half of them are the fastest by the expected time. The others are the fastest by a cautious time
-    among those that keep the accuracy bound however accurate the vendor's library is. They come
-    from the entries of the nearest records, the portfolio and variants of the best of both; or from
-    these `configs` alone.
+    Half of the first round are the fastest by the expected time. The others are the fastest by a
+    cautious time among those that keep the accuracy bound however accurate the vendor's library is.
+    All come from the entries of the nearest records, the portfolio and variants of the best of
+    both; or from these `configs` alone.
     """
     listed = with_listed_clusters(device)
     digests = own(device, records) or related(device, records)
     pool = [record for _, record in pool_of(digests).by_remoteness(problem, device)]
     if objective != "cold" or not (pool and pool[0].cold):
         objective = "hot"
-    errors = ModelError((), listed, samples(pool[:TEACHERS], objective))
+    learnt = samples(pool[:TEACHERS], objective)
+    errors = ModelError((), listed, learnt)
     accuracy = accuracy_filter(problem, device, pool, verified=True)
     promised = accuracy_filter(problem, device, pool)
     listing: list[Config] = []
@@ -69,7 +129,9 @@ def promising(
         added = new_variants(best, {*configs}, accuracy, problem, listed)
         configs = [*configs, *added]
         predictions = predictions.followed_by(errors.predict(added, problem))
-    return _diverse(_ranked(configs, predictions, promised), problem, count)
+    first = _diverse(_ranked(configs, predictions, promised), problem, count)
+    every = tuple(dict.fromkeys((*first, *configs)))
+    return Contenders(problem, listed, objective, learnt, every, len(first))
 
 
 def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) -> Iterator[Config]:

@@ -16,7 +16,7 @@ from autotune.families.plan import LaunchPlan
 from autotune.families.shared.accuracy import measured_limit
 from autotune.lookup.digests import own
 from autotune.lookup.kept_choice import one_blas_thread
-from autotune.lookup.promising import promising
+from autotune.lookup.promising import Contenders, contenders
 from autotune.problem import Problem
 from autotune.records import (
     Entry,
@@ -72,15 +72,14 @@ class GemmTunable:
             self.problem, runner, self.family, unsafe, survey=survey, order=self.order
         )
 
-    def promising(self, device: Device, store: Store, objective: Objective) -> tuple[Config, ...]:
-        """The configurations of a quick race that are of these families. Races know no prescribed
-        order of summation, so there are none for one."""
+    def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
+        """The contenders of a quick race that are of these families. Races know no prescribed order
+        of summation, so there are none for one."""
         if self.order is not None:
-            return ()
-        families = families_of(self.family, self.problem)
+            return None
         with one_blas_thread():
-            raced = promising(self.problem, device, Records(store), objective)
-        return tuple(config for config in raced if config.family in families)
+            raced = contenders(self.problem, device, Records(store), objective)
+        return raced.of_families(families_of(self.family, self.problem))
 
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective

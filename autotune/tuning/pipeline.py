@@ -136,6 +136,11 @@ class Compiler:
         templates = [launch.template for launch in launches]
         return _Slot(plan, {template: self._program(template) for template in templates})
 
+    def begin_first(self, configs: Sequence[Config]) -> None:
+        """Starts compiling as many of these as there are compilers."""
+        for config in configs[: self.jobs]:
+            self.begin(config)
+
     def has_compiled(self, config: Config) -> bool:
         """Whether all programs of a configuration are in memory."""
         programs = [self._programs.get(launch.template) for launch in self._plan(config).launches]

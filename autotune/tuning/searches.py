@@ -11,10 +11,25 @@ from autotune.runners.base import Measurement, Runner
 from autotune.tuning import objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.options import Options
-from autotune.tuning.pipeline import Compiler
+from autotune.tuning.race import Race
 from autotune.tuning.search import Search
 from autotune.tuning.search.axes import Axis
 from autotune.tuning.tunable import SURVEY, Candidates, Tunable
+
+
+def race_of(
+    tunable: Tunable[TuningRecord],
+    runner: Runner,
+    store: Store,
+    options: Options,
+    barred: Callable[[Config], bool],
+) -> Race:
+    """The race with which a quick or guided run on a device begins, without what is `barred`."""
+    searches = options.guided and runner.known() is None
+    contenders = None
+    if searches or options.quick:
+        contenders = tunable.contenders(runner.device, store, options.objective)
+    return Race(contenders, barred)
 
 
 def listed(
@@ -22,33 +37,17 @@ def listed(
     runner: Runner,
     store: Store,
     options: Options,
-    compiler: Compiler,
     barred: Callable[[Config], bool],
 ) -> tuple[Candidates, tuple[Config, ...]]:
-    """The candidates that are not `barred`, and what to try first.
-
-    The first guesses begin to compile: listing 100,000 candidates takes a second, and setting the
-    search up another.
-    """
-    promising: tuple[Config, ...] = ()
-    device, compiles = runner.device, options.guided and runner.known() is None
-    if compiles:
-        raced = tunable.promising(device, store, options.objective)
-        promising = tuple(config for config in raced if not barred(config))
-        _begin(promising, compiler, options)
+    """The candidates that are not `barred`, and what a search without a race tries first."""
     survey = None if options.sampler == "exhaustive" else SURVEY
     candidates = tunable.candidates(runner, barred, survey=survey)
-    further = tunable.guesses(candidates, device, store, options.objective)
-    guesses = tuple(dict.fromkeys((*promising, *further)))
-    if compiles:
-        _begin(guesses, compiler, options)
-    return candidates, guesses
+    return candidates, tunable.guesses(candidates, runner.device, store, options.objective)
 
 
-def _begin(guesses: Sequence[Config], compiler: Compiler, options: Options) -> None:
-    """Begins to compile as many guesses as there are compilers."""
-    for guess in guesses[: options.trials][: compiler.jobs]:
-        compiler.begin(guess)
+def race_search(configs: Sequence[Config], told: Sequence[Trial]) -> Search:
+    """The search that tries all configurations of a race, without those among the trials `told`."""
+    return Search(configs, sampler="exhaustive", told=told)
 
 
 def search_of(
@@ -74,11 +73,8 @@ def search_of(
 
 
 def refuse_inaccurate(
-    search: Search,
-    tunable: Tunable[TuningRecord],
-    candidates: Candidates,
-    baseline: Measurement | None,
+    search: Search, tunable: Tunable[TuningRecord], baseline: Measurement | None
 ) -> None:
     """Spares the search what is predicted to be less accurate than the vendor baseline allows."""
     if baseline is not None:
-        search.refuse(tunable.inaccurate(candidates.configs, baseline))
+        search.refuse(tunable.inaccurate(search.configs, baseline))

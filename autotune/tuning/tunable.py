@@ -10,6 +10,7 @@ from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
+from autotune.lookup.promising import Contenders
 from autotune.records import Entry, Provenance, Store, TuningRecord
 from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
 
@@ -51,7 +52,7 @@ class Tunable(Protocol[R_co]):
       there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `survey` of
       them, or all.
     - Every candidate has a plan, with the same text.
-    - `promising` are configurations to try before all others, known before the candidates are;
+    - `contenders` are configurations to race before all others, known before the candidates are;
       `guesses` are those to try next, for that objective. Some of either may be no candidates.
     - `describe` gives the features a time may depend on besides the parameters; None if there are
       none.
@@ -72,9 +73,9 @@ class Tunable(Protocol[R_co]):
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates: ...
 
-    def promising(
+    def contenders(
         self, device: Device, store: Store, objective: Objective
-    ) -> tuple[Config, ...]: ...
+    ) -> Contenders | None: ...
 
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective

@@ -128,10 +128,9 @@ class KernelTunable:
             )
         return Candidates((), tuple(configs), dict(counts.most_common()))
 
-    def promising(self, device: Device, store: Store, objective: Objective) -> tuple[Config, ...]:
+    def contenders(self, device: Device, store: Store, objective: Objective) -> None:
         """None, as `guesses`."""
         del device, store, objective
-        return ()
 
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective

@@ -46,6 +46,9 @@ class Search:
     its time, or PRUNED for a failure; a configuration being tried, here or by another process, is
     RUNNING; one that was let go of is FAIL.
 
+    Attributes:
+        configs: all configurations.
+
     Args:
         configs: all configurations to choose from, at least one, the best predicted first.
         axes: those of `configs`; computed if None.
@@ -70,7 +73,7 @@ class Search:
         describe: Describe | None = None,
         value: Callable[[Trial], float] = attrgetter("time_us"),
     ) -> None:
-        self._configs, self._value = configs, value
+        self.configs, self._value = configs, value
         self._index = {config: index for index, config in enumerate(configs)}
         self._space = SearchSpace(axes_of(configs) if axes is None else axes, len(configs))
         self._history = History(self._space)
@@ -99,7 +102,7 @@ class Search:
         if self._read().used.all():
             return None
         trial = self._study.ask(self._space.distributions)
-        config = self._configs[self._space.index(trial.params)]
+        config = self.configs[self._space.index(trial.params)]
         self._asked[config] = trial
         return config
 
@@ -111,10 +114,10 @@ class Search:
         if self._surrogate is None or self._read().used.all():
             return None
         left = self._history.left
-        index = self._surrogate.spare(left, lambda index: fits(self._configs[index]))
+        index = self._surrogate.spare(left, lambda index: fits(self.configs[index]))
         if index is None:
             return None
-        config = self._configs[index]
+        config = self.configs[index]
         self._asked[config] = self._started(index)
         return config
 
@@ -180,12 +183,12 @@ class Search:
     ) -> FeasibleSampler:
         engine = Projection(self._space, inner) if inner else self._surrogate
         everything = sampler == "exhaustive"
-        first = self._configs if everything else guesses if engine else ()
+        first = self.configs if everything else guesses if engine else ()
         return FeasibleSampler(
             self._space,
             self._history,
             guesses=[self._index[config] for config in first if config in self._index],
-            sure=len(self._configs) if everything else SURE,
+            sure=len(self.configs) if everything else SURE,
             engine=engine,
             random=random,
         )

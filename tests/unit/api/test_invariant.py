@@ -54,7 +54,8 @@ class FakePlace:
         del options, observer
         cls.tuned.append(tunable)
         problem = tunable.problem
-        ranked = getattr(tunable, "configs", ()) or configs(tunable.order or ORDER, problem.m)
+        raced = getattr(tunable, "raced", None)
+        ranked = raced.first if raced else configs(tunable.order or ORDER, problem.m)
         timed = {config: cls.times.get(str(order_of(config, problem))) for config in ranked}
         entries = [
             replace(entry(16, time_us), config=config)
@@ -120,7 +121,7 @@ def test_quick_options_race_the_ends() -> None:
 def test_order_with_the_best_mean_of_races_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
     assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == ORDER
-    assert [len(item.configs) for item in FakePlace.tuned] == [4, 4]  # type: ignore[attr-defined]
+    assert [len(item.raced.first) for item in FakePlace.tuned] == [4, 4]  # type: ignore[attr-defined]
     FakePlace.times = {ORDER: 2.0, OTHER: 1.5}
     assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == OTHER
 

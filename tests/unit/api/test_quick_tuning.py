@@ -14,7 +14,7 @@ import autotune
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.lookup.promising import ALIKE, RACED, promising
+from autotune.lookup.promising import ALIKE, FOLLOWING, RACED, contenders
 from autotune.records import Records, Store
 from autotune.records.record import Record
 
@@ -40,7 +40,7 @@ def test_race_tries_the_most_promising_and_records_it_as_quick(cache: Path) -> N
     record = tuned(quick=True)
     assert record.provenance.quick
     assert not record.provenance.final
-    assert record.provenance.trials <= RACED
+    assert record.provenance.trials <= RACED + FOLLOWING
     assert Store(cache).load(record.device, PROBLEM) == record
 
 
@@ -87,7 +87,7 @@ def test_shipped_search_stands_before_a_race_of_ones_own(
 def test_raced_configurations_differ_in_tile_or_depth(cache: Path) -> None:
     alike = [row.config for row in recorded().rows if row.config.family == "simt"]
     wider = [replace(config, params=_with_bn(config, 64)) for config in alike]
-    raced = promising(PROBLEM, H100, Records(Store(cache)), configs=[*alike, *wider])
+    raced = contenders(PROBLEM, H100, Records(Store(cache)), configs=[*alike, *wider]).first
     works = [registry.find("simt").work(config, PROBLEM) for config in raced]
     kinds = [(work.tile, work.iterations) for work in works]
     assert len(set(raced)) == RACED
@@ -96,5 +96,5 @@ def test_raced_configurations_differ_in_tile_or_depth(cache: Path) -> None:
 
 def test_similar_configurations_fill_a_race_at_last(cache: Path) -> None:
     alike = [row.config for row in recorded().rows if row.config.values.get("bk") == 8]
-    raced = promising(PROBLEM, H100, Records(Store(cache)), configs=alike)
+    raced = contenders(PROBLEM, H100, Records(Store(cache)), configs=alike).first
     assert len(set(raced)) == min(RACED, len(alike)) > ALIKE

@@ -12,7 +12,7 @@ from autotune.device import find
 from autotune.families import registry
 from autotune.families.shared.accuracy import possible_limit, promised_limit
 from autotune.lookup import portfolio
-from autotune.lookup.promising import ALIKE, RACED, promising
+from autotune.lookup.promising import ALIKE, RACED, contenders
 from autotune.problem import Problem
 from autotune.records import Records, Store
 
@@ -34,7 +34,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 @pytest.mark.parametrize("name", ["h200", "a100-80"])
 def test_configurations_of_a_race_are_legal_and_diverse(name: str, records: Records) -> None:
     device = find(name)
-    raced = promising(PROBLEM, device, records)
+    raced = contenders(PROBLEM, device, records).first
     assert len({*raced}) == RACED
     assert all(map(Legality(PROBLEM, device), raced))
     works = [
@@ -45,18 +45,18 @@ def test_configurations_of_a_race_are_legal_and_diverse(name: str, records: Reco
 
 
 def test_race_tries_more_than_is_listed(records: Records) -> None:
-    raced = promising(PROBLEM, H200, records)
+    raced = contenders(PROBLEM, H200, records).first
     assert not {*raced} <= {*portfolio.candidates(PROBLEM, H200)}
 
 
 def test_race_may_be_restricted_to_configurations(records: Records) -> None:
     listed = portfolio.candidates(PROBLEM, H200)[:5]
-    assert {*promising(PROBLEM, H200, records, configs=listed)} <= {*listed}
+    assert {*contenders(PROBLEM, H200, records, configs=listed).first} <= {*listed}
 
 
 def test_half_of_a_race_keeps_the_bound_beside_any_vendor(records: Records) -> None:
     problem = Problem(2176, 64, 4608, "tf32x3", "tn")
-    raced = promising(problem, H200, records)
+    raced = contenders(problem, H200, records).first
     possible, promised = (
         AccuracyFilter(problem, limit(problem, H200)) for limit in (possible_limit, promised_limit)
     )

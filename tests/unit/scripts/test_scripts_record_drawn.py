@@ -11,7 +11,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from autotune.candidates import cost
-from autotune.lookup.promising import promising
+from autotune.lookup.promising import contenders
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.recording import Recording
@@ -49,7 +49,7 @@ def test_half_is_promising_and_the_rest_not_hopeless(cache: Path) -> None:
     problem = SHAPES[1]
     configs = record_drawn.chosen(problem, H100, 12, 1)
     assert len({*configs}) == 12
-    best = promising(problem, H100, Records(Store(cache)), count=6)
+    best = contenders(problem, H100, Records(Store(cache)), count=6).first
     assert tuple(configs[:6]) == best
     times = cost.times(configs, problem, H100)
     assert max(times[6:]) <= record_drawn.SLOWEST * min(times) * 1.01

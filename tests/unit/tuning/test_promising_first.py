@@ -1,5 +1,4 @@
-"""A search tries the configurations of a quick race first, and compiles them while candidates are
-listed."""
+"""A search begins with a race, whose first round compiles while candidates are listed."""
 
 from __future__ import annotations
 
@@ -15,12 +14,13 @@ from autotune.compiler import Program
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.lookup.promising import RACED, promising
+from autotune.lookup.promising import FOLLOWING, RACED, contenders
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.base import Measurement, Runner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
+from autotune.tuning.options import Sampler
 from autotune.tuning.tunable import Candidates
 
 H100, PROBLEM = find("h100"), Problem.parse("300x200x100:bf16")
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def raced(store: Store) -> tuple[Config, ...]:
     """The configurations of a quick race."""
-    return promising(PROBLEM, H100, Records(store))
+    return contenders(PROBLEM, H100, Records(store)).first
 
 
 def runner() -> FakeRunner:
@@ -47,22 +47,52 @@ def compiled(template: Template, arch: str) -> Program:
 
 def test_a_family_has_its_own(store: Store, raced: tuple[Config, ...]) -> None:
     assert len(raced) == RACED
-    assert GemmTunable(PROBLEM).promising(H100, store, "hot") == raced
-    own = GemmTunable(PROBLEM, "mma").promising(H100, store, "hot")
-    assert own == tuple(config for config in raced if config.family == "mma")
+    every, own = (
+        GemmTunable(PROBLEM, family).contenders(H100, store, "hot") for family in ("auto", "mma")
+    )
+    assert every
+    assert own
+    assert every.first == raced
+    assert own.first == tuple(config for config in raced if config.family == "mma")
 
 
 def test_an_order_of_summation_has_none(store: Store) -> None:
-    assert GemmTunable(PROBLEM, order="any").promising(H100, store, "hot") == ()
+    assert GemmTunable(PROBLEM, order="any").contenders(H100, store, "hot") is None
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
-def test_a_guided_search_tries_them_first(
-    sampler: str, store: Store, raced: tuple[Config, ...]
+def test_a_guided_search_begins_with_a_race(
+    sampler: Sampler, store: Store, raced: tuple[Config, ...]
 ) -> None:
-    devices, options = runner(), Options(trials=RACED, sampler=sampler, jobs=1)  # type: ignore[arg-type]
-    tune(GemmTunable(PROBLEM), devices, store, options, compile=compiled, origin=ORIGIN)
-    assert {*devices.measured} == {*raced}
+    devices, options = runner(), Options(trials=RACED + FOLLOWING + 2, sampler=sampler, jobs=1)
+    tunable = GemmTunable(PROBLEM)
+    tune(tunable, devices, store, options, compile=compiled, origin=ORIGIN)
+    everything = contenders(PROBLEM, H100, Records(store)).configs
+    assert {*devices.measured[:RACED]} == {*raced}
+    assert {*devices.measured[RACED : RACED + FOLLOWING]} < {*everything} - {*raced}
+    assert len({*devices.measured}) == options.trials
+
+
+def test_a_race_keeps_to_the_limit_on_trials(store: Store, raced: tuple[Config, ...]) -> None:
+    devices = runner()
+    tune(
+        *(GemmTunable(PROBLEM), devices, store, Options(trials=5, jobs=1)),
+        compile=compiled,
+        origin=ORIGIN,
+    )
+    assert len(devices.measured) == 5
+    assert {*devices.measured} < {*raced}
+
+
+def test_a_later_search_goes_on_without_a_race(store: Store) -> None:
+    def search(trials: int) -> list[Config]:
+        devices, options = runner(), Options(trials=trials, jobs=1)
+        tune(GemmTunable(PROBLEM), devices, store, options, compile=compiled, origin=ORIGIN)
+        return devices.measured
+
+    first, second = search(20), search(26)
+    assert (len(first), len(second)) == (20, 6)
+    assert not {*first} & {*second}
 
 
 def test_they_compile_while_candidates_are_listed(store: Store) -> None:

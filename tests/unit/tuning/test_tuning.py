@@ -42,7 +42,7 @@ from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, Store, TuningRecord
 from autotune.runners.base import BestTimes, Failure, Measurement, Objective, Stage
 from autotune.runners.recording import Origin
-from autotune.tuning import device_pool, loop
+from autotune.tuning import device_pool, run
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
@@ -137,7 +137,7 @@ def test_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPat
         now[0] += 1.0
         return by_width(config)
 
-    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
+    monkeypatch.setattr(run, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
     record = tune_with(runner, store, Options(budget_s=10))
@@ -507,7 +507,7 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
 
     # Events wait for the disk, which does not follow this clock.
     monkeypatch.setattr(Journal, "unwritten", frozenset())
-    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
+    monkeypatch.setattr(run, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     observer = Slow()
     tune_with(FakeRunner(outcome), store, Options(trials=3), observer=observer)

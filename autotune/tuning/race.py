@@ -1,0 +1,70 @@
+"""The race with which tuning begins: what is promising, and then what the times suggest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from autotune.candidates.samples import Sample
+from autotune.families.config import Config
+from autotune.lookup.promising import FOLLOWING, Contenders
+from autotune.tuning.evaluate import Trial
+
+
+class Race:
+    """Two rounds of configurations. The second is chosen when half of the first has finished, so
+    that it can be compiled meanwhile.
+
+    Attributes:
+        configs: those of the rounds so far.
+        most: how many both rounds have at most.
+
+    Args:
+        contenders: what to choose from; None for no race.
+        barred: whether a configuration must not run.
+    """
+
+    def __init__(self, contenders: Contenders | None, barred: Callable[[Config], bool]) -> None:
+        self._contenders, self._barred = contenders, barred
+        self.configs = self._allowed(contenders.first) if contenders else ()
+        self._first, self._second = self.configs, tuple[Config, ...]()
+        self._chosen = self._over = contenders is None
+        left = len(contenders.configs) - len(contenders.first) if contenders else 0
+        self.most = len(self.configs) + min(left, FOLLOWING)
+
+    def chosen(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
+        """The second round, as soon as it is chosen; nothing before and after that."""
+        tried = sum(trial.config in self._first for trial in trials)
+        if self._chosen or 2 * tried < len(self._first):
+            return ()
+        self._choose(trials)
+        return self._second
+
+    def goes_on(self, trials: Sequence[Trial]) -> bool:
+        """Begins the second round after the first; whether there is one."""
+        if self._over:
+            return False
+        if not self._chosen:
+            self._choose(trials)
+        self.configs, self._over = self._first + self._second, True
+        return bool(self._second)
+
+    def _choose(self, trials: Sequence[Trial]) -> None:
+        self._chosen = True
+        if self._contenders is not None and len(trials) < self.most:  # an earlier run's race
+            timed = _samples(self._contenders, self._first, trials)
+            self._second = self._allowed(self._contenders.following(timed))
+
+    def _allowed(self, configs: Iterable[Config]) -> tuple[Config, ...]:
+        return tuple(config for config in configs if not self._barred(config))
+
+
+def _samples(
+    contenders: Contenders, configs: Sequence[Config], trials: Iterable[Trial]
+) -> Iterator[Sample]:
+    """What the trials of these configurations tell of the problem."""
+    problem, device = contenders.problem, contenders.device
+    for trial in trials:
+        time_us = trial.time(contenders.objective)
+        if trial.config in configs and trial.resources is not None and time_us < math.inf:
+            yield Sample(trial.config, trial.resources, time_us, problem, device)

@@ -1,0 +1,245 @@
+"""A call of `tune`: what it tries, in which order, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from time import monotonic
+from typing import Generic, TypeVar
+
+from autotune.errors import CacheError, UnsavedError
+from autotune.families.config import Config
+from autotune.records import Store, TuningRecord
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.recording import Origin
+from autotune.tuning import objective
+from autotune.tuning.accuracy import Accuracy, extended
+from autotune.tuning.device_pool import DevicePool
+from autotune.tuning.evaluate import Compile, Trial
+from autotune.tuning.events import Observer, Progress, WrittenTrials
+from autotune.tuning.guesses import GUESSES
+from autotune.tuning.leaderboard import Leaderboard
+from autotune.tuning.metering import measured, rematched
+from autotune.tuning.options import Options
+from autotune.tuning.pipeline import Compiler, Prepared, ahead
+from autotune.tuning.proposals import Proposals
+from autotune.tuning.quarantine import Quarantine
+from autotune.tuning.resume import open_journal, still_hold
+from autotune.tuning.saving import record_of, saved
+from autotune.tuning.search import axes_of
+from autotune.tuning.searches import listed, race_of, race_search, refuse_inaccurate, search_of
+from autotune.tuning.tunable import Tunable
+
+RESERVE = 0.05
+"""Share of the budget kept for the rematch."""
+
+R = TypeVar("R", bound=TuningRecord)
+
+
+class Run(Generic[R]):
+    """One call of `tune` and its trials; `settled` once the record is saved or cannot be."""
+
+    def __init__(
+        self,
+        tunable: Tunable[R],
+        runners: Sequence[Runner],
+        store: Store,
+        options: Options,
+        compile: Compile,
+        origin: Origin,
+        observer: Observer,
+    ) -> None:
+        self._began, self._over, self.settled = monotonic(), False, False
+        objective.check(tunable, runners[0], options)
+        self._tunable, self._runner, self._store = tunable, runners[0], store
+        self._options, self._origin, self._observer = options, origin, observer
+        self.compiler = Compiler(compile, tunable.plan, runners[0], options.jobs)
+        self._trial_events = WrittenTrials(observer, lambda: self.journal.unwritten)
+        self.accuracy, self._live = Accuracy(tunable.judged), runners[0].evidence == "measured"
+        # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
+        self._pool = DevicePool(runners, self._measured, ahead=self._live)
+        self._quarantine = Quarantine(
+            store, self._runner.device, self._runner.evidence, origin.source
+        )
+        barred = self._quarantine.barred()
+        self._race = race_of(tunable, self._runner, store, options, barred)
+        self._racing = bool(self._race.configs)
+        # While candidates are listed, which may take a second.
+        self.compiler.begin_first(self._race.configs[: options.trials])
+        self._candidates, self._guesses = listed(tunable, self._runner, store, options, barred)
+        configs = self._candidates.configs
+        self._axes = axes_of(configs)
+        self.journal = open_journal(
+            tunable, self._runner, store, origin, self._axes, options.storage
+        )
+        self.leaderboard = Leaderboard(options.objective, options.score)
+        for trial in still_hold(self.journal.told, tunable, configs):
+            self.leaderboard.add(trial)
+        self._extended_at = -1
+        self._proposals = self._proposing(options)
+        count = self._race.most if options.quick else len(configs)
+        observer.started(count, self._candidates.rejected, self._progress())
+
+    def search(self) -> None:
+        """Tries proposals until a limit is reached, none is left, or none is worth a trial.
+
+        The vendor baseline is known afterwards. If it refuses all that was measured, the limit on
+        trials is raised.
+        """
+        if self._runner.baseline_ready:
+            self._compare(self._runner.baseline())
+        with closing(self._pool):
+            self._search()
+            while self._goes_on():
+                self._search()
+            # The search does not wait for the vendor's library; what follows does.
+            if self.accuracy.baseline is None and (vendor := self._runner.baseline()) is not None:
+                self._compare(vendor)
+            while self._proposals.reopened() or self._extended():
+                self._search()
+
+    def _goes_on(self) -> bool:
+        """Goes on to the second round of a race, and from there to the search, if there is one."""
+        if not self._racing:
+            return False
+        second = self._race.goes_on(self.leaderboard.trials)
+        if not second and self._options.quick:
+            return False
+        self._racing = second
+        self._proposals = self._proposing(self._options)
+        return True
+
+    def _search(self) -> None:
+        """Tries proposals, and ends with all trials in the journal and judged."""
+        asked = self._proposals.asked()
+        with closing(self._prepared(asked, ordered=not self._live)) as prepared:
+            for trial in self._pool.trials(self._trial_events.between(prepared), self._time_left):
+                self._tell(trial)
+                if self.accuracy.baseline is None and self._pool.baseline is not None:
+                    self._compare(self._pool.baseline)
+        self._proposals.release()
+        with suppress(CacheError):  # closing the journal raises it again
+            self.journal.flush()
+        self._trial_events.pass_on()
+        self.leaderboard.rejudge(self.accuracy.of)  # also the trials of other processes
+
+    def rematch(self) -> None:
+        """Times the leaders interleaved, so that noise does not pick the winner.
+
+        If none of them passes, the next ones follow.
+        """
+        while leaders := self.leaderboard.leaders:
+            self._observer.rematch(leaders)
+            prepared = [*self._prepared((trial.config for trial in leaders), ordered=True)]
+            ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
+            outcomes = rematched(self._runner, ready, self._options) if ready else []
+            self.accuracy.baseline = self._runner.baseline()
+            failed = [Trial(config, why) for config, why in prepared if isinstance(why, Failure)]
+            timed = [self._trial(*pair) for pair in zip(ready, outcomes, strict=True)]
+            if self.leaderboard.rematch([*timed, *failed]):
+                self._examine({candidate.config: candidate for candidate in ready})
+                self._over = True
+                return
+
+    def _examine(self, candidates: Mapping[Config, Candidate]) -> None:
+        """Examines the winners; where one fails, the next best is examined."""
+        passed: set[Config] = set()
+        while pending := [config for config in self.leaderboard.winners if config not in passed]:
+            candidate = candidates[pending[0]]
+            failure = self._runner.examine(candidate)
+            if failure is None:
+                passed.add(candidate.config)
+                continue
+            trial = self._trial(candidate, failure)
+            self._write(trial)
+            self.leaderboard.disqualify(trial)
+
+    def save(self, earlier: BaseException | None = None) -> R:
+        """Records the leaders; `earlier` is the error that ended the run, if any."""
+        record = record_of(
+            *(self._tunable, self._runner, self._origin, self.leaderboard, self.accuracy.baseline),
+            seed=self._options.seed,
+            seconds=monotonic() - self._began,
+            interrupted=not self._over,
+        )
+        try:
+            merged = saved(self._store, record, self.leaderboard, earlier)
+        except UnsavedError:
+            self.settled = True
+            raise
+        self.settled = True
+        self._observer.finished(merged, self._progress())
+        return merged
+
+    def _extended(self) -> bool:
+        """Raises the limit on trials if all that was measured is refused as inaccurate."""
+        count = len(self.leaderboard.trials)
+        refused = self.accuracy.closest is not None and not self.leaderboard.leaders
+        options = extended(self._options, count)
+        if not refused or options is None or count == self._extended_at or not self._time_left():
+            return False
+        # The search learnt from trials before the baseline was known, which is wrong: start again.
+        self._extended_at, self._proposals = count, self._proposing(options)
+        return True
+
+    def _proposing(self, options: Options) -> Proposals:
+        board = self.leaderboard
+        if self._racing:
+            search = race_search(self._race.configs, board.trials)
+        else:
+            given = self._options, self._candidates, self._guesses, self._axes
+            search = search_of(self._tunable, self._runner.device, *given, board.trials)
+        refuse_inaccurate(search, self._tunable, self.accuracy.baseline)
+        return Proposals(search, self.journal, board, self._observer, options, self._time_left)
+
+    def _tell(self, trial: Trial) -> None:
+        if trial.resources is None:  # it failed before a device, whose thread writes the others
+            self._write(trial)
+        trial = self.accuracy.of(trial)
+        self.leaderboard.add(trial)
+        self._proposals.search.tell(trial)
+        self._trial_events.add(trial, self._progress())
+        self.compiler.begin_first(self._race.chosen(self.leaderboard.trials))
+
+    def _compare(self, baseline: Measurement | None) -> None:
+        """Holds all trials to the accuracy of the vendor baseline, which was just timed."""
+        self.accuracy.baseline = baseline
+        self._observer.baseline(baseline)
+        self.leaderboard.rejudge(self.accuracy.of)
+        refuse_inaccurate(self._proposals.search, self._tunable, baseline)
+
+    def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
+        return ahead(configs, self.compiler, ordered=ordered, spare=self._proposals.spare)
+
+    def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
+        """The trial of a candidate, sent to the journal."""
+        # A slow candidate may score well.
+        best = self.leaderboard.best_times if self._options.score is None else None
+        self.journal.settle()  # a kill costs no more than the trial at hand
+        trial = self._trial(candidate, measured(runner, candidate, best, self._options))
+        self._write(trial)
+        return trial
+
+    def _write(self, trial: Trial) -> None:
+        """Sends the trial to the journal, unless a later run should repeat it."""
+        outcome = trial.outcome
+        if not isinstance(outcome, Failure) or self._tunable.stands(outcome.stage):
+            self.journal.finish(trial)
+
+    def _trial(self, candidate: Candidate, outcome: Measurement | Failure) -> Trial:
+        """The trial; a candidate that endangers the device is quarantined first of all."""
+        if isinstance(outcome, Failure):
+            self._quarantine.note(self._tunable, candidate.config, outcome)
+        return Trial.of(candidate, outcome, self._runner.device)
+
+    def _progress(self) -> Progress:
+        board, seconds = self.leaderboard, monotonic() - self._began
+        busy = self._pool.busy_s / (self._pool.size * seconds) if seconds else 0.0
+        return Progress(len(board.trials), board.failures, board.best, seconds, busy)
+
+    def _time_left(self) -> bool:
+        """Whether there is time; the first guesses are tried until one works, however little."""
+        budget = self._options.budget_s
+        if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
+            return True
+        return self.leaderboard.best is None and len(self.leaderboard.trials) < GUESSES
