@@ -51,7 +51,8 @@ class Race:
 
     def _choose(self, trials: Sequence[Trial]) -> None:
         self._chosen = True
-        if self._contenders is not None and len(trials) < self.most:  # an earlier run's race
+        raced_before = len(trials) >= self.most  # in an earlier run
+        if self._contenders is not None and not raced_before:
             timed = _samples(self._contenders, self._first, trials)
             self._second = self._allowed(self._contenders.following(timed))
 
