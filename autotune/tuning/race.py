@@ -16,6 +16,7 @@ class Race:
     that it can be compiled meanwhile.
 
     Attributes:
+        considered: all that a round may have.
         configs: those of the rounds so far.
         most: how many both rounds have at most.
 
@@ -26,11 +27,11 @@ class Race:
 
     def __init__(self, contenders: Contenders | None, barred: Callable[[Config], bool]) -> None:
         self._contenders, self._barred = contenders, barred
+        self.considered = self._allowed(contenders.configs) if contenders else ()
         self.configs = self._allowed(contenders.first) if contenders else ()
         self._first, self._second = self.configs, tuple[Config, ...]()
         self._chosen = self._over = contenders is None
-        left = len(contenders.configs) - len(contenders.first) if contenders else 0
-        self.most = len(self.configs) + min(left, FOLLOWING)
+        self.most = min(len(self.considered), len(self.configs) + FOLLOWING)
 
     def chosen(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
         """The second round, as soon as it is chosen; nothing before and after that."""

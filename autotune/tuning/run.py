@@ -66,7 +66,8 @@ class Run(Generic[R]):
         self._racing = bool(self._race.configs)
         # While candidates are listed, which may take a second.
         self.compiler.begin_first(self._race.configs[: options.trials])
-        self._candidates, self._guesses = listed(tunable, self._runner, store, options, barred)
+        found = listed(tunable, self._runner, store, options, barred, self._race)
+        self._candidates, self._guesses = found
         configs = self._candidates.configs
         self._axes = axes_of(configs)
         self.journal = open_journal(

@@ -38,10 +38,12 @@ def listed(
     store: Store,
     options: Options,
     barred: Callable[[Config], bool],
+    race: Race,
 ) -> tuple[Candidates, tuple[Config, ...]]:
-    """The candidates that are not `barred`, and what a search without a race tries first."""
+    """The candidates that are not `barred`, those of the race among them, and what a search without
+    a race tries first."""
     survey = None if options.sampler == "exhaustive" else SURVEY
-    candidates = tunable.candidates(runner, barred, survey=survey)
+    candidates = tunable.candidates(runner, barred, survey=survey).and_also(race.considered)
     return candidates, tunable.guesses(candidates, runner.device, store, options.objective)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from autotune.candidates.features import Describe
@@ -39,6 +39,13 @@ class Candidates:
         """All configurations, the ranked ones first."""
         return self.ranked + self.unranked
 
+    def and_also(self, configs: Iterable[Config]) -> Candidates:
+        """These, and after them those of `configs` that they lack."""
+        lacking = dict.fromkeys(configs)
+        for config in self.configs if lacking else ():
+            lacking.pop(config, None)
+        return replace(self, unranked=(*self.unranked, *lacking))
+
 
 class Tunable(Protocol[R_co]):
     """Something with configurations that all compute the same.
@@ -53,7 +60,8 @@ class Tunable(Protocol[R_co]):
       them, or all.
     - Every candidate has a plan, with the same text.
     - `contenders` are configurations to race before all others, known before the candidates are;
-      `guesses` are those to try next, for that objective. Some of either may be no candidates.
+      `guesses` are those to try next, for that objective. Some of either may be no candidates;
+      contenders then become some.
     - `describe` gives the features a time may depend on besides the parameters; None if there are
       none.
     - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less

@@ -20,6 +20,7 @@ from support.sample_journals import (
 from support.sample_journals import cache as cache
 
 from autotune.errors import CacheError
+from autotune.families.config import Config, Value
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Journal, axes_of
@@ -177,6 +178,22 @@ def test_journal_holds_several_families(tmp_path: Path) -> None:
     for trial in trials:
         add(opened, trial)
     assert Journal(tmp_path / "study.log", "both", axes).told == trials
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"bm": 512, "bk": 8, "order": "rows"},
+        {"bm": 32, "bk": 8, "order": "diagonal"},
+        {"bm": "wide", "bk": 8, "order": "rows"},
+    ],
+)
+def test_journal_holds_values_that_its_axes_lack(tmp_path: Path, values: dict[str, Value]) -> None:
+    trial = Trial(Config.of("square", values), Measurement(5.0))
+    opened = journal(tmp_path / "study.log")
+    assert opened.claim(trial.config)
+    add(opened, trial)
+    assert journal(tmp_path / "study.log").told == [trial]
 
 
 def test_optuna_logging_is_left_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,19 +11,20 @@ import pytest
 from support.fake_runner import ORIGIN, FakeRunner, program
 
 from autotune.compiler import Program
-from autotune.device import find
+from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.lookup.promising import FOLLOWING, RACED, contenders
+from autotune.lookup.promising import FOLLOWING, RACED, Contenders, contenders
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import Measurement, Runner
+from autotune.runners.base import Measurement, Objective, Runner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.options import Sampler
 from autotune.tuning.tunable import Candidates
 
-H100, PROBLEM = find("h100"), Problem.parse("300x200x100:bf16")
+H100, H200 = find("h100"), find("h200")
+PROBLEM = Problem.parse("300x200x100:bf16")
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def raced(store: Store) -> tuple[Config, ...]:
     return contenders(PROBLEM, H100, Records(store)).first
 
 
-def runner() -> FakeRunner:
-    return FakeRunner(lambda _: Measurement(5.0, relative_error=1e-9), device=H100)
+def runner(device: Device = H100) -> FakeRunner:
+    return FakeRunner(lambda _: Measurement(5.0, relative_error=1e-9), device=device)
 
 
 def compiled(template: Template, arch: str) -> Program:
@@ -93,6 +94,29 @@ def test_a_later_search_goes_on_without_a_race(store: Store) -> None:
     first, second = search(20), search(26)
     assert (len(first), len(second)) == (20, 6)
     assert not {*first} & {*second}
+
+
+def test_what_is_raced_beside_the_candidates_joins_them(store: Store) -> None:
+    """Rules that are about speed alone leave out what measurements may show to be fast."""
+    problem = Problem.parse("29x13735x1341:f8:scale=row")
+    listed = {*GemmTunable(problem).candidates(runner(H200), lambda _: False, survey=None).configs}
+    considered = contenders(problem, H200, Records(store)).configs
+    beside = tuple(config for config in considered if config not in listed)[:4]
+
+    @dataclass(frozen=True)
+    class Racing(GemmTunable):
+        def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders:
+            del store, objective
+            return Contenders.given(self.problem, device, beside)
+
+    def search(trials: int) -> list[Config]:
+        devices, options = runner(H200), Options(trials=trials, jobs=1)
+        tune(Racing(problem), devices, store, options, compile=compiled, origin=ORIGIN)
+        return devices.measured
+
+    first, second = search(8), search(14)
+    assert {*first[:4]} == {*beside}
+    assert (len(first), len(second), {*first} & {*second}) == (8, 6, set())
 
 
 def test_they_compile_while_candidates_are_listed(store: Store) -> None:

@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.families.config import Config
+from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
 from autotune.files.decoding import convert, shown
 from autotune.files.domains import Share, Text
@@ -81,9 +86,13 @@ def abandoned(claim: Attributes, active: float) -> bool:
 def stored(
     config: Config, space: Mapping[str, BaseDistribution], owner: Attributes, trial: Trial | None
 ) -> FrozenTrial:
-    """A trial to store: a claim, or finished if there is a result."""
+    """A trial to store: a claim, or finished if there is a result.
+
+    Its parameters, which people read, are those with values of the space; other runs of the study
+    may have tried further ones.
+    """
     values = {FAMILY: config.family, **config.values}
-    shown = [name for name in space if name in values]
+    shown = [name for name in space if name in values and _has(space[name], values[name])]
     state, value = (TrialState.RUNNING, None) if trial is None else verdict(trial)
     result = {} if trial is None else {RESULT: encode(trial)}
     return optuna.create_trial(
@@ -93,6 +102,12 @@ def stored(
         distributions={name: space[name] for name in shown},
         user_attrs={"config": str(config), **owner, SINCE: time.time(), **result},
     )
+
+
+def _has(distribution: BaseDistribution, value: Value) -> bool:
+    if isinstance(distribution, IntDistribution | FloatDistribution):
+        return not isinstance(value, str) and distribution.low <= value <= distribution.high
+    return isinstance(distribution, CategoricalDistribution) and value in distribution.choices
 
 
 def verdict(trial: Trial) -> tuple[TrialState, float | None]:
