@@ -171,8 +171,8 @@ class RangePlace:
         observer: Observer | None,
     ) -> Record:
         """Races these configurations."""
-        given = Contenders.given(problem, targets.resolve(self.workplace.device), configs)
-        return self.run(QuickTunable(problem, order=self.order, raced=given), options, observer)
+        raced = Contenders.between(problem, targets.resolve(self.workplace.device), configs)
+        return self.run(QuickTunable(problem, order=self.order, raced=raced), options, observer)
 
     def run(self, tunable: GemmTunable, options: Options, observer: Observer | None) -> Record:
         """Tunes a problem; where the device measures, rows are compared with the reference's."""

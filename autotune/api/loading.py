@@ -90,7 +90,7 @@ def warmup(
         jobs: compiler threads; None is one for each core.
         verify: as for `kernel`, one kernel after another.
         cold: as for `kernel`; a matmul finds the kernel with the same `cold`.
-        measure: whether to race the eight most promising configurations and cuBLAS of each shape
+        measure: whether to race the most promising configurations and cuBLAS of each shape
             without a record first (`autotune.tune` with `quick`).
         batch_invariant: as for `kernel`; a matmul finds the kernel with the same
             `batch_invariant`. Takes no `measure`.

@@ -90,7 +90,7 @@ def matmul(
             without scales and epilogue also int32. If None, the library of `a` allocates it.
         alpha: factor of the product.
         beta: factor of the contents of `out`, which are not read if it is 0.
-        tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the eight most
+        tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the most
             promising configurations and cuBLAS instead, of a shape without a record. Not in the
             frozen mode.
         bias: (n,), added to every row; of the type of `out`.

@@ -71,9 +71,9 @@ def tune(
             extra `energy`). The best by each is recorded.
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a journal in the cache directory.
-        quick: races the eight most promising configurations and cuBLAS instead of searching, in
-            seconds. The record says so, and a search replaces it. Takes none of `trials`, `budget`,
-            `sampler`, `seed`, `storage`, `devices` and `family`.
+        quick: races the eight most promising configurations, six that their times suggest, and
+            cuBLAS instead of searching, in seconds. The record says so, and a search replaces it.
+            Takes none of `trials`, `budget`, `sampler`, `seed`, `storage`, `devices` and `family`.
         recording: a file, such as `mine.json.gz`, for the outcomes of all configurations that were
             tried on a GPU; `device="replay:mine.json.gz"` searches among them without one.
         observer: receives progress events.

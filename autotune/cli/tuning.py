@@ -83,7 +83,7 @@ def tune(
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Race the 8 most promising configurations and cuBLAS, in seconds."
+            "--quick", help="Race the 14 most promising configurations and cuBLAS, in seconds."
         ),
     ] = False,
     recording: Annotated[

@@ -68,7 +68,7 @@ class Contenders:
     count: int
 
     @classmethod
-    def given(cls, problem: Problem, device: Device, configs: tuple[Config, ...]) -> Contenders:
+    def between(cls, problem: Problem, device: Device, configs: tuple[Config, ...]) -> Contenders:
         """A race between these configurations, in one round."""
         return cls(problem, device, "hot", (), configs, len(configs))
 

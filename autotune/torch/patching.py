@@ -80,8 +80,8 @@ def patch(
         rows: M, the product of all dimensions of a layer's input but the last: a number or
             several, or the shapes that `recording` noted, of which each layer takes its own; None
             takes all that have records.
-        tune: tunes shapes without a record first; `quick` races their eight most promising
-            configurations and cuBLAS, in about a second each. Needs `rows`.
+        tune: tunes shapes without a record first; `quick` races their most promising
+            configurations and cuBLAS, in one to two seconds each. Needs `rows`.
         budget: seconds to tune each shape and number of rows; those of noted shapes are shared as
             in `autotune.tune_all`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.

@@ -61,13 +61,12 @@ class Run(Generic[R]):
         self._quarantine = Quarantine(
             store, self._runner.device, self._runner.evidence, origin.source
         )
-        barred = self._quarantine.barred()
-        self._race = race_of(tunable, self._runner, store, options, barred)
+        place = self._runner, store, options, self._quarantine.barred()
+        self._race = race_of(tunable, *place)
         self._racing = bool(self._race.configs)
         # While candidates are listed, which may take a second.
         self.compiler.begin_first(self._race.configs[: options.trials])
-        found = listed(tunable, self._runner, store, options, barred, self._race)
-        self._candidates, self._guesses = found
+        self._candidates, self._guesses = listed(tunable, *place, self._race)
         configs = self._candidates.configs
         self._axes = axes_of(configs)
         self.journal = open_journal(
@@ -188,8 +187,9 @@ class Run(Generic[R]):
         if self._racing:
             search = race_search(self._race.configs, board.trials)
         else:
-            given = self._options, self._candidates, self._guesses, self._axes
-            search = search_of(self._tunable, self._runner.device, *given, board.trials)
+            space = self._candidates, self._guesses, self._axes
+            task = self._tunable, self._runner.device, self._options
+            search = search_of(*task, *space, board.trials)
         refuse_inaccurate(search, self._tunable, self.accuracy.baseline)
         return Proposals(search, self.journal, board, self._observer, options, self._time_left)
 

@@ -58,7 +58,7 @@ def test_race_is_answered_with_its_loss(cache: Path) -> None:
     del cache
     tuned(quick=True)
     answer = autotune.choose(str(PROBLEM), device=DEVICE)
-    assert (answer.how, answer.expected_loss, answer.final) == ("exact", 0.03, False)
+    assert (answer.how, answer.expected_loss, answer.final) == ("exact", 0.01, False)
     assert (answer.enough(quick=True), answer.enough(quick=False)) == (True, False)
 
 

@@ -15,7 +15,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_quick_record_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "quick race, 8 trials" in printed(
+    assert "quick race, 14 trials" in printed(
         capsys, "tune", str(PROBLEM), "--quick", "--device", DEVICE
     )
     assert run("best", str(PROBLEM), "--device", DEVICE) == 0

@@ -107,7 +107,7 @@ def test_what_is_raced_beside_the_candidates_joins_them(store: Store) -> None:
     class Racing(GemmTunable):
         def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders:
             del store, objective
-            return Contenders.given(self.problem, device, beside)
+            return Contenders.between(self.problem, device, beside)
 
     def search(trials: int) -> list[Config]:
         devices, options = runner(H200), Options(trials=trials, jobs=1)

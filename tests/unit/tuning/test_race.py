@@ -82,10 +82,10 @@ def test_race_that_is_over_tries_no_more(tunable: QuickTunable, store: Store) ->
     assert again.measured == []
 
 
-def test_race_between_given_configurations_has_one_round(
+def test_race_between_three_configurations_has_one_round(
     tunable: QuickTunable, store: Store
 ) -> None:
-    given = tunable.raced.first[:3]
+    configs = tunable.raced.first[:3]
     runner = FakeRunner(lambda _: taking(10.0), device=H100)
-    race(QuickTunable(PROBLEM, raced=Contenders.given(PROBLEM, H100, given)), runner, store)
-    assert {*runner.measured} == {*given}
+    race(QuickTunable(PROBLEM, raced=Contenders.between(PROBLEM, H100, configs)), runner, store)
+    assert {*runner.measured} == {*configs}
