@@ -13,7 +13,7 @@ from autotune.tuning.evaluate import Trial
 
 class Race:
     """Two rounds of configurations. The second is chosen when half of the first has finished, so
-    that it can be compiled meanwhile.
+    that it can be compiled meanwhile. In a search it is the first guesses.
 
     Attributes:
         considered: all that a round may have.
@@ -30,25 +30,24 @@ class Race:
         self.considered = self._allowed(contenders.configs) if contenders else ()
         self.configs = self._allowed(contenders.first) if contenders else ()
         self._first, self._second = self.configs, tuple[Config, ...]()
-        self._chosen = self._over = contenders is None
+        self._chosen = contenders is None
         self.most = min(len(self.considered), len(self.configs) + FOLLOWING)
 
     def chosen(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
         """The second round, as soon as it is chosen; nothing before and after that."""
-        tried = sum(trial.config in self._first for trial in trials)
-        if self._chosen or 2 * tried < len(self._first):
+        if self._chosen:
+            return ()
+        if 2 * sum(trial.config in self._first for trial in trials) < len(self._first):
             return ()
         self._choose(trials)
         return self._second
 
-    def goes_on(self, trials: Sequence[Trial]) -> bool:
-        """Begins the second round after the first; whether there is one."""
-        if self._over:
-            return False
+    def second(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
+        """The second round, which begins now; nothing if there is none."""
         if not self._chosen:
             self._choose(trials)
-        self.configs, self._over = self._first + self._second, True
-        return bool(self._second)
+        self.configs = self._first + self._second
+        return self._second
 
     def _choose(self, trials: Sequence[Trial]) -> None:
         self._chosen = True

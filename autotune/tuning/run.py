@@ -90,7 +90,7 @@ class Run(Generic[R]):
             self._compare(self._runner.baseline())
         with closing(self._pool):
             self._search()
-            while self._goes_on():
+            if self._goes_on():
                 self._search()
             # The search does not wait for the vendor's library; what follows does.
             if self.accuracy.baseline is None and (vendor := self._runner.baseline()) is not None:
@@ -99,15 +99,15 @@ class Run(Generic[R]):
                 self._search()
 
     def _goes_on(self) -> bool:
-        """Goes on to the second round of a race, and from there to the search, if there is one."""
+        """Goes on after the first round of a race: to a search, whose first guesses are the second
+        round, or in a quick run to that round alone. False if there is nothing to go on to."""
         if not self._racing:
             return False
-        second = self._race.goes_on(self.leaderboard.trials)
-        if not second and self._options.quick:
-            return False
-        self._racing = second
+        second = self._race.second(self.leaderboard.trials)
+        self._racing = self._options.quick
+        self._guesses = tuple(dict.fromkeys((*second, *self._guesses)))
         self._proposals = self._proposing(self._options)
-        return True
+        return bool(second) or not self._racing
 
     def _search(self) -> None:
         """Tries proposals, and ends with all trials in the journal and judged."""
