@@ -22,13 +22,13 @@ class Race:
 
     Args:
         contenders: what to choose from; None for no race.
-        barred: whether a configuration must not run.
+        barred: whether a configuration must not run; the next ones take its place.
     """
 
     def __init__(self, contenders: Contenders | None, barred: Callable[[Config], bool]) -> None:
         self._contenders, self._barred = contenders, barred
         self.considered = self._allowed(contenders.configs) if contenders else ()
-        self.configs = self._allowed(contenders.first) if contenders else ()
+        self.configs = self.considered[: contenders.count] if contenders else ()
         self._first, self._second = self.configs, tuple[Config, ...]()
         self._chosen = contenders is None
         self.most = min(len(self.considered), len(self.configs) + FOLLOWING)
@@ -54,7 +54,8 @@ class Race:
         raced_before = len(trials) >= self.most  # in an earlier run
         if self._contenders is not None and not raced_before:
             timed = _samples(self._contenders, self._first, trials)
-            self._second = self._allowed(self._contenders.following(timed))
+            following = self._allowed(self._contenders.following(timed))
+            self._second = tuple(config for config in following if config not in self._first)
 
     def _allowed(self, configs: Iterable[Config]) -> tuple[Config, ...]:
         return tuple(config for config in configs if not self._barred(config))

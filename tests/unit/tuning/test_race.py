@@ -74,6 +74,16 @@ def test_second_round_follows_a_first_that_failed(tunable: QuickTunable, store: 
     assert race(tunable, FakeRunner(outcome, device=H100), store).best.measurement.time_us == 10.0
 
 
+def test_others_take_the_places_of_quarantined_ones(tunable: QuickTunable, store: Store) -> None:
+    first = tunable.raced.first
+    for config in first:
+        store.quarantine(H100, f"{config}@{ORIGIN.source}", "it hung")
+    runner = FakeRunner(lambda _: taking(10.0), device=H100)
+    record = race(tunable, runner, store)
+    assert len({*runner.measured}) == record.provenance.trials == RACED + FOLLOWING
+    assert not {*runner.measured} & {*first}
+
+
 def test_race_that_is_over_tries_no_more(tunable: QuickTunable, store: Store) -> None:
     runner = FakeRunner(lambda _: taking(10.0), device=H100)
     race(tunable, runner, store)
