@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import product
 
 from autotune.candidates.picker import picker
 from autotune.device import Device
@@ -26,7 +27,7 @@ _Check = Callable[[Sequence[Value]], str | None]
 class Verdicts:
     """Judges configurations of a family for a problem on a device, as `space.Judge` does.
 
-    Rules that do not read the device share their verdicts between devices.
+    Rules that do not read the problem or the device share their verdicts between these.
 
     Attributes:
         domain: the values of each parameter, in the order of the parameters.
@@ -41,12 +42,12 @@ class Verdicts:
         self._problem, self._device, self._views = problem, device, Views()
         self._names = tuple(self.domain)
         self._allowed = [(frozenset(values), name in free) for name, values in self.domain.items()]
-        self._order = _rule_order(family, self._names)
-        everywhere = _everywhere(family, problem)
-        self._verdicts = [
-            {} if rule.reads_device else verdicts
-            for rule, verdicts in zip(self._order.rules, everywhere, strict=True)
-        ]
+        self._order = order = _rule_order(tuple(kind.rules), self._names)
+        tables = {
+            (posed, ran): _verdicts(order, problem if posed else None, device if ran else None)
+            for posed, ran in product((False, True), repeat=2)
+        }
+        self._verdicts = [tables[reads][place] for place, reads in enumerate(self._order.reads)]
         self._checks: list[_Check | None] = [None] * len(self._order.rules)
 
     @classmethod
@@ -143,21 +144,23 @@ class _RuleOrder:
         names: the parameters, in the order of a configuration's values.
         rules: the rules.
         picks: what picks the values that each rule reads.
+        reads: whether each reads the problem, and whether the device.
         places: the place of each rule.
     """
 
     names: tuple[str, ...]
     rules: tuple[Rule, ...]
     picks: tuple[Callable[[Values], Values], ...]
+    reads: tuple[tuple[bool, bool], ...]
     places: Mapping[Rule, int]
 
 
 @cache
-def _rule_order(family: str, names: tuple[str, ...]) -> _RuleOrder:
+def _rule_order(rules: tuple[Rule, ...], names: tuple[str, ...]) -> _RuleOrder:
     """The rules of a family with parameters in that order."""
-    rules = tuple(registry.find(family).rules)
     picks = tuple(picker([*map(names.index, rule.needs)]) for rule in rules)
-    return _RuleOrder(names, rules, picks, {rule: place for place, rule in enumerate(rules)})
+    reads = tuple((rule.reads_problem, rule.reads_device) for rule in rules)
+    return _RuleOrder(names, rules, picks, reads, {rule: at for at, rule in enumerate(rules)})
 
 
 @cache
@@ -181,8 +184,10 @@ def _affected(order: _RuleOrder, changed: int, passed: int) -> tuple[int, ...]:
     )
 
 
-@lru_cache(maxsize=16)
-def _everywhere(family: str, problem: Problem) -> tuple[dict[Values, bool], ...]:
-    """The verdicts of each rule that are the same on every device."""
-    del problem
-    return tuple({} for _ in registry.find(family).rules)
+@lru_cache(maxsize=64)
+def _verdicts(
+    order: _RuleOrder, problem: Problem | None, device: Device | None
+) -> tuple[dict[Values, bool], ...]:
+    """The verdicts of each rule that reads this problem and this device, or neither where None."""
+    del problem, device
+    return tuple({} for _ in order.rules)

@@ -57,6 +57,11 @@ class Rule:
         """Whether the check may find otherwise on another device."""
         return any(argument.name == "device" for argument in _arguments(self.check))
 
+    @property
+    def reads_problem(self) -> bool:
+        """Whether the check may find otherwise for another problem."""
+        return any(argument.name == "problem" for argument in _arguments(self.check))
+
     def bind(self, problem: Problem, device: Device, views: Views) -> BoundRule:
         """The rule for one problem on one device; `views` keeps the views it makes."""
         check = bind(self.check, {"problem": problem, "device": device}, views)
