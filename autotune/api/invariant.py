@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -156,10 +156,14 @@ class RangePlace:
     order: str | None = None
     references: tuple[Config, ...] = ()
 
+    @cached_property
+    def device(self) -> Device:
+        """The device's properties."""
+        return targets.resolve(self.workplace.device)
+
     def race(self, problem: Problem, options: Options, observer: Observer | None) -> Record:
         """Races the configurations of the order that the cost model expects most of."""
-        resolved = targets.resolve(self.workplace.device)
-        ranked = ordered_by_time(problem, resolved, self.order or "")
+        ranked = ordered_by_time(problem, self.device, self.order or "")
         configs = tuple(config for _, config in ranked[:RACED])
         return self.race_between(problem, configs, options, observer)
 
@@ -171,7 +175,7 @@ class RangePlace:
         observer: Observer | None,
     ) -> Record:
         """Races these configurations."""
-        raced = Contenders.between(problem, targets.resolve(self.workplace.device), configs)
+        raced = Contenders.between(problem, self.device, configs)
         return self.run(QuickTunable(problem, order=self.order, raced=raced), options, observer)
 
     def run(self, tunable: GemmTunable, options: Options, observer: Observer | None) -> Record:

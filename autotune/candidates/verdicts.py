@@ -27,7 +27,8 @@ _Check = Callable[[Sequence[Value]], str | None]
 class Verdicts:
     """Judges configurations of a family for a problem on a device, as `space.Judge` does.
 
-    Rules that do not read the problem or the device share their verdicts between these.
+    A rule that does not read the problem has the same verdicts for all problems, and likewise for
+    devices.
 
     Attributes:
         domain: the values of each parameter, in the order of the parameters.
@@ -44,8 +45,10 @@ class Verdicts:
         self._allowed = [(frozenset(values), name in free) for name, values in self.domain.items()]
         self._order = order = _rule_order(tuple(kind.rules), self._names)
         tables = {
-            (posed, ran): _verdicts(order, problem if posed else None, device if ran else None)
-            for posed, ran in product((False, True), repeat=2)
+            (by_problem, by_device): _verdicts(
+                order, problem if by_problem else None, device if by_device else None
+            )
+            for by_problem, by_device in product((False, True), repeat=2)
         }
         self._verdicts = [tables[reads][place] for place, reads in enumerate(self._order.reads)]
         self._checks: list[_Check | None] = [None] * len(self._order.rules)
@@ -188,6 +191,7 @@ def _affected(order: _RuleOrder, changed: int, passed: int) -> tuple[int, ...]:
 def _verdicts(
     order: _RuleOrder, problem: Problem | None, device: Device | None
 ) -> tuple[dict[Values, bool], ...]:
-    """The verdicts of each rule that reads this problem and this device, or neither where None."""
+    """The verdicts of each rule by the values it reads, for rules that read the problem and the
+    device where these are not None."""
     del problem, device
     return tuple({} for _ in order.rules)

@@ -55,12 +55,12 @@ class Rule:
     @property
     def reads_device(self) -> bool:
         """Whether the check may find otherwise on another device."""
-        return any(argument.name == "device" for argument in _arguments(self.check))
+        return _reads(self.check, "device")
 
     @property
     def reads_problem(self) -> bool:
         """Whether the check may find otherwise for another problem."""
-        return any(argument.name == "problem" for argument in _arguments(self.check))
+        return _reads(self.check, "problem")
 
     def bind(self, problem: Problem, device: Device, views: Views) -> BoundRule:
         """The rule for one problem on one device; `views` keeps the views it makes."""
@@ -110,6 +110,10 @@ def needs_of(function: Callable[..., object]) -> tuple[str, ...]:
     """The parameters that a function of a rule's arguments reads."""
     read = (name for argument in _arguments(function) for name in argument.parameters)
     return tuple(dict.fromkeys(read))
+
+
+def _reads(function: Callable[..., object], name: str) -> bool:
+    return any(argument.name == name for argument in _arguments(function))
 
 
 def bind(

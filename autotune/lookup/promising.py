@@ -1,10 +1,10 @@
-"""The configurations of a problem that are most worth a race: fast as expected, and diverse; then
-those that the times of these suggest."""
+"""The configurations of a race: promising and diverse ones first, then those that their times
+suggest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
 
@@ -33,9 +33,9 @@ On 128 recorded shapes of an H200, each left out in turn, the best of eight reac
 fastest recorded time, 0.62 at worst, and of 12 or 16 chosen at once 0.984 and 0.987 (0.79 and
 0.83). Four that the times of eight suggest make it 0.987 (0.85), six 0.988, eight 0.990.
 """
-HOPE = 1.0
-"""Standard deviations by which the second round takes a configuration to be faster than predicted:
-it is timed, so that one that is poorly known costs little."""
+OPTIMISM = 1.0
+"""Standard deviations below the predicted time by which the second round is ranked. Measuring a
+configuration that is hard to predict costs a single trial."""
 ALIKE = 2
 """The most that share tile and k-iterations: the model is often blind to what else differs."""
 VARIED = 8, 6
@@ -49,15 +49,15 @@ family, which takes eight times as long, it reaches 0.957.
 
 @dataclass(frozen=True)
 class Contenders:
-    """What a race chooses from.
+    """The candidates of a race, and the samples from which their times are predicted.
 
     Attributes:
         problem: the problem.
         device: the device.
         objective: the time that decides: `cold` only if the nearest record has cold times.
         learnt: samples of the nearest records.
-        configs: the configurations, those of the first round first.
-        count: how many these are.
+        configs: the candidates; the first round comes first.
+        count: how many the first round has at most.
     """
 
     problem: Problem
@@ -77,6 +77,10 @@ class Contenders:
         """The first round, the most promising first."""
         return self.configs[: self.count]
 
+    def without(self, barred: Callable[[Config], bool]) -> Contenders:
+        """Without barred candidates; the next ones take their places in the first round."""
+        return replace(self, configs=tuple(each for each in self.configs if not barred(each)))
+
     def of_families(self, names: Collection[str]) -> Contenders:
         """Those of some families alone."""
         first, rest = (
@@ -86,10 +90,11 @@ class Contenders:
         return replace(self, configs=first + rest, count=len(first))
 
     def following(self, timed: Iterable[Sample]) -> tuple[Config, ...]:
-        """The second round: the most promising of the others beside these times of the first."""
+        """The second round: the other candidates whose optimistic times are shortest, given samples
+        of the first round."""
         rest = self.configs[self.count :]
         predictions = ModelError(timed, self.device, self.learnt).predict(rest, self.problem)
-        times = predictions.cautious(-HOPE)
+        times = predictions.cautious(-OPTIMISM)
         places = (place for place in times.argsort(kind="stable") if times[place] < math.inf)
         return tuple(rest[place] for place in islice(places, FOLLOWING))
 

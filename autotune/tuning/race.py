@@ -1,9 +1,9 @@
-"""The race with which tuning begins: what is promising, and then what the times suggest."""
+"""The race with which tuning begins: promising configurations, then what their times suggest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from autotune.candidates.samples import Sample
 from autotune.families.config import Config
@@ -12,61 +12,51 @@ from autotune.tuning.evaluate import Trial
 
 
 class Race:
-    """Two rounds of configurations. The second is chosen when half of the first has finished, so
-    that it can be compiled meanwhile. In a search it is the first guesses.
+    """Two rounds of configurations. Half of the first round decides the second, which can then
+    compile while the rest is measured.
 
     Attributes:
-        considered: all that a round may have.
-        configs: those of the rounds so far.
-        most: how many both rounds have at most.
+        considered: all candidates of the race.
+        first, second: the rounds; `second` is empty until it is chosen.
+        most: how many configurations both rounds have at most.
 
     Args:
-        contenders: what to choose from; None for no race.
-        barred: whether a configuration must not run; the next ones take its place.
+        contenders: the candidates; None for no race.
     """
 
-    def __init__(self, contenders: Contenders | None, barred: Callable[[Config], bool]) -> None:
-        self._contenders, self._barred = contenders, barred
-        self.considered = self._allowed(contenders.configs) if contenders else ()
-        self.configs = self.considered[: contenders.count] if contenders else ()
-        self._first, self._second = self.configs, tuple[Config, ...]()
-        self._chosen = contenders is None
-        self.most = min(len(self.considered), len(self.configs) + FOLLOWING)
+    def __init__(self, contenders: Contenders | None) -> None:
+        self._contenders = contenders
+        self.considered = contenders.configs if contenders else ()
+        self.first = contenders.first if contenders else ()
+        self.second: tuple[Config, ...] = ()
+        self.most = min(len(self.considered), len(self.first) + FOLLOWING)
+        self._chosen = False
 
-    def chosen(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
-        """The second round, as soon as it is chosen; nothing before and after that."""
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """The configurations of the rounds chosen so far."""
+        return self.first + self.second
+
+    def choose(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
+        """The second round, chosen by the trials of the first unless it was chosen before. Empty if
+        an earlier run has had a whole race."""
+        if self._contenders and not self._chosen and len(trials) < self.most:
+            self.second = self._contenders.following(_samples(self._contenders, trials))
+        self._chosen = True
+        return self.second
+
+    def choose_early(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
+        """The second round if these trials are the first to include half of the first round."""
         if self._chosen:
             return ()
-        if 2 * sum(trial.config in self._first for trial in trials) < len(self._first):
-            return ()
-        self._choose(trials)
-        return self._second
-
-    def second(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
-        """The second round, which begins now; nothing if there is none."""
-        if not self._chosen:
-            self._choose(trials)
-        self.configs = self._first + self._second
-        return self._second
-
-    def _choose(self, trials: Sequence[Trial]) -> None:
-        self._chosen = True
-        raced_before = len(trials) >= self.most  # in an earlier run
-        if self._contenders is not None and not raced_before:
-            timed = _samples(self._contenders, self._first, trials)
-            following = self._allowed(self._contenders.following(timed))
-            self._second = tuple(config for config in following if config not in self._first)
-
-    def _allowed(self, configs: Iterable[Config]) -> tuple[Config, ...]:
-        return tuple(config for config in configs if not self._barred(config))
+        tried = sum(trial.config in self.first for trial in trials)
+        return self.choose(trials) if 2 * tried >= len(self.first) else ()
 
 
-def _samples(
-    contenders: Contenders, configs: Sequence[Config], trials: Iterable[Trial]
-) -> Iterator[Sample]:
-    """What the trials of these configurations tell of the problem."""
+def _samples(contenders: Contenders, trials: Iterable[Trial]) -> Iterator[Sample]:
+    """The timed trials of the first round as samples."""
     problem, device = contenders.problem, contenders.device
     for trial in trials:
         time_us = trial.time(contenders.objective)
-        if trial.config in configs and trial.resources is not None and time_us < math.inf:
+        if trial.config in contenders.first and trial.resources and time_us < math.inf:
             yield Sample(trial.config, trial.resources, time_us, problem, device)

@@ -61,12 +61,12 @@ class Run(Generic[R]):
         self._quarantine = Quarantine(
             store, self._runner.device, self._runner.evidence, origin.source
         )
-        place = self._runner, store, options, self._quarantine.barred()
-        self._race = race_of(tunable, *place)
+        context = self._runner, store, options, self._quarantine.barred()
+        self._race = race_of(tunable, *context)
         self._racing = bool(self._race.configs)
         # While candidates are listed, which may take a second.
         self.compiler.begin_first(self._race.configs[: options.trials])
-        self._candidates, self._guesses = listed(tunable, *place, self._race)
+        self._candidates, self._guesses = listed(tunable, *context, self._race)
         configs = self._candidates.configs
         self._axes = axes_of(configs)
         self.journal = open_journal(
@@ -99,11 +99,11 @@ class Run(Generic[R]):
                 self._search()
 
     def _goes_on(self) -> bool:
-        """Goes on after the first round of a race: to a search, whose first guesses are the second
-        round, or in a quick run to that round alone. False if there is nothing to go on to."""
+        """Prepares what follows the first round of a race: in a quick run the second round, else
+        the search, which guesses the second round first. Returns whether anything follows."""
         if not self._racing:
             return False
-        second = self._race.second(self.leaderboard.trials)
+        second = self._race.choose(self.leaderboard.trials)
         self._racing = self._options.quick
         self._guesses = tuple(dict.fromkeys((*second, *self._guesses)))
         self._proposals = self._proposing(self._options)
@@ -200,7 +200,7 @@ class Run(Generic[R]):
         self.leaderboard.add(trial)
         self._proposals.search.tell(trial)
         self._trial_events.add(trial, self._progress())
-        self.compiler.begin_first(self._race.chosen(self.leaderboard.trials))
+        self.compiler.begin_first(self._race.choose_early(self.leaderboard.trials))
 
     def _compare(self, baseline: Measurement | None) -> None:
         """Holds all trials to the accuracy of the vendor baseline, which was just timed."""

@@ -24,12 +24,12 @@ def race_of(
     options: Options,
     barred: Callable[[Config], bool],
 ) -> Race:
-    """The race with which a quick or guided run on a device begins, without what is `barred`."""
-    searches = options.guided and runner.known() is None
-    contenders = None
-    if searches or options.quick:
-        contenders = tunable.contenders(runner.device, store, options.objective)
-    return Race(contenders, barred)
+    """The race with which a run begins, without `barred` configurations: of a quick run, and of a
+    guided search unless its configurations are recorded."""
+    if not options.quick and not (options.guided and runner.known() is None):
+        return Race(None)
+    contenders = tunable.contenders(runner.device, store, options.objective)
+    return Race(contenders and contenders.without(barred))
 
 
 def listed(
@@ -40,10 +40,9 @@ def listed(
     barred: Callable[[Config], bool],
     race: Race,
 ) -> tuple[Candidates, tuple[Config, ...]]:
-    """The candidates that are not `barred`, those of the race among them, and what a search without
-    a race tries first."""
+    """The candidates that are not `barred`, including the race's, and the guesses of the search."""
     survey = None if options.sampler == "exhaustive" else SURVEY
-    candidates = tunable.candidates(runner, barred, survey=survey).and_also(race.considered)
+    candidates = tunable.candidates(runner, barred, survey=survey).extended_by(race.considered)
     return candidates, tunable.guesses(candidates, runner.device, store, options.objective)
 
 

@@ -39,12 +39,12 @@ class Candidates:
         """All configurations, the ranked ones first."""
         return self.ranked + self.unranked
 
-    def and_also(self, configs: Iterable[Config]) -> Candidates:
-        """These, and after them those of `configs` that they lack."""
-        lacking = dict.fromkeys(configs)
-        for config in self.configs if lacking else ():
-            lacking.pop(config, None)
-        return replace(self, unranked=(*self.unranked, *lacking))
+    def extended_by(self, configs: Iterable[Config]) -> Candidates:
+        """These candidates, followed by those of `configs` that are not among them."""
+        missing = dict.fromkeys(configs)
+        for config in self.configs if missing else ():
+            missing.pop(config, None)
+        return replace(self, unranked=(*self.unranked, *missing))
 
 
 class Tunable(Protocol[R_co]):
@@ -60,8 +60,8 @@ class Tunable(Protocol[R_co]):
       them, or all.
     - Every candidate has a plan, with the same text.
     - `contenders` are configurations to race before all others, known before the candidates are;
-      `guesses` are those to try next, for that objective. Some of either may be no candidates;
-      contenders then become some.
+      `guesses` are those to try next, for that objective. Neither need be among the
+      candidates; contenders that are not are added to them.
     - `describe` gives the features a time may depend on besides the parameters; None if there are
       none.
     - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less

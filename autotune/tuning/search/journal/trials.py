@@ -88,11 +88,11 @@ def stored(
 ) -> FrozenTrial:
     """A trial to store: a claim, or finished if there is a result.
 
-    Its parameters, which people read, are those with values of the space; other runs of the study
-    may have tried further ones.
+    Optuna shows the parameters whose values are in `space`. Another run of the study may have tried
+    other values, so the whole configuration is an attribute too.
     """
     values = {FAMILY: config.family, **config.values}
-    shown = [name for name in space if name in values and _has(space[name], values[name])]
+    shown = [name for name in space if name in values and _contains(space[name], values[name])]
     state, value = (TrialState.RUNNING, None) if trial is None else verdict(trial)
     result = {} if trial is None else {RESULT: encode(trial)}
     return optuna.create_trial(
@@ -104,7 +104,7 @@ def stored(
     )
 
 
-def _has(distribution: BaseDistribution, value: Value) -> bool:
+def _contains(distribution: BaseDistribution, value: Value) -> bool:
     if isinstance(distribution, IntDistribution | FloatDistribution):
         return not isinstance(value, str) and distribution.low <= value <= distribution.high
     return isinstance(distribution, CategoricalDistribution) and value in distribution.choices
