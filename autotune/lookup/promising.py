@@ -89,14 +89,16 @@ class Contenders:
         )
         return replace(self, configs=first + rest, count=len(first))
 
-    def following(self, timed: Iterable[Sample]) -> tuple[Config, ...]:
-        """The second round: the other candidates whose optimistic times are shortest, given samples
-        of the first round."""
-        rest = self.configs[self.count :]
+    def following(
+        self, timed: Iterable[Sample], tried: Collection[Config], count: int
+    ) -> tuple[Config, ...]:
+        """The `count` candidates, not `tried`, whose optimistic times are shortest, given samples of
+        the first round."""
+        rest = [config for config in self.configs if config not in tried]
         predictions = ModelError(timed, self.device, self.learnt).predict(rest, self.problem)
         times = predictions.cautious(-OPTIMISM)
         places = (place for place in times.argsort(kind="stable") if times[place] < math.inf)
-        return tuple(rest[place] for place in islice(places, FOLLOWING))
+        return tuple(rest[place] for place in islice(places, count))
 
 
 def contenders(

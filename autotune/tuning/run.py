@@ -172,7 +172,13 @@ class Run(Generic[R]):
         return merged
 
     def _extended(self) -> bool:
-        """Raises the limit on trials if all that was measured is refused as inaccurate."""
+        """Lets others take the places of what is too inaccurate in a race; in a search, raises the
+        limit on trials if all that was measured is refused."""
+        if self._racing:
+            before, board = self._race.configs, self.leaderboard
+            self._race.choose(board.trials)
+            self._proposals = self._proposing(self._options)
+            return self._race.configs != before
         count = len(self.leaderboard.trials)
         refused = self.accuracy.closest is not None and not self.leaderboard.leaders
         options = extended(self._options, count)
@@ -208,6 +214,8 @@ class Run(Generic[R]):
         self._observer.baseline(baseline)
         self.leaderboard.rejudge(self.accuracy.of)
         refuse_inaccurate(self._proposals.search, self._tunable, baseline)
+        if baseline is not None:
+            self._race.refuse(self._tunable.inaccurate(self._race.considered, baseline))
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
         return ahead(configs, self.compiler, ordered=ordered, spare=self._proposals.spare)

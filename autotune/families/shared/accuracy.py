@@ -42,9 +42,10 @@ VENDOR_TILE = 128
 VENDOR_BLOCKS, SHORTEST_PART, SHORTEST_THIN_PART = 256, 64, 32
 """Blocks up to which cuBLAS splits K, and the terms of the shortest part of K where C has the area
 of a tile or more. The last is for a C of at most `THIN` rows or columns."""
-FULL_WAVES, FULL_SPLITS, VENDOR_SPLITS = 0.95, 2, 4
+FULL_WAVES, FULL_SPLITS, FULL_SPLITS_OF_FEW, VENDOR_SPLITS = 0.95, 2, 3, 4
 """Fill of the waves from which it splits K into few parts, if at all, in problems whose rows start
-at multiples of 16 bytes; the most parts of others."""
+at multiples of 16 bytes: two at most, or three between `FEW_WAVES` and `SEVERAL_WAVES`; the most
+parts of others."""
 FEW_WAVES, USUAL_PART, MANY_WAVES_PART = 2, 400, 300
 """With fewer waves than that, unless they are full, it may split a long K further, into parts of
 `USUAL_PART` terms or more. With more waves parts have `MANY_WAVES_PART` terms or more: there is
@@ -132,7 +133,8 @@ def _least_length(problem: Problem, device: Device) -> float:
     waves, thin = tiles / device.sms, min(problem.m, problem.n) <= THIN
     full = waves >= 1 and fill(tiles, device.sms) >= FULL_WAVES
     full = full and all(size % 4 == 0 for size in (problem.m, problem.n, k))
-    splits: float = FULL_SPLITS if full else VENDOR_SPLITS
+    few = FEW_WAVES <= waves < SEVERAL_WAVES
+    splits: float = (FULL_SPLITS_OF_FEW if few else FULL_SPLITS) if full else VENDOR_SPLITS
     if waves >= FEW_WAVES:
         splits = min(splits, max(1.0, k / MANY_WAVES_PART))
     elif not full:

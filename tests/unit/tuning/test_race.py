@@ -9,8 +9,10 @@ from support.fake_runner import ORIGIN, FakeRunner, program
 
 from autotune.api.tuning import raced
 from autotune.candidates import cost
+from autotune.candidates.accuracy import AccuracyFilter
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.families.shared.accuracy import measured_limit, possible_limit
 from autotune.lookup.promising import FOLLOWING, RACED, Contenders
 from autotune.problem import Problem
 from autotune.records import Record, Store
@@ -82,6 +84,31 @@ def test_others_take_the_places_of_quarantined_ones(tunable: QuickTunable, store
     record = race(tunable, runner, store)
     assert len({*runner.measured}) == record.provenance.trials == RACED + FOLLOWING
     assert not {*runner.measured} & {*first}
+
+
+class SplittingVendor(FakeRunner):
+    """A runner whose vendor library splits K into more parts than is known, which shows late."""
+
+    def baseline(self) -> Measurement:
+        return Measurement(90.0, relative_error=4e-7)
+
+    @property
+    def baseline_ready(self) -> bool:
+        return False
+
+
+def test_others_take_the_places_of_inaccurate_ones(store: Store) -> None:
+    problem = Problem.parse("2000x3000x1500:f32")
+    tunable = raced(problem, FakeRunner(device=H100), store, "hot")
+    errors = AccuracyFilter(problem, possible_limit(problem, H100))
+    runner = SplittingVendor(
+        lambda config: Measurement(10.0, relative_error=errors.error(config)), device=H100
+    )
+    record = race(tunable, runner, store)
+    allowed = AccuracyFilter(problem, measured_limit(problem, 4e-7))
+    assert not all(map(allowed.passes, runner.measured[:RACED]))
+    assert sum(map(allowed.passes, {*runner.measured})) == RACED + FOLLOWING
+    assert allowed.passes(record.best.config)
 
 
 def test_race_that_is_over_tries_no_more(tunable: QuickTunable, store: Store) -> None:
