@@ -21,6 +21,8 @@ from autotune.targets import targets
 
 LOOKUP, RACE, TUNED, VENDOR = "lookup", "quick", "tuned", "vendor"
 UNTUNED = (LOOKUP, RACE)
+AGAIN = "quick_again"
+"""A second race, whose programs the first one compiled: its seconds alone are kept."""
 ENOUGH = 0.98
 """The speed from which a kernel counts as no slower than cuBLAS."""
 
@@ -37,7 +39,8 @@ class Row:
         times_us: the time of each kind and of cuBLAS (`vendor`).
         failures: why a kernel is wrong or too inaccurate.
         left_to_vendor: the kinds in whose place `matmul` calls cuBLAS, as it expects that to win.
-        seconds: of the look-up, of the race and of the search.
+        seconds: of the look-up, of the race, of a second race and of the search. Rows of earlier
+            versions of this script have no second race.
     """
 
     problem: str
@@ -75,7 +78,7 @@ def read(path: Path) -> list[Row]:
 
 def line(row: Row) -> str:
     """A row in one line, such as `300x4096x4096:bf16  nearest 0.974, quick 0.991, over cuBLAS 1.03;
-    0.04, 0.61, 5.20 s`."""
+    0.04, 0.61, 0.41, 5.20 s`."""
     lookup, race = (f"{row.of_tuned(kind):.3f}" for kind in UNTUNED)
     over = row.over_vendor(RACE)
     vendor = "" if over is None else f", over cuBLAS {over:.2f}"
@@ -87,6 +90,12 @@ def line(row: Row) -> str:
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Geometric means, worst cases and median seconds of look-ups and races."""
     return {kind: figures(rows, kind) for kind in UNTUNED}
+
+
+def seconds_again(rows: Sequence[Row]) -> dict[str, float]:
+    """The median seconds of second races, if there are any, and their number."""
+    seconds = [row.seconds[AGAIN] for row in rows if AGAIN in row.seconds]
+    return {"median_s": statistics.median(seconds), "shapes": len(seconds)} if seconds else {}
 
 
 def figures(rows: Sequence[Row], kind: str) -> dict[str, Any]:
@@ -131,6 +140,7 @@ def write(path: Path, device: Device, rows: Sequence[Row], commit: str) -> None:
         **provenance(device.name, origin.driver, origin.compiler, commit=commit),
         "source": origin.source,
         **summary(rows),
+        AGAIN: seconds_again(rows),
         "rows": [asdict(row) for row in rows],
     }
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())

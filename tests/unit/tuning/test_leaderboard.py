@@ -34,6 +34,13 @@ def test_leaders_are_the_fastest_in_order() -> None:
     assert leaders == TWENTY[:LEADERS]
 
 
+def test_leaders_within_reach() -> None:
+    board = Leaderboard(reach=1.03)
+    for trial in [timed(NAIVE, 114.0), *TWENTY]:
+        board.add(trial)
+    assert board.leaders == [*TWENTY[:4], timed(NAIVE, 114.0)]
+
+
 def test_best_of_a_near_family_is_a_leader() -> None:
     leaders = leaderboard([timed(NAIVE, 115.0), *TWENTY]).leaders
     assert leaders == [*TWENTY[: LEADERS - 1], timed(NAIVE, 115.0)]
