@@ -99,8 +99,10 @@ def main(
         Workplace(device, seed=seed) as places,
     ):
         os.environ["AUTOTUNE_CACHE_DIR"] = str(Path(name) / "programs")
-        stores = (Store(Path(name) / folder) for folder in ("races", "again", "searches"))
-        contest = Contest(known, *stores, places, Options(budget_s=each, seed=seed))
+        folders = ("races", "again", "searches")
+        races, again, searches = (Store(Path(name) / folder) for folder in folders)
+        options = Options(budget_s=each, seed=seed)
+        contest = Contest(known, races, again, searches, places, options)
         for problem in problems:
             if monotonic() - began > seconds:
                 break
@@ -115,8 +117,8 @@ def main(
             SHOWN.print(line(row), markup=False, highlight=False)
             write(out, where, [*rows.values()], commit)
     SHOWN.print(table([*rows.values()]))
-    if again := seconds_again([*rows.values()]):
-        SHOWN.print(f"races with programs at hand: {again['median_s']:.2f} s, the median")
+    if second := seconds_again([*rows.values()]):
+        SHOWN.print(f"races with programs at hand: {second['median_s']:.2f} s, the median")
 
 
 @dataclass(frozen=True)
