@@ -18,10 +18,6 @@ LEADERS = 10
 BY_OTHER_OBJECTIVE = 2
 """Leaders by the time that is not the objective."""
 
-RACE_REACH = 1.05
-"""The leaders of a race take at most this multiple of the best time: times that are taken alone
-differ by less from those taken interleaved."""
-
 NEAR = 1.1
 """The best of a family is a leader up to this multiple of the best time: it may owe its place to
 how little of that family was searched."""
@@ -123,11 +119,11 @@ class Leaderboard:
         if not timed:
             return []
         best_of = {trial.config.family: trial for trial in reversed(timed)}
-        best, others = self._time(timed[0]), self._best_by_other(timed)
+        best, second = self._time(timed[0]), self._best_by_other(timed)
         near = [trial for trial in best_of.values() if self._time(trial) <= NEAR * best]
         within = [trial for trial in timed if self._time(trial) <= self._reach * best]
         fastest = within[: LEADERS - BY_OTHER_OBJECTIVE]
-        chosen = dict.fromkeys(trial.config for trial in (*near, *fastest, *others, *within))
+        chosen = dict.fromkeys(trial.config for trial in (*near, *fastest, *second, *within))
         by_config = {trial.config: trial for trial in timed}
         return sorted((by_config[config] for config in [*chosen][:LEADERS]), key=self._time)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
@@ -12,6 +13,10 @@ from autotune.runners.base import TIMES, Objective, objective_named
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 BUDGET_S = 60.0
 """Seconds of search where the caller sets no limit."""
+
+RACE_REACH = 1.05
+"""The final round of a race has what takes at most this multiple of the best time: times that are
+taken alone differ by less from those taken interleaved."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,11 @@ class Options:
     def guided(self) -> bool:
         """Whether the search begins with guesses."""
         return self.sampler in ("gp", "tpe")
+
+    @property
+    def reach(self) -> float:
+        """The multiple of the best value up to which trials get into the final round."""
+        return RACE_REACH if self.quick else math.inf
 
     @property
     def meters(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from time import monotonic
@@ -19,7 +18,7 @@ from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, WrittenTrials
 from autotune.tuning.guesses import GUESSES
-from autotune.tuning.leaderboard import RACE_REACH, Leaderboard
+from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.metering import measured, rematched
 from autotune.tuning.options import Options
 from autotune.tuning.pipeline import Compiler, Prepared, ahead
@@ -73,8 +72,7 @@ class Run(Generic[R]):
         self.journal = open_journal(
             tunable, self._runner, store, origin, self._axes, options.storage
         )
-        reach = RACE_REACH if options.quick else math.inf
-        self.leaderboard = Leaderboard(options.objective, options.score, reach)
+        self.leaderboard = Leaderboard(options.objective, options.score, options.reach)
         for trial in still_hold(self.journal.told, tunable, configs):
             self.leaderboard.add(trial)
         self._extended_at = -1
