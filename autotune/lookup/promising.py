@@ -92,7 +92,7 @@ class Contenders:
     def following(
         self, timed: Iterable[Sample], tried: Collection[Config], count: int
     ) -> tuple[Config, ...]:
-        """The `count` candidates that are not among `tried` with the shortest optimistic times, given
+        """The `count` candidates, but not those `tried`, with the shortest optimistic times, given
         samples of the first round."""
         rest = [config for config in self.configs if config not in tried]
         predictions = ModelError(timed, self.device, self.learnt).predict(rest, self.problem)
