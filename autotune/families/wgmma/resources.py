@@ -35,6 +35,9 @@ it keeps for 8-bit operands, whose sums take the most, unless it loads scales; a
 OTHER_REGISTERS, MANY_ACCUMULATORS, STORE_REGISTERS = 40, 128, 8
 """Besides the accumulators: addresses and counters; and above 128 accumulators, those that store
 them."""
+TRANSPOSING_REGISTERS = 44
+"""Besides these, where 128 rows or more of a transposed tile are staged: those of the lines to
+store (NVRTC 13)."""
 PROMOTING_REGISTERS = 32
 """Besides the accumulators of fp8 while parts of them are promoted."""
 ACTIVATION_REGISTERS = 16, 24
@@ -47,7 +50,7 @@ SPLIT_REGISTERS = 8
 """For the low part of 64 rows of A; promotion leaves room for the second 64 rows."""
 INSTRUCTION_REGISTERS, FRAGMENT_REGISTERS = 26, 4
 """Besides the accumulators of one instruction, which must fit what a thread has at the kernel's
-entry (ptxas C7602); and for A's fragment, if that comes through registers."""
+entry (ptxas C7602); and for A's fragment of each instruction, if that comes through registers."""
 
 
 def thread_count(consumers: int) -> int:
@@ -76,6 +79,13 @@ class Warpgroups(WgmmaTile):
     def accumulators(self) -> int:
         """Accumulator registers of a consumer's thread."""
         return self.instructions * self.tile_n // 2
+
+    def transposing_registers(self, store: Staging) -> int:
+        """Registers of a consumer's thread while it stages a transposed tile."""
+        if not self.swap or store == "direct" or self.instructions == 1:
+            return 0
+        others = OTHER_REGISTERS + _store_registers(self.accumulators) + TRANSPOSING_REGISTERS
+        return self.accumulators + others
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,12 @@ class Accumulation(Warpgroups):
         promoting = self.promote and self.low == "none"
         addresses = PROMOTING_REGISTERS if promoting else OTHER_REGISTERS
         return sums + addresses + _store_registers(stored) + split
+
+    def fragment_registers(self, source: Source) -> int:
+        """Registers of a consumer's thread for the fragments of A; parts of split ones are counted
+        by `register_estimate`."""
+        plain = source == "registers" and self.low == "none"
+        return FRAGMENT_REGISTERS * self.instructions if plain else 0
 
     def scale_registers(self, problem: Problem) -> int:
         """Registers of a consumer's thread for the scales of the rows of A in two parts of a

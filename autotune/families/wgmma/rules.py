@@ -119,7 +119,8 @@ def _registers_fault(
     loop: Accumulation, min_blocks: int, source: Source, problem: Problem
 ) -> str | None:
     available = consumer_registers(loop.consumers, min_blocks, problem)
-    needed = loop.register_estimate + loop.scale_registers(problem)
+    needed = loop.register_estimate + loop.fragment_registers(source)
+    needed += loop.scale_registers(problem)
     needed += epilogue_registers(problem, loop.promoted_accumulators)
     if needed > available:
         sums = loop.promoted_accumulators
@@ -129,6 +130,19 @@ def _registers_fault(
     if least > entry:
         return f"an instruction needs {least} registers; a thread has {entry} at the entry"
     return None
+
+
+def _transposing_registers_fault(
+    groups: Warpgroups, min_blocks: int, store: Staging, problem: Problem
+) -> str | None:
+    available = consumer_registers(groups.consumers, min_blocks, problem)
+    needed = groups.transposing_registers(store)
+    if needed <= available:
+        return None
+    return (
+        f"staging {groups.rows} transposed rows takes about {needed} registers; a consumer has "
+        f"{available}"
+    )
 
 
 def _gathering_registers_fault(
@@ -223,6 +237,7 @@ RULES = (
     Rule("residency", _hiding_fault, for_speed=True),
     *operand_rules.RULES,
     Rule("registers", _registers_fault),
+    Rule("registers", _transposing_registers_fault),
     *k_sharing.RULES,
     Rule("registers", _gathering_registers_fault),
     Rule("gates", _gates_fault),

@@ -75,6 +75,16 @@ def test_wgmma_needs_hopper(name: str) -> None:
         ),
         ({"bm": 256, "bn": 160}, FIFTHS, "None"),
         ({"bm": 192, "bn": 192, "consumers": 3}, f"{WIDE}:bias_gelu", "None"),
+        (
+            {"swap": 1, "bm": 176, "bn": 128, "schedule": "pingpong", "store": "staged"},
+            WIDE,
+            "registers: staging 128 transposed rows takes about 268 registers; a consumer has 224",
+        ),
+        (
+            {"swap": 1, "bm": 176, "bn": 256, "source": "registers", "bk": 32, "stages": 4},
+            "4096x4224x4096:tf32:nn",
+            "registers: 176 accumulators make about 232 registers; a consumer has 224",
+        ),
         ({"consumers": 3}, WIDE, "consumers: 3 consumers share 128 rows; each has 64 or 128"),
         (
             {"bm": 192, "bn": 224, "consumers": 3},
