@@ -92,12 +92,24 @@ class Run:
         """The time of the fastest trial."""
         return min(float(trial["time_us"]) for trial in self.of("trial") if trial["time_us"])
 
+    @property
+    def busy_after_first_second(self) -> float | None:
+        """The share of the time during which the GPUs were busy, from the last trial of the first
+        second on; None if that was the last of all."""
+        trials = self.of("trial")
+        early = [trial for trial in trials if trial["seconds"] <= 1.0]
+        begun, begun_busy = (early[-1]["seconds"], early[-1]["busy"]) if early else (1.0, 0.0)
+        last = trials[-1]
+        if last["seconds"] <= begun:
+            return None
+        busy_s = last["busy"] * last["seconds"] - begun_busy * begun
+        return float(busy_s / (last["seconds"] - begun))
+
     def summary(self, best_us: float) -> dict[str, Any]:
         """Statistics of the run; the seconds until a good kernel are None if none was found."""
         trials, ends = self.of("trial"), self.of("finished")
         good = [trial["at_s"] for trial in trials if (trial["time_us"] or 1e99) <= GOOD * best_us]
         last = trials[-1]
-        busy_s = last["busy"] * last["seconds"]
         return {
             "started_s": self.of("started")[0]["at_s"],
             "first_s": trials[0]["at_s"],
@@ -110,8 +122,8 @@ class Run:
             "stopped": bool(self.of("enough")),
             "trials": len(trials),
             "trials_a_second": len(trials) / (last["at_s"] - self.of("started")[0]["at_s"]),
-            "busy": busy_s / last["seconds"],
-            "busy_after_first_second": busy_s / max(last["seconds"] - 1.0, 1e-9),
+            "busy": last["busy"],
+            "busy_after_first_second": self.busy_after_first_second,
             "chosen_us": ends[0]["time_us"],
             "config": ends[0]["config"],
         }
@@ -220,9 +232,10 @@ def shown(row: dict[str, Any]) -> str:
         run = row[kind]
         good = "nothing good" if run["good_s"] is None else f"good after {run['good_s']:.1f} s"
         behind = run["chosen_us"] / row["best_known_us"] - 1
+        busy = run["busy_after_first_second"] or run["busy"]
         parts.append(
-            f"{kind} {good}, {run['trials']} trials in {run['searched_s']:.1f} s, busy "
-            f"{run['busy_after_first_second']:.0%}, chosen {behind:+.1%}"
+            f"{kind} {good}, {run['trials']} trials in {run['searched_s']:.1f} s, busy {busy:.0%}, "
+            f"chosen {behind:+.1%}"
         )
     return "; ".join(parts)
 

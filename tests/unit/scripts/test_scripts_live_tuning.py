@@ -12,18 +12,19 @@ from support.sample_recording import FASTEST_US, PROBLEM, recorded
 from autotune.problem import Problem
 
 
-def trial(at_s: float, time_us: float | None) -> dict[str, Any]:
-    """A trial event; the device has been busy 75 % of the time since 0.5 s after the command."""
+def trial(at_s: float, time_us: float | None, busy: float = 0.75) -> dict[str, Any]:
+    """A trial event; the device was busy for that share of the time since 0.5 s after the
+    command."""
     return {
         "kind": "trial",
         "at_s": at_s,
         "time_us": time_us,
-        "busy": 0.75,
+        "busy": busy,
         "seconds": at_s - 0.5,
     }
 
 
-TRIALS = [trial(1.0, None), trial(1.5, 130.0), trial(2.0, 101.0), trial(4.5, 100.0)]
+TRIALS = [trial(1.0, None, 0.3), trial(1.5, 130.0, 0.6), trial(2.0, 101.0), trial(4.5, 100.0)]
 STARTED = {"kind": "started", "at_s": 0.5, "feasible": 9}
 FINISHED = {"kind": "finished", "at_s": 5.0, "time_us": 100.5, "config": "simt:bm=8"}
 
@@ -44,7 +45,7 @@ def test_summary_of_a_run() -> None:
         "trials": 4,
         "trials_a_second": 1.0,
         "busy": 0.75,
-        "busy_after_first_second": 1.0,
+        "busy_after_first_second": 0.8,
         "chosen_us": 100.5,
         "config": "simt:bm=8",
     }
@@ -57,6 +58,10 @@ def test_summary_without_a_good_kernel() -> None:
 
 def test_summary_of_a_run_that_stopped_by_itself() -> None:
     assert run({"kind": "enough", "at_s": 4.6, "outlook": 0.001}).summary(100.0)["stopped"]
+
+
+def test_end_within_the_first_second_leaves_no_rest() -> None:
+    assert live.Run([STARTED, *TRIALS[:2]]).busy_after_first_second is None
 
 
 def test_fastest_ignores_failed_trials() -> None:
@@ -93,8 +98,8 @@ def test_row_is_printed_on_one_line() -> None:
     summary = run().summary(100.0)
     row = {"best_known_us": 100.0, "cold": summary, "warm": {**summary, "good_s": None}}
     assert live.shown(row) == (
-        "cold good after 2.0 s, 4 trials in 4.5 s, busy 100%, chosen +0.5%; "
-        "warm nothing good, 4 trials in 4.5 s, busy 100%, chosen +0.5%"
+        "cold good after 2.0 s, 4 trials in 4.5 s, busy 80%, chosen +0.5%; "
+        "warm nothing good, 4 trials in 4.5 s, busy 80%, chosen +0.5%"
     )
 
 
