@@ -84,8 +84,8 @@ class Warpgroups(WgmmaTile):
         """Registers of a consumer's thread while it stages a transposed tile."""
         if not self.swap or store == "direct" or self.instructions == 1:
             return 0
-        others = OTHER_REGISTERS + _store_registers(self.accumulators) + TRANSPOSING_REGISTERS
-        return self.accumulators + others
+        sums = self.accumulators
+        return sums + OTHER_REGISTERS + _store_registers(sums) + TRANSPOSING_REGISTERS
 
 
 @dataclass(frozen=True)

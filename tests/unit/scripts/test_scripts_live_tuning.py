@@ -24,7 +24,7 @@ def trial(at_s: float, time_us: float | None, busy: float = 0.75) -> dict[str, A
     }
 
 
-TRIALS = [trial(1.0, None, 0.3), trial(1.5, 130.0, 0.6), trial(2.0, 101.0), trial(4.5, 100.0)]
+TRIALS = [trial(1.0, None, 0.3), trial(1.5, 130.0, 0.375), trial(2.0, 101.0), trial(4.5, 100.0)]
 STARTED = {"kind": "started", "at_s": 0.5, "feasible": 9}
 FINISHED = {"kind": "finished", "at_s": 5.0, "time_us": 100.5, "config": "simt:bm=8"}
 
@@ -45,7 +45,7 @@ def test_summary_of_a_run() -> None:
         "trials": 4,
         "trials_a_second": 1.0,
         "busy": 0.75,
-        "busy_after_first_second": 0.8,
+        "busy_after_first_second": 0.875,
         "chosen_us": 100.5,
         "config": "simt:bm=8",
     }
@@ -98,8 +98,8 @@ def test_row_is_printed_on_one_line() -> None:
     summary = run().summary(100.0)
     row = {"best_known_us": 100.0, "cold": summary, "warm": {**summary, "good_s": None}}
     assert live.shown(row) == (
-        "cold good after 2.0 s, 4 trials in 4.5 s, busy 80%, chosen +0.5%; "
-        "warm nothing good, 4 trials in 4.5 s, busy 80%, chosen +0.5%"
+        "cold good after 2.0 s, 4 trials in 4.5 s, busy 88%, chosen +0.5%; "
+        "warm nothing good, 4 trials in 4.5 s, busy 88%, chosen +0.5%"
     )
 
 
