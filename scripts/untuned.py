@@ -10,8 +10,8 @@ sources are skipped. Shapes in the file of `--tuned` are not tuned again: an ear
 configurations are timed beside new look-ups and races.
 
 All shapes share compiled programs and the process that measures, so that the seconds of a race are
-those of a program that tunes one shape after the other. Each race is run twice; the seconds of the
-second are those with programs at hand.
+those of a program that tunes one shape after the other. Each race is run twice. The second finds
+its programs compiled, unless other times make it choose another second round.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def main(
             write(out, where, [*rows.values()], commit)
     SHOWN.print(table([*rows.values()]))
     if second := seconds_again([*rows.values()]):
-        SHOWN.print(f"races with programs at hand: {second['median_s']:.2f} s, the median")
+        SHOWN.print(f"second races: {second['median_s']:.2f} s, the median")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from autotune.targets import targets
 LOOKUP, RACE, TUNED, VENDOR = "lookup", "quick", "tuned", "vendor"
 UNTUNED = (LOOKUP, RACE)
 AGAIN = "quick_again"
-"""A second race, whose programs the first one compiled: its seconds alone are kept."""
+"""A second race, most of whose programs the first one compiled: its seconds alone are kept."""
 ENOUGH = 0.98
 """The speed from which a kernel counts as no slower than cuBLAS."""
 

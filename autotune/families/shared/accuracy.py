@@ -133,8 +133,9 @@ def _least_length(problem: Problem, device: Device) -> float:
     waves, thin = tiles / device.sms, min(problem.m, problem.n) <= THIN
     full = waves >= 1 and fill(tiles, device.sms) >= FULL_WAVES
     full = full and all(size % 4 == 0 for size in (problem.m, problem.n, k))
-    few = FEW_WAVES <= waves < SEVERAL_WAVES
-    splits: float = (FULL_SPLITS_OF_FEW if few else FULL_SPLITS) if full else VENDOR_SPLITS
+    splits: float = VENDOR_SPLITS
+    if full:
+        splits = FULL_SPLITS_OF_FEW if FEW_WAVES <= waves < SEVERAL_WAVES else FULL_SPLITS
     if waves >= FEW_WAVES:
         splits = min(splits, max(1.0, k / MANY_WAVES_PART))
     elif not full:
