@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -41,13 +42,21 @@ def posed(shape: tuple[int, int, int], compute: str) -> Problem:
     return Problem(*shape, compute, scale=scale)
 
 
+def failures(bench: GemmBench, candidate: Candidate) -> Iterator[tuple[str, Failure]]:
+    """The checks that a candidate fails on its way to a record, one after the other."""
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("trial", lambda: bench.verify(candidate)),
+        ("rematch", lambda: bench.rematch([candidate], with_baseline=False)[0][0]),
+        ("winner", lambda: bench.examine(candidate)),
+    )
+    for name, check in checks:
+        if isinstance(outcome := check(), Failure):
+            yield name, outcome
+
+
 def caught(bench: GemmBench, candidate: Candidate) -> str | None:
-    """The check that catches a candidate on its way to a record; None if none does."""
-    if isinstance(bench.verify(candidate), Failure):
-        return "trial"
-    if isinstance(bench.rematch([candidate], with_baseline=False)[0][0], Failure):
-        return "rematch"
-    return "winner" if isinstance(bench.examine(candidate), Failure) else None
+    """The first check that a candidate fails; None if it fails none."""
+    return next((name for name, _ in failures(bench, candidate)), None)
 
 
 @pytest.mark.parametrize(("fault", "compute"), PAIRS)
@@ -79,4 +88,4 @@ def test_kernel_without_a_fault_is_recorded(
     bench = GemmBench(session, problem, cache=programs)
     for seed in range(3):
         kernel = planted("none", problem, bench.device, programs, Random(seed))
-        assert caught(bench, kernel) is None
+        assert [*failures(bench, kernel)] == []
