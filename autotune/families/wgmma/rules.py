@@ -135,24 +135,25 @@ def _registers_fault(
 def _transposing_registers_fault(
     groups: Warpgroups, min_blocks: int, store: Staging, problem: Problem
 ) -> str | None:
-    available = consumer_registers(groups.consumers, min_blocks, problem)
     needed = groups.transposing_registers(store)
-    if needed <= available:
-        return None
-    return (
-        f"staging {groups.rows} transposed rows takes about {needed} registers; a consumer has "
-        f"{available}"
-    )
+    step = f"staging {groups.rows} transposed rows"
+    return _step_fault(step, needed, groups, min_blocks, problem)
 
 
 def _gathering_registers_fault(
     groups: ClusterWarpgroups, min_blocks: int, problem: Problem
 ) -> str | None:
-    available = consumer_registers(groups.consumers, min_blocks, problem)
     needed = groups.gathering_registers
+    return _step_fault("adding up in a cluster", needed, groups, min_blocks, problem)
+
+
+def _step_fault(
+    step: str, needed: int, groups: Warpgroups, min_blocks: int, problem: Problem
+) -> str | None:
+    available = consumer_registers(groups.consumers, min_blocks, problem)
     if needed <= available:
         return None
-    return f"adding up in a cluster takes about {needed} registers; a consumer has {available}"
+    return f"{step} takes about {needed} registers; a consumer has {available}"
 
 
 def _coordinates_fault(tile: ClusterTile, bk: int, problem: Problem) -> str | None:
