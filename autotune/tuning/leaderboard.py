@@ -34,8 +34,8 @@ class Leaderboard:
     Args:
         objective: the time to minimise.
         score: a function that is minimised in place of the time.
-        reach: the multiple of the best value up to which a trial is a leader, unless it is one of
-            the best by the other objective.
+        reach: the multiple of the best value up to which trials are leaders. The best of near
+            families and by the other objective are leaders beyond it.
     """
 
     def __init__(

@@ -103,11 +103,21 @@ class Run(Generic[R]):
         the search, which guesses the second round first. Returns whether anything follows."""
         if not self._racing:
             return False
+        if self._options.quick:
+            return self._races_on()
         second = self._race.choose(self.leaderboard.trials)
-        self._racing = self._options.quick
         self._guesses = tuple(dict.fromkeys((*second, *self._guesses)))
+        self._racing = False
         self._proposals = self._proposing(self._options)
-        return bool(second) or not self._racing
+        return True
+
+    def _races_on(self) -> bool:
+        """Prepares what is left to try of a race; returns whether there is anything."""
+        self._race.choose(self.leaderboard.trials)
+        if self._race.configs == self._proposals.search.configs:
+            return False
+        self._proposals = self._proposing(self._options)
+        return True
 
     def _search(self) -> None:
         """Tries proposals, and ends with all trials in the journal and judged."""
@@ -175,10 +185,7 @@ class Run(Generic[R]):
         """Lets others take the places of what is too inaccurate in a race; in a search, raises the
         limit on trials if all that was measured is refused."""
         if self._racing:
-            before, board = self._race.configs, self.leaderboard
-            self._race.choose(board.trials)
-            self._proposals = self._proposing(self._options)
-            return self._race.configs != before
+            return self._races_on()
         count = len(self.leaderboard.trials)
         refused = self.accuracy.closest is not None and not self.leaderboard.leaders
         options = extended(self._options, count)
