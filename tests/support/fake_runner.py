@@ -133,6 +133,23 @@ class FakeRunner:
         """There is nothing to release."""
 
 
+class LateRunner(FakeRunner):
+    """A runner with a vendor library that is never ready unless it is waited for.
+
+    Attributes:
+        vendor_error: the library's relative error.
+    """
+
+    vendor_error = 1e-6
+
+    def baseline(self) -> Measurement:
+        return Measurement(90.0, relative_error=self.vendor_error)
+
+    @property
+    def baseline_ready(self) -> bool:
+        return False
+
+
 def program(
     template: Template, arch: str, *, registers: int = 32, local: int = 0, spills: int = 0
 ) -> Program:

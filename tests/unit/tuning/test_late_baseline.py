@@ -8,7 +8,7 @@ from itertools import count
 from threading import Barrier
 
 import pytest
-from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled
+from support.fake_runner import ORIGIN, FakeRunner, LateRunner, by_width, compiled, tiled
 from support.sample_records import SQUARE
 from support.sample_study import store as store
 
@@ -30,12 +30,14 @@ SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 Accurate = Callable[[Config], bool]
 
 
-class LateRunner(FakeRunner):
-    """A runner with an accurate vendor library that is never ready unless it is waited for.
+class FineRunner(LateRunner):
+    """A runner whose vendor library is accurate, which shows late.
 
     Args:
         accurate: whether a configuration is as accurate as the library.
     """
+
+    vendor_error = FINE
 
     def __init__(self, accurate: Accurate) -> None:
         def outcome(config: Config) -> Measurement:
@@ -44,13 +46,6 @@ class LateRunner(FakeRunner):
             return Measurement(time_us, 0.5, 20, relative_error=error)
 
         super().__init__(outcome)
-
-    def baseline(self) -> Measurement:
-        return Measurement(90.0, relative_error=FINE)
-
-    @property
-    def baseline_ready(self) -> bool:
-        return False
 
 
 def go(
@@ -70,7 +65,7 @@ def wide(config: Config) -> bool:
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe", "random", "exhaustive"])
 def test_search_goes_on_until_a_trial_is_accurate(sampler: str, store: Store) -> None:
-    runner = LateRunner(wide)
+    runner = FineRunner(wide)
     options = Options(trials=6, sampler=sampler)  # type: ignore[arg-type]
     record = go(runner, store, options)
     assert all(wide(entry.config) for entry in record.entries)
@@ -78,21 +73,21 @@ def test_search_goes_on_until_a_trial_is_accurate(sampler: str, store: Store) ->
 
 
 def test_accurate_trials_extend_no_search(store: Store) -> None:
-    runner = LateRunner(lambda config: config.integer("tile_width") != 23)
+    runner = FineRunner(lambda config: config.integer("tile_width") != 23)
     record = go(runner, store, Options(trials=12, sampler="random"))
     assert (record.provenance.trials, len(runner.measured)) == (12, 12)
 
 
 def test_slow_accurate_trials_lead_after_a_late_baseline(store: Store) -> None:
     # The fastest configurations are inaccurate.
-    runner = LateRunner(lambda config: config.integer("tile_width") > 28)
+    runner = FineRunner(lambda config: config.integer("tile_width") > 28)
     record = go(runner, store, Options(sampler="random"))
     assert record.best.config == tiled(29, specialized=0)
     assert record.provenance.trials == SPACE
 
 
 def test_search_ends_after_a_number_of_refused_trials(store: Store) -> None:
-    runner = LateRunner(lambda _: False)
+    runner = FineRunner(lambda _: False)
     with pytest.raises(AutotuneError) as ended:
         go(runner, store, Options(trials=12, sampler="random"), family="simt")
     count = 12 + EXTRA
@@ -104,7 +99,7 @@ def test_search_ends_after_a_number_of_refused_trials(store: Store) -> None:
 
 
 def test_budget_limits_the_extension(store: Store) -> None:
-    runner = LateRunner(lambda _: False)
+    runner = FineRunner(lambda _: False)
     with pytest.raises(AutotuneError, match="allow more trials or time"):
         go(runner, store, Options(trials=12, budget_s=1e-9, sampler="random"), family="simt")
     assert len(runner.measured) == 12
@@ -127,7 +122,7 @@ def test_proposals_that_time_cuts_off_take_no_place(
         return compiled(template, arch)
 
     monkeypatch.setattr(Journal, "claim", granted)
-    runner = LateRunner(lambda _: False)
+    runner = FineRunner(lambda _: False)
     options = Options(trials=12, budget_s=1e-9, sampler="random", jobs=TOGETHER)
     with pytest.raises(AutotuneError, match="allow more trials or time"):
         go(runner, store, options, family="simt", compile=compiled_together)
@@ -138,7 +133,7 @@ def test_error_names_the_most_accurate_trial(store: Store) -> None:
     def error(config: Config) -> float:
         return COARSE / config.integer("tile_width")
 
-    runner = LateRunner(lambda _: False)
+    runner = FineRunner(lambda _: False)
     runner._outcome = lambda config: replace(by_width(config), relative_error=error(config))
     with pytest.raises(AutotuneError, match=r"the most accurate, tiled:tile_width=32,.*: relative"):
         go(runner, store, Options(sampler="random"))

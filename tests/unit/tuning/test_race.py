@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.fake_runner import ORIGIN, FakeRunner, program
+from support.fake_runner import ORIGIN, FakeRunner, LateRunner, program
 
 from autotune.api.tuning import raced
 from autotune.candidates import cost
@@ -86,15 +86,10 @@ def test_others_take_the_places_of_quarantined_ones(tunable: QuickTunable, store
     assert not {*runner.measured} & {*first}
 
 
-class SplittingVendor(FakeRunner):
+class SplittingVendor(LateRunner):
     """A runner whose vendor library splits K into more parts than is known, which shows late."""
 
-    def baseline(self) -> Measurement:
-        return Measurement(90.0, relative_error=4e-7)
-
-    @property
-    def baseline_ready(self) -> bool:
-        return False
+    vendor_error = 4e-7
 
 
 def test_others_take_the_places_of_inaccurate_ones(store: Store) -> None:
@@ -105,7 +100,7 @@ def test_others_take_the_places_of_inaccurate_ones(store: Store) -> None:
         lambda config: Measurement(10.0, relative_error=errors.error(config)), device=H100
     )
     record = race(tunable, runner, store)
-    allowed = AccuracyFilter(problem, measured_limit(problem, 4e-7))
+    allowed = AccuracyFilter(problem, measured_limit(problem, SplittingVendor.vendor_error))
     assert not all(map(allowed.passes, runner.measured[:RACED]))
     assert sum(map(allowed.passes, {*runner.measured})) == RACED + FOLLOWING
     assert allowed.passes(record.best.config)
