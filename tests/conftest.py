@@ -40,6 +40,17 @@ def _no_shipped_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOTUNE_WISDOM_DIR", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def _no_kept_clusters(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a fake driver says of a card reaches neither other tests nor the cache of the user."""
+    kept = tmp_path_factory.getbasetemp() / "clusters" / str(id(request.node))
+    monkeypatch.setattr("autotune.driver.clusters.FOLDER", str(kept))
+
+
 @pytest.fixture(scope="session")
 def host_objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the kernels compiled for the host, one for all workers of a run."""

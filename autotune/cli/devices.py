@@ -58,7 +58,7 @@ def device(
         return
     if not listing:
         try:
-            resolved = targets.resolve(text or sources.DEFAULT, clusters=True)
+            resolved = targets.resolve(text or sources.DEFAULT, enter=True)
         except MissingError:
             if text:
                 raise

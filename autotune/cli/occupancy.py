@@ -88,7 +88,7 @@ def occupancy(
     from autotune.errors import UsageError
     from autotune.occupancy.sweeps import BlockDemand
 
-    devices = _devices([*(names or ()), *(device or ())], clusters=cluster > 1)
+    devices = _devices([*(names or ()), *(device or ())])
     if not (threads or registers or shared or blocks):
         if barriers != 1 or carve_out is not None or plot:
             raise UsageError("--barriers, --carve-out and --plot take a kernel; give --threads too")
@@ -142,7 +142,7 @@ def explore(
         raise UsageError("one device at a time; the page has all of the catalogue")
     text = name or device
     try:
-        own = targets.resolve_limits(text or sources.DEFAULT, clusters=True)
+        own = targets.resolve_limits(text or sources.DEFAULT)
     except MissingError:
         if text:
             raise
@@ -153,13 +153,11 @@ def explore(
         typer.launch(str(out))
 
 
-def _devices(texts: Sequence[str], *, clusters: bool) -> dict[str, SmLimits]:
+def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
     """The devices by the texts that name them."""
     from autotune.targets import sources, targets
 
-    return {
-        text: targets.resolve_limits(text, clusters=clusters) for text in texts or [sources.DEFAULT]
-    }
+    return {text: targets.resolve_limits(text) for text in texts or [sources.DEFAULT]}
 
 
 def _show_tiled(
@@ -175,7 +173,7 @@ def _show_tiled(
         rows = tile_width_rows(device, tiled_registers(arch, widths), cluster)
         note = f"{device.name}; registers as compiled for {arch}"
         if any(row.predicted for row in rows):
-            note = f"{note}; clusters predicted from the number of SMs"
+            note = f"{note}; clusters as expected of such cards, not asked of the driver"
         results.append({"device": device.name, "note": note, "rows": [asdict(r) for r in rows]})
         if not json:
             print(note)
@@ -219,7 +217,7 @@ def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> No
     from autotune.report.occupancy import render
 
     predicted = any(row.predicted for rows in sweep.rows.values() for row in rows)
-    suffix = "; clusters predicted from the number of SMs" if predicted else ""
+    suffix = "; clusters as expected of such cards, not asked of the driver" if predicted else ""
     if json:
         results = report.sweep_json(sweep, devices)
         note = f"{next(iter(devices.values())).name}{suffix}"

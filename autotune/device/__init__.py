@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from autotune.device.catalogue import CatalogueEntry, catalogue, entries, find, load
-from autotune.device.device import CLUSTER_SIZES, Device
-from autotune.device.models import (
-    prediction_slug,
-    same_architecture,
-    same_model,
-    with_listed_clusters,
-)
+from autotune.device.device import Device
+from autotune.device.listed import CLUSTER_SIZES
+from autotune.device.models import prediction_slug, same_architecture, same_model
 from autotune.device.rates import fp32_lanes, tensor_rate
 from autotune.device.sm import SMS, Sm, SmLimits, sm_named
 
@@ -30,5 +26,4 @@ __all__ = [
     "same_model",
     "sm_named",
     "tensor_rate",
-    "with_listed_clusters",
 ]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from autotune import files
 from autotune.device.device import Device
+from autotune.device.listed import expected_clusters, has_clusters, listed
 from autotune.device.rates import fp32_lanes
 from autotune.device.sm import SMS, sm_named
 from autotune.errors import DeviceError
@@ -47,9 +46,8 @@ def entries() -> Mapping[str, CatalogueEntry]:
     What cards of one compute capability share comes from `sm.SMS`; the fp32 peak follows from SMs
     and clock.
     """
-    data = resources.files("autotune") / "data" / "devices.json"
-    listed: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
-    return {key: _entry(key, card, listed["sources"]) for key, card in listed["devices"].items()}
+    content = listed()
+    return {key: _entry(key, card, content["sources"]) for key, card in content["devices"].items()}
 
 
 def catalogue() -> Mapping[str, Device]:
@@ -66,14 +64,14 @@ def find(text: str) -> Device:
     Raises:
         DeviceError: if no device is called that; the message lists near matches.
     """
-    listed = entries()
+    cards = entries()
     keys = {
         _folded(name): key
-        for key, entry in listed.items()
+        for key, entry in cards.items()
         for name in (key, entry.device.name, *entry.aliases)
     }
     if (wanted := _folded(text)) in keys:
-        return listed[keys[wanted]].device
+        return cards[keys[wanted]].device
     if (sm := sm_named(text)) is not None:
         raise DeviceError(
             f"{sm.name} is a compute capability, which says nothing of SMs, clocks and memory; "
@@ -113,23 +111,26 @@ def load(text: str) -> Device:
 
 
 def _entry(key: str, card: Mapping[str, Any], sources: Mapping[str, str]) -> CatalogueEntry:
-    """Reads an entry; all but its names and compute capability are pairs of value and source."""
-    capability = tuple(card["compute_capability"])
+    """Reads an entry; all but its names and compute capability are pairs of value and source.
+
+    The clusters of a card with GPCs are the least that these hold.
+    """
+    major, minor = card["compute_capability"]
+    capability = int(major), int(minor)
     stated = {name: pair for name, pair in card.items() if name not in _IDENTITY}
-    values = {name: _frozen(value) for name, (value, _) in stated.items()}
+    values = {name: value for name, (value, _) in stated.items() if name != "gpcs"}
     shared = vars(SMS[capability]) if capability in SMS else {}
     peak = 2.0 * fp32_lanes(capability) * values["sms"] * values["sm_clock"]
     fields = {**shared, "peak_fp32": peak, **values, "compute_capability": capability}
+    if has_clusters(capability):
+        clusters = expected_clusters(capability, values["sms"])
+        fields |= {"clusters": clusters, "clusters_expected": True}
     return CatalogueEntry(
         key,
         tuple(card["aliases"]),
         Device(name=card["name"], **fields),
-        {name: sources[source] for name, (_, source) in stated.items()},
+        {"clusters" if name == "gpcs" else name: sources[key] for name, (_, key) in stated.items()},
     )
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _cards(capability: tuple[int, int]) -> str:

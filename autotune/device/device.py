@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Annotated
 
 from msgspec import Meta
 
+from autotune.device.listed import CLUSTER_SIZES, expected_clusters, has_clusters
 from autotune.device.rates import tensor_rate
 from autotune.errors import DeviceError, UsageError
 from autotune.files.decoding import convert, shown
@@ -27,10 +28,6 @@ _ASCENDING = (
 # Cards whose tensor cores run at half rate with fp32 sums: RTX 2080 Ti, 3090, 4090 and 5090 reach
 # 56.9, 71, 165.2 and 209.5 TFLOP/s by the whitepapers, the L40 181 by its datasheet.
 _HALF_RATE = re.compile(r"GeForce|\bL40\b")
-
-CLUSTER_SIZES = (2, 4, 8)
-"""Blocks of the clusters whose number `Device.clusters` states; 8 is the largest portable size."""
-_CLUSTERS_SINCE = (9, 0)
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,8 @@ class Device:
         clusters: clusters of 2, 4 and 8 blocks that are resident at once if each block fills an SM,
             as the driver states them; None if the driver was not asked. Two cards of one model may
             differ.
+        clusters_expected: whether `clusters` are those to expect of a card of the catalogue, which
+            no driver stated for this one. It is not part of the identity.
     """
 
     name: Annotated[str, Meta(max_length=200, pattern="[A-Za-z0-9]")]
@@ -89,6 +88,7 @@ class Device:
     peak_fp32: Annotated[float, Meta(ge=1, le=1e18)]
     granularity: Annotated[int, Meta(ge=1, le=2**20)] | None = None
     clusters: tuple[_Clusters, _Clusters, _Clusters] | None = None
+    clusters_expected: bool = field(default=False, compare=False)
 
     @property
     def slug(self) -> str:
@@ -104,16 +104,16 @@ class Device:
     @property
     def has_clusters(self) -> bool:
         """Whether blocks can form clusters: from compute capability 9.0 on."""
-        return self.compute_capability >= _CLUSTERS_SINCE
+        return has_clusters(self.compute_capability)
 
     def resident_clusters(self, size: int) -> int:
         """Clusters of `size` blocks that are resident at once if each block fills an SM.
 
         The SMs of a cluster lie in one GPC (CUDA C++ Programming Guide, thread block clusters), so
         a GPC whose number of SMs is no multiple of `size` leaves some idle. The number is the
-        driver's (`cuOccupancyMaxActiveClusters`); where `clusters` is None it is the upper bound
-        SMs // size. A single block counts as a cluster of 1. Before compute capability 9.0 there
-        are no clusters of more.
+        driver's (`cuOccupancyMaxActiveClusters`); where `clusters` is None it is what
+        `listed.expected_clusters` knows of such cards. A single block counts as a cluster of 1.
+        Before compute capability 9.0 there are no clusters of more.
 
         Raises:
             UsageError: for a size other than 1, 2, 4 and 8.
@@ -124,9 +124,13 @@ class Device:
             raise UsageError(f"a cluster of {size} blocks; give 1, 2, 4 or 8 blocks")
         if not self.has_clusters:
             return 0
-        if self.clusters is None:
-            return self.sms // size
-        return self.clusters[CLUSTER_SIZES.index(size)]
+        clusters = self.clusters or expected_clusters(self.compute_capability, self.sms)
+        return clusters[CLUSTER_SIZES.index(size)]
+
+    @property
+    def knows_clusters(self) -> bool:
+        """Whether the card has no clusters, or its own driver or a device file stated them."""
+        return not self.has_clusters or (self.clusters is not None and not self.clusters_expected)
 
     def cluster_sms(self, size: int) -> int:
         """SMs that clusters of `size` blocks occupy if each block fills an SM.
@@ -156,7 +160,7 @@ class Device:
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
-            if name != "clusters" or value is not None
+            if name != "clusters_expected" and (name != "clusters" or value is not None)
         }
 
     @classmethod
@@ -169,8 +173,8 @@ class Device:
         """
         if not isinstance(mapping, Mapping):
             raise DeviceError(f"device is {shown(mapping)}; it must be an object")
-        names = {field.name for field in fields(cls)}
-        required = {field.name for field in fields(cls) if field.default is MISSING}
+        names = {entry.name for entry in fields(cls) if entry.compare}
+        required = {entry.name for entry in fields(cls) if entry.default is MISSING}
         if unknown := sorted(mapping.keys() - names):
             raise DeviceError(f"unknown device fields: {', '.join(unknown)}; remove them")
         if missing := sorted(required - mapping.keys()):

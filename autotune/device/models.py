@@ -6,7 +6,6 @@ differently. So models are told apart by limits and rates instead of names.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 
@@ -33,17 +32,6 @@ def same_model(a: Device, b: Device) -> bool:
     return equal and all(_is_close(getattr(a, name), getattr(b, name)) for name in _CLOSE)
 
 
-def with_listed_clusters(device: Device) -> Device:
-    """The device with the resident clusters of the catalogue's card of its model, if its driver was
-    not asked; they are closer to its own than the upper bound."""
-    if device.clusters is not None or not device.has_clusters:
-        return device
-    for listed in catalogue().values():
-        if listed.clusters is not None and same_model(device, listed):
-            return replace(device, clusters=listed.clusters)
-    return device
-
-
 def same_architecture(a: Device, b: Device) -> bool:
     """Whether two devices have the same compute capability, so that the same programs run."""
     return a.compute_capability == b.compute_capability
@@ -64,7 +52,7 @@ def prediction_slug(device: Device) -> str:
     numbers = [
         float(value or 0)
         for name, value in fields
-        if name != "clusters" and not isinstance(value, str | tuple)
+        if not name.startswith("clusters") and not isinstance(value, str | tuple)
     ]
     numbers += map(float, device.clusters or ())
     return f"{device.slug}-{sha256(repr([*capability, *numbers]).encode()).hexdigest()[:8]}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.device import Device
 from autotune.driver import attributes
+from autotune.driver.clusters import with_clusters
 from autotune.errors import MissingError
 
 Call = Callable[..., Any]
@@ -36,8 +37,12 @@ def initialised() -> Any:
     return driver
 
 
-def described(cuda: Any, call: Call, ordinal: int) -> Device:
-    """The identity and limits of a GPU, which needs no context."""
+def described(cuda: Any, call: Call, ordinal: int, *, enter: bool = False) -> Device:
+    """The identity and limits of a GPU, which needs no context.
+
+    Resident clusters are those that its driver stated, or states to a process with a context on it;
+    to `enter` creates one. See `clusters.with_clusters`.
+    """
     device = call(cuda.cuDeviceGet, ordinal)
     name = call(cuda.cuDeviceGetName, 256, device)
     kinds = cuda.CUdevice_attribute
@@ -48,7 +53,8 @@ def described(cuda: Any, call: Call, ordinal: int) -> Device:
         for name in attributes.NAMES
     }
     memory = int(call(cuda.cuDeviceTotalMem, device))
-    return attributes.describe(name.partition(b"\0")[0].decode(), memory, values)
+    described = attributes.describe(name.partition(b"\0")[0].decode(), memory, values)
+    return with_clusters(cuda, described, ordinal, enter=enter)
 
 
 def worded(cuda: Any, status: Any) -> str:

@@ -1,4 +1,4 @@
-"""The GPUs that the driver shows; asking needs no context."""
+"""The GPUs that the driver shows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from autotune.driver import bindings
 from autotune.errors import DeviceError
 
 
-def probe(index: int = 0) -> Device:
-    """The identity and limits of GPU `index`, as its driver states them.
+def probe(index: int = 0, *, enter: bool = False) -> Device:
+    """The identity and limits of GPU `index`, as its driver states them; to `enter` it creates a
+    context where only that tells its resident clusters.
 
     Raises:
         MissingError: if `cuda.bindings`, the driver or a GPU is missing.
@@ -21,7 +22,7 @@ def probe(index: int = 0) -> Device:
     present = int(_call(cuda.cuDeviceGetCount))
     if not 0 <= index < present:
         raise DeviceError(f"no GPU {index}; the driver shows {present}, numbered from 0")
-    return bindings.described(cuda, _call, index)
+    return bindings.described(cuda, _call, index, enter=enter)
 
 
 def count() -> int:

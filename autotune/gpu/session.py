@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 from autotune.compiler import Program
 from autotune.driver import bindings, tensor_maps
 from autotune.driver.arguments import Values, resolve_arguments
-from autotune.driver.clusters import with_clusters
 from autotune.driver.dependent_launch import dependent_launches
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.gpu.driver_kernels import Dim3, DriverKernel
@@ -84,7 +83,7 @@ class Session(ABC):
         """
         self._bindings = bindings.initialised()
         self.index = index
-        self.device = with_clusters(probe(index), index)
+        self.device = probe(index, enter=True)
         version = self.checked(self._bindings.cuDriverGetVersion())
         self.driver = f"{version // 1000}.{version % 1000 // 10}"
 

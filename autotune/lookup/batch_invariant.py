@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autotune.candidates.order_choice import ordered_by_time
 from autotune.candidates.recorded import as_tuned, is_legal
-from autotune.device import Device, with_listed_clusters
+from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.lookup.answer import Answer, recorded_objective
 from autotune.lookup.expected_loss import expected_loss
@@ -161,7 +161,7 @@ def _predicted(
     tuned: Range, problem: Problem, device: Device, objective: Objective
 ) -> Answer | None:
     """The cost model's choice in the order; None if no configuration has it."""
-    ranked = ordered_by_time(problem, with_listed_clusters(device), tuned.order or "")
+    ranked = ordered_by_time(problem, device, tuned.order or "")
     if not ranked or not math.isfinite(ranked[0][0]):
         return None
     time_us, config = ranked[0]

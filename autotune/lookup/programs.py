@@ -23,7 +23,7 @@ from autotune import compiler
 from autotune.candidates.recorded import is_legal
 from autotune.compiler import CompileFailure, Program, installed, source_hash
 from autotune.cores import available
-from autotune.device import Device, catalogue, with_listed_clusters
+from autotune.device import Device, catalogue
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
@@ -110,7 +110,7 @@ def _part_needs(arch: str, count: int, part: tuple[str, int]) -> list[Needs]:
 
 def cards(arch: str) -> list[Device]:
     """The catalogue's cards of an architecture."""
-    return [with_listed_clusters(card) for card in catalogue().values() if card.arch == arch]
+    return [card for card in catalogue().values() if card.arch == arch]
 
 
 def drawn(compute: str, count: int) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import for_compute
 from autotune.candidates.samples import Sample, SampleGroup
-from autotune.device import Device, with_listed_clusters
+from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
@@ -116,29 +116,28 @@ def contenders(
     All come from the entries of the nearest records, the portfolio and variants of the best of
     both; or from these `configs` alone.
     """
-    listed = with_listed_clusters(device)
     digests = own(device, records) or related(device, records)
     pool = [record for _, record in pool_of(digests).by_remoteness(problem, device)]
     if objective != "cold" or not (pool and pool[0].cold):
         objective = "hot"
     learnt = samples(pool[:TEACHERS], objective)
-    errors = ModelError((), listed, learnt)
+    errors = ModelError((), device, learnt)
     accuracy = accuracy_filter(problem, device, pool, verified=True)
     promised = accuracy_filter(problem, device, pool)
     listing: list[Config] = []
     if configs is None:
-        recorded = _recorded(problem, listed, pool[:NEIGHBOURS])
-        listing = [*dict.fromkeys(chain(recorded, candidates(problem, listed)))]
+        recorded = _recorded(problem, device, pool[:NEIGHBOURS])
+        listing = [*dict.fromkeys(chain(recorded, candidates(problem, device)))]
     configs = accuracy.accurate(listing if configs is None else configs)
     predictions = errors.predict(configs, problem)
     for most in VARIED if listing else ():
         best = islice(_ranked(configs, predictions, promised), most)
-        added = new_variants(best, {*configs}, accuracy, problem, listed)
+        added = new_variants(best, {*configs}, accuracy, problem, device)
         configs = [*configs, *added]
         predictions = predictions.followed_by(errors.predict(added, problem))
     first = _diverse(_ranked(configs, predictions, promised), problem, count)
     every = tuple(dict.fromkeys((*first, *configs)))
-    return Contenders(problem, listed, objective, learnt, every, len(first))
+    return Contenders(problem, device, objective, learnt, every, len(first))
 
 
 def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) -> Iterator[Config]:

@@ -140,7 +140,7 @@ def _clusters(device: Device) -> list[tuple[str, str]]:
         return []
     label = f"resident clusters of {', '.join(map(str, CLUSTER_SIZES))}"
     counts = ", ".join(str(device.resident_clusters(size)) for size in CLUSTER_SIZES)
-    return [(label, counts if device.clusters else f"{counts} predicted")]
+    return [(label, counts if device.knows_clusters else f"{counts} expected, driver not asked")]
 
 
 def _tensor_peak(device: Device, compute: str) -> str:

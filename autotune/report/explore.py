@@ -113,7 +113,7 @@ def _card(card: SmLimits) -> dict[str, object]:
     return described | {
         "sms": card.sms,
         "clusters": clusters,
-        "predicted": card.has_clusters and card.clusters is None,
+        "predicted": not card.knows_clusters,
         "peaks": peaks,
         "ridges": {compute: peak / card.memory_bandwidth for compute, peak in peaks.items()},
         "bounds": {size: _bounds(card, size) for size in _ELEMENT_BYTES},

@@ -39,7 +39,7 @@ class OccupancyRow:
         cluster: blocks of a cluster.
         clusters: resident clusters on the device; None without clusters.
         idle_sms: SMs without a block, as no cluster has room there.
-        predicted: whether `clusters` is an upper bound, as no driver stated it.
+        predicted: whether `clusters` is what is expected of such cards, as no driver stated it.
         tile_width: TILE_WIDTH of the square tiled kernel; None for another kernel.
         flop_per_byte: operations per byte of device memory; None, like the following, for another
             kernel and for a tile that cannot run.
@@ -190,7 +190,7 @@ def _limiter(device: SmLimits, resident: Occupancy, threads: int) -> str:
 
 def _unasked(device: SmLimits) -> bool:
     """Whether a device has clusters whose number no driver stated."""
-    return isinstance(device, Device) and device.has_clusters and device.clusters is None
+    return isinstance(device, Device) and not device.knows_clusters
 
 
 def _limits(row: OccupancyRow) -> str:

@@ -75,6 +75,9 @@ class Gpu:
         self.driver = driver
         self.ordinal = ordinal
         self.device = driver.probe(ordinal)
+        if not self.device.knows_clusters:
+            with driver.entered(ordinal):  # as the first kernel would
+                self.device = driver.probe(ordinal)
         self.lock = threading.Lock()
         self.quantizing = threading.Lock()  # taken before `lock`
         self._kernels: dict[str, int] = {}

@@ -91,6 +91,18 @@ def probe(index: int) -> Device:
         ) from error
 
 
+def entered(index: int) -> Device:
+    """A GPU by its number, with what only a context on it tells, which is created if it has to be.
+
+    Raises:
+        AutotuneError: as `probe`.
+    """
+    from autotune import gpu
+
+    probed = probe(index)
+    return probed if probed.knows_clusters else gpu.probe(index, enter=True)
+
+
 def option_here() -> str:
     """The `--device` that an example needs on this machine: that of a recording without a GPU."""
     try:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from autotune import settings
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device, SmLimits, sm_named
-from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
 from autotune.runners.base import Runner
@@ -47,13 +46,13 @@ class Target:
     further: tuple[Runner, ...] = ()
 
 
-def resolve(device: DeviceLike = DEFAULT, *, clusters: bool = False) -> Device:
+def resolve(device: DeviceLike = DEFAULT, *, enter: bool = False) -> Device:
     """The identity and limits of a device.
 
     Args:
         device: the device.
-        clusters: whether to ask the driver of a GPU of this machine for its resident clusters,
-            which needs a context on the GPU.
+        enter: whether to create a context on a GPU of this machine where the resident clusters
+            are not known otherwise.
 
     Raises:
         MissingError: if it is a GPU of this machine and there is none.
@@ -62,18 +61,17 @@ def resolve(device: DeviceLike = DEFAULT, *, clusters: bool = False) -> Device:
     """
     source = source_of(device)
     if isinstance(source, LocalGpu):
-        probed = local.probe(source.index)
-        return with_clusters(probed, source.index) if clusters else probed
+        return local.entered(source.index) if enter else local.probe(source.index)
     return recorded.device_of(source) if isinstance(source, Replayed) else source
 
 
-def resolve_limits(text: str, *, clusters: bool = False) -> SmLimits:
+def resolve_limits(text: str) -> SmLimits:
     """The device that a text means, or the SM of a compute capability such as `sm_86`.
 
     Raises:
         AutotuneError: as `resolve`.
     """
-    return sm_named(text) or resolve(text, clusters=clusters)
+    return sm_named(text) or resolve(text)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import pytest
 
 import autotune
 from autotune import cli, gpu, runtime
-from autotune.driver.clusters import with_clusters
 from autotune.errors import MissingError
 from autotune.tuning import options
 
@@ -36,7 +35,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, obj
 
 
 def test_device_prints_the_drivers_identity(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(capsys, "device") == with_clusters(gpu.probe(), 0).to_json()
+    assert answer(capsys, "device") == gpu.probe(enter=True).to_json()
 
 
 def test_tuning_and_running_agree_on_the_device() -> None:

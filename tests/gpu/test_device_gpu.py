@@ -13,7 +13,6 @@ from autotune.candidates import space
 from autotune.compiler import Program
 from autotune.device import Device, find
 from autotune.driver import attributes, bindings
-from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError
 from autotune.families import registry
 from autotune.families.wgmma.tiles import CLUSTERS
@@ -133,8 +132,8 @@ def test_asking_for_clusters_leaves_the_current_context(device: Device) -> None:
     from cuda.bindings import driver
 
     before = int(driver.cuCtxGetCurrent()[1])
-    asked = with_clusters(device, INDEX)
-    assert (asked.clusters is not None) == device.has_clusters
+    assert probe(INDEX, enter=True).knows_clusters
+    del device
     assert int(driver.cuCtxGetCurrent()[1]) == before
 
 

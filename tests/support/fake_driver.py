@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from cuda.bindings import driver as real
 from numpy.lib.stride_tricks import as_strided
 
 from autotune.driver import attributes
@@ -54,6 +55,7 @@ H100 = {
     "GLOBAL_MEMORY_BUS_WIDTH": 5120,
 }
 MEMORY = 85_000_000_000
+CLUSTERS = {2: 66, 4: 31, 8: 15}
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _IDENTIFY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ulonglong))
@@ -113,6 +115,9 @@ class FakeCuda:
     )
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
     CUresult = Status
+    CUlaunchConfig = real.CUlaunchConfig
+    CUlaunchAttribute = real.CUlaunchAttribute
+    CUlaunchAttributeID = real.CUlaunchAttributeID
 
     def __init__(self, devices: int = 2) -> None:
         self._launch, self._identify = _LAUNCH(self._launch_ex), _IDENTIFY(self._context_id)
@@ -193,7 +198,42 @@ class FakeCuda:
 
     @_recorded
     def cuCtxGetDevice(self) -> Any:
+        if not self._stack:
+            return Status.CUDA_ERROR_INVALID_CONTEXT, None
         return 0, self._contexts[self._stack[-1]]
+
+    @_recorded
+    def cuDevicePrimaryCtxGetState(self, device: int) -> Any:
+        return 0, 0, int(100 + device in self._contexts)
+
+    @_recorded
+    def cuDevicePrimaryCtxRelease(self, device: int) -> Any:
+        return (0,)
+
+    def cuDriverGetVersion(self) -> Any:
+        return 0, 13_000
+
+    def cuDeviceGetUuid(self, device: int) -> Any:
+        return 0, SimpleNamespace(bytes=bytes([device] * 16))
+
+    @_recorded
+    def cuModuleLoadData(self, image: bytes) -> Any:
+        return (0, 7) if self._stack else (Status.CUDA_ERROR_INVALID_CONTEXT, None)
+
+    @_recorded
+    def cuModuleUnload(self, module: int) -> Any:
+        return (0,)
+
+    def cuModuleGetFunction(self, module: int, symbol: bytes) -> Any:
+        return 0, 8
+
+    def cuFuncSetAttribute(self, function: int, attribute: str, value: int) -> Any:
+        return (0,)
+
+    @_recorded
+    def cuOccupancyMaxActiveClusters(self, function: int, configuration: Any) -> Any:
+        (attribute,) = configuration.attrs
+        return 0, CLUSTERS[attribute.value.clusterDim.x]
 
     @_recorded
     def cuDevicePrimaryCtxRetain(self, device: int) -> Any:

@@ -14,7 +14,6 @@ import pytest
 from autotune.compiler import Program
 from autotune.device import Device
 from autotune.driver import bindings
-from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, ArgumentType, Launch, LaunchPlan, Resources
@@ -56,7 +55,7 @@ class SessionContract:
             yield session
 
     def test_device_is_what_the_driver_shows(self, session: Session) -> None:
-        assert session.device == with_clusters(probe(0), 0)
+        assert session.device == probe(0, enter=True)
         major, _, minor = session.driver.partition(".")
         assert (session.index, int(major) >= 12, minor.isdigit()) == (0, True, True)
 

@@ -166,7 +166,7 @@ const explorer = (() => {
     const joined = result.limiters.join(" and ");
     show("limiters", result.blocks ? joined : `does not fit: ${joined}`);
     show("clusters", result.clusters === null ? "\u2013"
-      : `${result.clusters}${result.card.predicted ? ", predicted" : ""}`);
+      : `${result.clusters}${result.card.predicted ? ", expected" : ""}`);
     show("idle", result.clusters === null ? "\u2013" : result.idle);
     element("limits").replaceChildren(...limitRows(result));
     const words = command(chosen).split(/ (?=--)/);  // hyphens are no place to break a line

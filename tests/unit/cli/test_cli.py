@@ -29,7 +29,6 @@ from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.report.record import render
 from autotune.runners.replay import ReplayRunner
-from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
@@ -112,18 +111,19 @@ def test_device_takes_the_number_of_a_gpu(
 def test_device_states_the_clusters_of_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def counted(probed: device.Device, ordinal: int) -> device.Device:
-        return replace(probed, clusters=(66, 32, 15 - ordinal))
+    def probe(index: int = 0, *, enter: bool = False) -> device.Device:
+        clusters = (66, 32, 15 - index) if enter else None
+        return replace(device.find("h100"), clusters=clusters, clusters_expected=False)
 
-    monkeypatch.setattr(gpu, "probe", lambda _=0: device.find("h100"))
-    monkeypatch.setattr(targets, "with_clusters", counted)
+    monkeypatch.setattr(gpu, "probe", probe)
     assert answer(capsys, "device", "--device", "gpu:1")["clusters"] == [66, 32, 14]
     assert "clusters of 2, 4, 8 66, 32, 15" in " ".join(printed(capsys, "device").split())
 
 
-def test_device_predicts_the_clusters_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    words = printed(capsys, "device", "--device", "h100-pcie").split()
-    assert "clusters of 2, 4, 8 57, 28, 14 predicted" in " ".join(words)
+def test_device_marks_the_clusters_of_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(printed(capsys, "device", "--device", "h100-pcie").split())
+    assert "clusters of 2, 4, 8 57, 25, 9 expected, driver not asked" in text
+    assert "resident clusters: the least on 7 or 8 GPCs" in text
 
 
 def test_device_is_what_the_driver_shows(
@@ -151,8 +151,12 @@ def test_occupancy_takes_a_repeated_option(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("gpu_device", "clusters", "note"),
     [
-        ("h100", 16, "NVIDIA H100 80GB HBM3; clusters predicted from the number of SMs"),
-        ("gpu", 15, "NVIDIA H100 80GB HBM3"),
+        (
+            "h100",
+            15,
+            "NVIDIA H100 80GB HBM3; clusters as expected of such cards, not asked of the driver",
+        ),
+        ("gpu", 14, "NVIDIA H100 80GB HBM3"),
     ],
 )
 def test_occupancy_counts_resident_clusters(
@@ -162,9 +166,11 @@ def test_occupancy_counts_resident_clusters(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    card = replace(H100, clusters=(66, 32, 15))
-    monkeypatch.setattr(gpu, "probe", lambda _=0: H100)
-    monkeypatch.setattr(targets, "with_clusters", lambda *_: card)
+    def probe(_: int = 0, *, enter: bool = False) -> device.Device:
+        assert not enter, "a reading verb creates no context"
+        return replace(H100, clusters=(66, 32, 14), clusters_expected=False)
+
+    monkeypatch.setattr(gpu, "probe", probe)
     kernel = ("--threads", "384", "--registers", "168", "--shared", "200000")
     data = answer(capsys, "occupancy", "--device", gpu_device, *kernel, "--cluster", "8")
     (row,) = rows(data)

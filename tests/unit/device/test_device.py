@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
 from importlib import resources
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.device import (
     SMS,
@@ -20,8 +23,8 @@ from autotune.device import (
     prediction_slug,
     same_model,
     tensor_rate,
-    with_listed_clusters,
 )
+from autotune.device.listed import least_clusters
 from autotune.errors import DeviceError, UsageError
 
 H100 = find("h100")
@@ -407,16 +410,14 @@ def test_16_bit_peak_is_at_the_boost_clock() -> None:
 CLUSTERED = replace(H100, clusters=(66, 32, 15))
 
 
+def resident(device: Device) -> tuple[int, ...]:
+    """Its resident clusters of 2, 4 and 8 blocks."""
+    return tuple(device.resident_clusters(size) for size in (2, 4, 8))
+
+
 def test_resident_clusters_are_those_the_driver_stated() -> None:
     assert [CLUSTERED.resident_clusters(size) for size in (1, 2, 4, 8)] == [132, 66, 32, 15]
     assert [CLUSTERED.cluster_sms(size) for size in (1, 2, 4, 8)] == [132, 132, 128, 120]
-
-
-def test_unasked_driver_leaves_the_upper_bound() -> None:
-    unasked = replace(H100, clusters=None)
-
-    assert [unasked.resident_clusters(size) for size in (1, 2, 4, 8)] == [132, 66, 33, 16]
-    assert unasked.cluster_sms(8) == 128
 
 
 def test_older_devices_have_no_clusters() -> None:
@@ -455,11 +456,52 @@ def test_predictions_follow_from_the_clusters() -> None:
     assert prediction_slug(mine) == "mine-dd62c359"
 
 
-def test_clusters_of_the_catalogue_stand_in_for_the_drivers() -> None:
-    h200 = find("h200")
-    unasked = replace(h200, name="NVIDIA H200 SXM", clusters=None)
+@pytest.mark.parametrize("key", ["h100", "h200", "gh200"])
+def test_card_that_nobody_asked_has_its_models_clusters(key: str) -> None:
+    unasked = replace(find(key), name="renamed", clusters=None)
 
-    assert h200.clusters == (66, 30, 15)
-    assert with_listed_clusters(unasked).clusters == h200.clusters
-    assert with_listed_clusters(replace(h200, clusters=(66, 32, 16))).clusters == (66, 32, 16)
-    assert with_listed_clusters(replace(unasked, sms=120)).clusters is None
+    assert resident(unasked) == (66, 30, 15)
+    assert not unasked.knows_clusters
+
+
+def test_stated_clusters_stand_before_the_models() -> None:
+    stated = replace(H100, clusters=(66, 32, 16), clusters_expected=False)
+
+    assert resident(stated) == (66, 32, 16)
+    assert stated.knows_clusters
+
+
+@pytest.mark.parametrize(
+    ("capability", "sms", "least"),
+    [
+        ((9, 0), 114, (57, 25, 9)),  # 8 GPCs: 16 or 48 of the SMs may be idle
+        ((9, 0), 78, (39, 16, 4)),  # a card that is not listed, such as an H20
+        ((12, 0), 84, (42, 18, 6)),  # 7 GPCs of 12 SMs
+    ],
+)
+def test_unknown_clusters_are_those_of_the_worst_card(
+    capability: tuple[int, int], sms: int, least: tuple[int, ...]
+) -> None:
+    assert resident(replace(H100, compute_capability=capability, sms=sms, clusters=None)) == least
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_no_card_has_fewer_clusters_than_the_worst(tpcs: list[int]) -> None:
+    actual = [sum(2 * count // size for count in tpcs) for size in (2, 4, 8)]
+    least = least_clusters(2 * sum(tpcs), len(tpcs))
+
+    assert all(few <= count for few, count in zip(least, actual, strict=True))
+
+
+def test_listed_cards_with_clusters_name_their_source() -> None:
+    clustered = [entry for entry in entries().values() if entry.device.has_clusters]
+
+    assert len(clustered) >= 13
+    for entry in clustered:
+        assert entry.device.clusters, entry.key
+        assert re.match(r"typical: |the least on ", entry.sources["clusters"]), entry.key
+        assert not entry.device.knows_clusters, entry.key
+
+
+def test_clusters_of_a_device_file_are_known() -> None:
+    assert Device.from_json(H100.to_json()).knows_clusters

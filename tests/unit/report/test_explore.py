@@ -98,7 +98,7 @@ def expected(setting: Mapping[str, Any]) -> dict[str, Any]:
         element_bytes=PRECISIONS[compute].operand.bytes,
     )
     card = device if isinstance(device, Device) else None
-    predicted = ", predicted" if card and card.has_clusters and card.clusters is None else ""
+    predicted = ", expected" if card and not card.knows_clusters else ""
     clusters = resident.clusters
     return {
         "blocks": str(resident.blocks_per_sm),

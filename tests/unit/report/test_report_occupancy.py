@@ -80,7 +80,7 @@ def test_table_of_one_kernel_shows_limits_and_no_tile() -> None:
 
 
 def test_clusters_have_columns_of_their_own() -> None:
-    card = replace(H100, clusters=(66, 32, 15))
+    card = replace(H100, clusters=(66, 32, 15), clusters_expected=False)
     row = kernel_row(card, BlockDemand(384, 168, 200_000, cluster=8))
     alone = kernel_row(card, BlockDemand(384, 168, 200_000))
 

@@ -48,6 +48,12 @@ def test_primary_context_is_entered_and_left_without_a_context(case: Case) -> No
     assert case.runtime.driver.current() is None
 
 
+def test_driver_states_the_clusters_of_the_gpu_once(case: Case) -> None:
+    assert case.runtime.gpu(0).device.clusters == (66, 31, 15)
+    assert Driver(FakeCuda()).probe(0).clusters == (66, 31, 15)
+    assert case.cuda.calls.count("cuOccupancyMaxActiveClusters") == 3
+
+
 def test_current_context_of_the_device_is_used(case: Case) -> None:
     context = case.cuda.make_context(0)
     launched(case)
