@@ -117,6 +117,8 @@ class Family(Generic[P]):
         tensor_cores: whether it computes on tensor cores.
         search_order: its place among those that `--family auto` tries; None leaves it out.
         on_ladder: whether the ladder shows it.
+        narrow: whether it serves few shapes, with few configurations each, so that all of them can
+            be predicted where those that serve any shape do not suit.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Family(Generic[P]):
     tensor_cores: bool = False
     search_order: int | None = None
     on_ladder: bool = False
+    narrow: bool = False
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """The values of each parameter, in the order in which they are chosen."""

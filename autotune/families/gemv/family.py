@@ -34,4 +34,5 @@ GEMV = Family(
     launch_plan=plan,
     summation=summation,
     summation_order=unordered,
+    narrow=True,
 )

@@ -39,7 +39,12 @@ def test_choice_needs_no_enumeration(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("shape", "family"),
-    [("4x928x4446:f32:tn", "gemv"), ("4928x256x3904:tf32x3:nn", "wgmma")],
+    [
+        ("4x928x4446:f32:tn", "gemv"),
+        ("4928x256x3904:tf32x3:nn", "wgmma"),
+        *((f"16x16x500000:{compute}", "gemv") for compute in ("f32", "tf32", "tf32x3")),
+        ("2x2x164532:tf32", "gemv"),
+    ],
 )
 def test_every_family_that_serves_the_shape_is_listed(shape: str, family: str) -> None:
     problem = Problem.parse(shape)
