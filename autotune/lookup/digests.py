@@ -39,6 +39,16 @@ def related(device: Device, records: Records) -> Digests:
     return _merged(names, _is_related, device, records)
 
 
+def others(device: Device, records: Records) -> Digests:
+    """A digest of every problem recorded on other architectures."""
+    names = (card for card in records.devices() if _is_other(device, card))
+    return _merged(names, _is_other, device, records)
+
+
+def _is_other(device: Device, card: Device) -> bool:
+    return not same_architecture(card, device)
+
+
 def _is_related(device: Device, card: Device) -> bool:
     return same_architecture(card, device) and not same_model(card, device)
 

@@ -23,7 +23,7 @@ from autotune import files, settings
 from autotune.candidates.recorded import is_legal
 from autotune.compiler import installed
 from autotune.compiler.sources import source_hash
-from autotune.device import Device, with_listed_clusters
+from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -54,6 +54,7 @@ class _KeptFields:
     note: Text
     expected_loss: float | None
     vendor: bool
+    vendor_us: Microseconds | None
     objective: Text
 
 
@@ -106,8 +107,7 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
     checksum.check(document, data)
     kept = convert(document, _KeptFields, "choice")
     config = Config.parse(kept.config)
-    listed = with_listed_clusters(device)
-    if kept.problem != str(problem) or not is_legal(config, problem, listed):
+    if kept.problem != str(problem) or not is_legal(config, problem, device):
         return None
     record = None
     if kept.neighbour is not None:
@@ -125,6 +125,7 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
         note=kept.note,
         expected_loss=kept.expected_loss,
         vendor=kept.vendor,
+        vendor_us=kept.vendor_us,
         objective=objective_named(kept.objective),
     )
 
@@ -139,6 +140,7 @@ def _written(answer: Answer) -> bytes:
         note=answer.note,
         expected_loss=answer.expected_loss,
         vendor=answer.vendor,
+        vendor_us=answer.vendor_us,
         objective=answer.objective,
     )
     return checksum.sealed(asdict(kept))

@@ -12,7 +12,7 @@ from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import Legality, as_tuned, for_compute
 from autotune.compiler import installed
-from autotune.device import Device, same_model, with_listed_clusters
+from autotune.device import Device, same_model
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.lookup.accuracy import accuracy_filter
@@ -23,7 +23,7 @@ from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, TEACHERS, Pool
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
 from autotune.lookup.predicted import model_choice
-from autotune.lookup.vendor_time import vendor_is_expected
+from autotune.lookup.vendor_time import beside_vendor
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Records
@@ -42,7 +42,6 @@ configurations are more often slower than predicted than faster."""
 CERTAIN = 0.06
 """Deviation below which a neighbour's configuration is not compared with those of the portfolio."""
 
-FASTER = "; cuBLAS is expected to be faster, and multiplies arrays of PyTorch and CuPy"
 CORRECTION = ", corrected by what is recorded of other problems"
 
 
@@ -78,17 +77,14 @@ def nearest(
     if near is None:
         return None
     objective, compiled = near.objective, installed.count(device.arch) > 0
-    choices = near.choices(problem, with_listed_clusters(device), everything=compiled)
+    choices = near.choices(problem, device, everything=compiled)
     if not choices:
         return None
     ranked = [(choice.cautious_us, choice.config) for choice in choices]
     chosen = choices[ready_place(ranked, problem, device)]
     choice = _possible(chosen, problem, device, objective)
     answer = _answer(choice, problem, device, records, objective)
-    expected = choice.time_us, choice.deviation, objective
-    if answer.vendor or not vendor_is_expected(problem, device, near.pool[:TEACHERS], *expected):
-        return answer
-    return replace(answer, vendor=True, note=answer.note + FASTER)
+    return beside_vendor(answer, near.pool, records, choice.deviation)
 
 
 @dataclass(frozen=True)

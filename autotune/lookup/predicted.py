@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import takewhile
 
 from autotune.candidates import cost
-from autotune.device import Device, with_listed_clusters
+from autotune.candidates.model_error import ARITHMETIC
+from autotune.device import Device
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_answer, tune_command
+from autotune.lookup.digests import own, related
 from autotune.lookup.expected_loss import expected_loss
+from autotune.lookup.neighbours import Pool
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
+from autotune.lookup.vendor_time import beside_vendor
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.base import Objective
@@ -27,9 +30,10 @@ def predicted(
     can run.
     """
     del objective
-    listed = with_listed_clusters(device)
-    answer = recorded_prediction(problem, listed, records) or _ranked_now(problem, listed)
-    return answer and replace(answer, device=device)
+    answer = recorded_prediction(problem, device, records) or _ranked_now(problem, device)
+    recorded = Pool(own(device, records) + related(device, records))
+    ranked = [row for _, row in recorded.by_remoteness(problem, device)]
+    return answer and beside_vendor(answer, ranked, records, math.sqrt(ARITHMETIC.signal))
 
 
 def model_choice(

@@ -6,21 +6,29 @@ measured time. A configuration's time is taken to be one standard deviation long
 then the library multiplies where it should in 26 cases and where our kernel would have been faster
 in 28, which makes the products 1.2 % faster in the mean, and only 8 % of them slower than the
 library by more than 2 %, instead of 25 %.
+
+On an architecture where the library was never timed it is taken to be faster; its expected time is
+then that of the other architectures, at the same distance from the roofline.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from autotune.candidates.gaussian_process import Covariance, GaussianProcess
 from autotune.candidates.problem_columns import problem_columns
 from autotune.device import Device, same_model
-from autotune.lookup.neighbours import Neighbour
+from autotune.lookup.answer import Answer
+from autotune.lookup.digest import RecordDigest
+from autotune.lookup.digests import others
+from autotune.lookup.neighbours import TEACHERS, Neighbour
 from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.problem import Problem
+from autotune.records import Records
 from autotune.runners.base import Objective
 
 OVERHEAD_US = 3.0
@@ -36,48 +44,57 @@ LARGEST_DEVIATION = 0.4
 """Standard deviation of the log above which the records say nothing of a problem."""
 CAUTION = 1.0
 """Standard deviations by which a configuration is taken to be slower than expected."""
+_OWN_TENSOR_CORES = {10: "Blackwell (tcgen05)", 11: "Blackwell (tcgen05)"}
+"""Architectures, by their major compute capability, whose tensor cores have instructions that no
+family uses."""
+
+FASTER = "; cuBLAS is {} to be faster, and multiplies arrays of PyTorch and CuPy"
 
 
-def vendor_is_expected(
-    problem: Problem,
-    device: Device,
-    records: Sequence[Neighbour],
-    time_us: float,
-    deviation: float,
-    objective: Objective = "hot",
-) -> bool:
-    """Whether the vendor's library is expected to be faster than a configuration. It does not run
-    SwiGLU.
+def beside_vendor(
+    answer: Answer, ranked: Sequence[RecordDigest], records: Records, deviation: float
+) -> Answer:
+    """A guessed answer with the expected time of the vendor's library, which multiplies where it is
+    expected to be faster. It does not run SwiGLU.
 
     Args:
-        problem: the problem, which has no record.
-        device: the device.
-        records: whatever is recorded.
-        time_us: expected microseconds of the configuration.
-        deviation: standard deviation of their log.
-        objective: the time that decides.
+        answer: a configuration for a problem that is not recorded, with its expected time.
+        ranked: what is recorded of the architecture, the nearest problems first.
+        records: all records.
+        deviation: standard deviation of the log of the expected time.
     """
-    if problem.gated:
-        return False
-    theirs = vendor_time_us(problem, device, records, objective)
-    return theirs is not None and theirs < time_us * math.exp(CAUTION * deviation)
+    problem, device, objective = answer.problem, answer.device, answer.objective
+    if problem.gated or problem.precision.vendor is None or answer.time_us is None:
+        return answer
+    timed = [row for row in ranked if _vendor_us(row, objective) is not None]
+    vendor_us = vendor_time_us(problem, device, timed or others(device, records), objective)
+    answer = replace(answer, vendor_us=vendor_us)
+    if not timed:
+        note = f"{answer.note}{FASTER.format('taken')}: {_untimed(problem, device)}"
+        return replace(answer, vendor=True, note=note)
+    cautious_us = answer.time_us * math.exp(CAUTION * deviation)
+    if answer.vendor or vendor_us is None or vendor_us >= cautious_us:
+        return answer
+    return replace(answer, vendor=True, note=answer.note + FASTER.format("expected"))
 
 
 def vendor_time_us(
     problem: Problem, device: Device, records: Sequence[Neighbour], objective: Objective = "hot"
 ) -> float | None:
-    """Predicted microseconds of the vendor's library; None if the records do not tell."""
-    here = {card: same_model(card, device) for card in {record.device for record in records}}
-    times = {
-        record.problem: estimate.time_us
-        for record in records
-        if record.evidence == "measured" and record.baseline and here[record.device]
-        if (estimate := record.baseline.estimate(objective)) is not None
-    }
-    if not times:
+    """Predicted microseconds of the vendor's library; None if the records do not tell.
+
+    Those of the device's model count alone if there are any: of its distance from the roofline they
+    tell more than those of other cards.
+    """
+    timed = [row for row in records if _vendor_us(row, objective) is not None]
+    here = {card: same_model(card, device) for card in {row.device for row in timed}}
+    nearest = [row for row in timed if here[row.device]] or timed
+    rows = list({row.problem: row for row in nearest[:TEACHERS]}.values())
+    if not rows:
         return None
-    points = np.array([problem_columns(timed) for timed in times])
-    logs = np.log([time / _scale(timed, device, objective) for timed, time in times.items()])
+    points = np.array([problem_columns(row.problem) for row in rows])
+    scales = np.array([_scale(row.problem, row.device, objective) for row in rows])
+    logs = np.log(np.array([_vendor_us(row, objective) for row in rows]) / scales)
     covariance = Covariance(np.full(points.shape[1], LENGTH), SIGNAL, NOISE, jitter=0.0)
     process = GaussianProcess(covariance, points, logs - logs.mean())
     means, deviations = process.predict(np.array([problem_columns(problem)]))
@@ -87,6 +104,23 @@ def vendor_time_us(
     return float(scale * math.exp(logs.mean() + means[0]))
 
 
+def _vendor_us(row: Neighbour, objective: Objective) -> float | None:
+    """The measured microseconds of the vendor's library; None if it was not timed."""
+    if row.evidence != "measured" or row.baseline is None:
+        return None
+    estimate = row.baseline.estimate(objective)
+    return None if estimate is None else estimate.time_us
+
+
 def _scale(problem: Problem, device: Device, objective: Objective) -> float:
     bound = least_seconds if objective == "cold" else least_hot_seconds
     return 1e6 * bound(problem, device) + OVERHEAD_US
+
+
+def _untimed(problem: Problem, device: Device) -> str:
+    """Why the library is taken to be faster on an architecture where it was not timed."""
+    major, minor = device.compute_capability
+    reason = f"it was never timed on compute capability {major}.{minor}"
+    if problem.precision.on_tensor_cores and major in _OWN_TENSOR_CORES:
+        reason += f", and no kernel here uses the tensor cores of {_OWN_TENSOR_CORES[major]}"
+    return reason

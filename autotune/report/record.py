@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -90,6 +92,8 @@ def to_json(
         "ratio": cublas / answer.time_us if cublas and answer.time_us else None,
         "vendor": answer.vendor,
         "regret": answer.expected_loss,
+        "expected_cublas_us": answer.vendor_us,
+        "cublas_regret": answer.vendor_loss,
         "coldest": str(coldest.config) if coldest else None,
         "cold_us": cold_us,
         "cold_ratio": cublas_cold / cold_us if cublas_cold and cold_us else None,
@@ -188,9 +192,18 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
             facts += _energy(answer, entry) + accuracy_facts(entry) + _best_by_second(answer)
     if answer.record is not None and _own_record(answer) is None:
         facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
-    if answer.expected_loss:
-        facts.append(("expected loss", f"{answer.expected_loss:.0%} against full tuning"))
+    if losses := [*_losses(answer)]:
+        facts.append(("expected loss", ", ".join(losses)))
     return facts
+
+
+def _losses(answer: Answer) -> Iterator[str]:
+    if answer.expected_loss:
+        yield f"{answer.expected_loss:.0%} against full tuning"
+    if answer.vendor_loss is not None and answer.vendor_us is not None:
+        loss = f"{answer.vendor_loss:.0%}" if answer.vendor_loss > 0 else "none"
+        name = vendor(answer.problem.compute)
+        yield f"{loss} against {name}, which is expected to take {us(answer.vendor_us)}"
 
 
 def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
