@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from autotune.files import limits
 FOLDER = "clusters"
 """The folder of the cache that keeps the answers: a file for each card and version of a driver."""
 
-# A kernel that does nothing, for every architecture with clusters; the driver compiles it.
+# The kernel of `data/idle` for architectures that are not there; the driver compiles it in 20 to
+# 60 ms.
 _PTX = b"""\
 .version 7.8
 .target sm_90
@@ -79,7 +81,7 @@ def query_clusters(cuda: Any, device: Device) -> Clusters:
     shared = device.shared_per_block_optin
     mode = _checked(cuda.cuThreadExchangeStreamCaptureMode(relaxed))
     try:
-        module = _checked(cuda.cuModuleLoadData(_PTX))
+        module = _checked(cuda.cuModuleLoadData(_idle(device)))
         try:
             function = _checked(cuda.cuModuleGetFunction(module, b"idle"))
             _checked(cuda.cuFuncSetAttribute(function, limit, shared))
@@ -92,6 +94,14 @@ def query_clusters(cuda: Any, device: Device) -> Clusters:
     finally:
         _checked(cuda.cuThreadExchangeStreamCaptureMode(mode))
     return two, four, eight
+
+
+def _idle(device: Device) -> bytes:
+    """A kernel that does nothing, for a device; `scripts/idle_kernels.py` makes its cubins."""
+    major, minor = device.compute_capability
+    folder = resources.files("autotune") / "data" / "idle"
+    versions = (folder / f"sm_{major}{older}.cubin" for older in range(minor, -1, -1))
+    return next((path.read_bytes() for path in versions if path.is_file()), _PTX)
 
 
 def _configuration(cuda: Any, size: int, shared: int) -> Any:

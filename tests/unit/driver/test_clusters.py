@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from cuda.bindings import driver
 from support.fake_driver import FakeCuda
 
-from autotune.device import Device, find
+from autotune.device import Device, catalogue, find
 from autotune.driver import bindings, clusters
 from autotune.driver.clusters import query_clusters, with_clusters
 from autotune.errors import RunnerError
@@ -32,6 +33,7 @@ class FakeOccupancy:
         version: of the driver.
         uuid: of the card.
         queries: how often it was asked for clusters.
+        compiled: whether it had to compile the kernel.
     """
 
     CUfunction_attribute = driver.CUfunction_attribute
@@ -47,6 +49,7 @@ class FakeOccupancy:
         self.version = 13_000
         self.uuid = b"a card's UUID..."
         self.queries = 0
+        self.compiled = False
 
     def __getattr__(self, name: str) -> Any:
         """A function of the driver that does nothing but succeed, or is refused."""
@@ -94,7 +97,8 @@ class FakeOccupancy:
     def cuModuleLoadData(self, image: bytes) -> Any:
         assert "current" in self.open
         assert "relaxed" in self.open, "a capture would not allow it"
-        assert image.endswith(b"\0"), "the driver reads up to a zero"
+        assert image.startswith(b"\x7fELF") or image.endswith(b"\0"), "PTX ends with a zero"
+        self.compiled = not image.startswith(b"\x7fELF")
         return self._opened("cuModuleLoadData", "module")
 
     def cuModuleUnload(self, _: int) -> Any:
@@ -143,6 +147,23 @@ def test_clusters_are_those_of_the_driver() -> None:
     assert (card.clusters, card.knows_clusters) == (STATED, True)
     assert fake.shared == H100.shared_per_block_optin
     assert fake.open == []
+
+
+@pytest.mark.parametrize("card", [card for card in catalogue().values() if card.has_clusters])
+def test_driver_compiles_nothing_for_a_listed_card(card: Device) -> None:
+    fake = FakeOccupancy()
+    fake.open.append("current")
+    query_clusters(fake, card)
+
+    assert not fake.compiled
+
+
+def test_driver_compiles_the_kernel_for_a_new_architecture() -> None:
+    fake = FakeOccupancy()
+    fake.open.append("current")
+    query_clusters(fake, replace(H100, compute_capability=(13, 1)))
+
+    assert fake.compiled
 
 
 def test_driver_is_asked_once_a_card() -> None:
