@@ -1,10 +1,11 @@
 """Times the look-ups of two versions of the package on shapes that nobody tuned, in one run.
 
-    python scripts/versions.py OUT.json ../earlier-checkout --tuned docs/results/h200/left-out.json
+    python scripts/versions.py OUT.json ../earlier-checkout 3072x3072x3072:bf16 96x8192x2048:f32
 
-Both versions look each shape up with the shipped records alone, as `matmul` does. Their kernels,
-the tuned one of the file of `--tuned` and cuBLAS are then timed interleaved, hot; this version
-compiles and verifies them all. The file is written after each shape.
+Both versions look each shape up with the shipped records alone, as `matmul` does. Their kernels and
+cuBLAS are then timed interleaved, hot; this version compiles and verifies them all. `--tuned FILE`
+adds the shapes of a file of `untuned.py`, with their tuned kernels. The file is written after each
+shape.
 """
 
 from __future__ import annotations
@@ -53,27 +54,30 @@ print(json.dumps({t: [str(a.config), bool(a.vendor), a.how] for t, a in answers.
 def main(
     out: Annotated[Path, typer.Argument(help="JSON file for the rows.")],
     earlier: Annotated[Path, typer.Argument(help="Checkout of the earlier version.")],
-    tuned: Annotated[Path, typer.Option(help="File of `untuned.py`, whose shapes are taken.")],
-    count: Annotated[int, typer.Option(help="Number of shapes.")] = 60,
+    shapes: Annotated[list[str] | None, typer.Argument(help="Shapes that nobody tuned.")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="File of `untuned.py`.")] = None,
+    count: Annotated[int, typer.Option(help="Number of shapes of that file.")] = 60,
     seconds: Annotated[float, typer.Option(help="No shape starts after these seconds.")] = 3600.0,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Prints a line for each shape, and the geometric means."""
     began, device = monotonic(), targets.resolve(sources.DEFAULT)
-    taken = {row.problem: Config.parse(row.configs[TUNED]) for row in read(tuned)[:count]}
+    taken = {str(Problem.parse(text)): {} for text in shapes or ()}
+    for row in read(tuned)[:count] if tuned else ():
+        taken[row.problem] = {TUNED: Config.parse(row.configs[TUNED])}
     here = Path(autotune.__file__).parents[1]
     choices = {kind: chosen(tree, [*taken]) for kind, tree in ((BEFORE, earlier), (AFTER, here))}
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as cache, Workplace(sources.DEFAULT) as places:
         os.environ["AUTOTUNE_CACHE_DIR"] = cache
-        for text, best in taken.items():
+        for text, known in taken.items():
             if monotonic() - began > seconds:
                 break
             configs = {kind: Config.parse(choices[kind][text][0]) for kind in (BEFORE, AFTER)}
             problem = Problem.parse(text)
             try:
                 runner = places.target(problem).runner
-                outcomes = timed(configs | {TUNED: best}, problem, runner)
+                outcomes = timed(configs | known, problem, runner)
             except AutotuneError as error:
                 SHOWN.print(f"{problem}: {error}", style="red", markup=False)
                 continue
@@ -121,8 +125,8 @@ def chosen(tree: Path, texts: list[str]) -> dict[str, tuple[str, bool, str]]:
 
 
 def figures(rows: list[dict[str, object]], kind: str) -> dict[str, object]:
-    """Geometric means and the worst of a version's look-ups, beside the fastest of the three
-    kernels and beside cuBLAS, which multiplies where they leave the product to it."""
+    """Geometric means and the worst of a version's look-ups, beside the fastest of the kernels
+    and beside cuBLAS, which multiplies where they leave the product to it."""
     beside_best, beside_vendor, failed = [], [], 0
     for row in rows:
         times: dict[str, float] = dict(row["times_us"])  # type: ignore[call-overload]
