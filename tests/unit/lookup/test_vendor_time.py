@@ -51,11 +51,12 @@ def test_untuned_shape_goes_to_the_library_that_should_be_faster(
     assert ("cuBLAS is expected to be faster" in answer.note) == vendor
 
 
-def test_remote_times_of_the_library_say_nothing(store: Store) -> None:
+def test_remote_times_of_the_library_count_by_the_roofline(store: Store) -> None:
+    small = Problem(16, 16, 16, "f16", "tt")
     store.save(timed(NEAR, 8000.0, None))
-    store.save(timed(Problem(16, 16, 16, "f16", "tt"), 5.0, 0.1))
-    answer = look_up(store)
-    assert (answer.vendor, answer.vendor_us) == (False, None)
+    store.save(timed(small, 5.0, 2e6 * least_hot_seconds(small, H100) + 6))
+    vendor_us = look_up(store).vendor_us
+    assert vendor_us == pytest.approx(2e6 * least_hot_seconds(ASKED, H100), 0.05)
 
 
 def test_library_that_was_never_timed_is_taken_to_be_faster(store: Store) -> None:
