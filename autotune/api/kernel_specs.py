@@ -49,8 +49,6 @@ def spec_occupancy(path: Path, device: str | None) -> KernelTable:
         UsageError: for a file that is no specification, and as `kernel_occupancy`.
     """
     keywords = read_spec(path)
-    if "grid" not in keywords and "problem_size" not in keywords:
-        keywords["grid"] = 1
     names = inspect.signature(kernel_occupancy).parameters
     chosen = {name: value for name, value in keywords.items() if name in names}
     return kernel_occupancy(**chosen | ({"device": device} if device else {}))

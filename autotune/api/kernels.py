@@ -246,7 +246,7 @@ def kernel_occupancy(
     parameters: Mapping[str, Sequence[Value]],
     *,
     block: Extents | None = None,
-    grid: Extents = 1,
+    grid: Extents | None = None,
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     include: Sequence[str | Path] = (),
@@ -258,7 +258,8 @@ def kernel_occupancy(
     """The resources of each configuration of a user's CUDA kernel, compiled for a device, with its
     resident blocks per SM and their limiter; or why it cannot run.
 
-    Needs no GPU. The arguments are those of `tune_kernel`; `str()` of the result is a table.
+    Needs no GPU. The arguments are those of `tune_kernel`; a `grid` is checked where it is given.
+    `str()` of the result is a table.
 
     Raises:
         UsageError: for invalid arguments, or an unknown device.
@@ -267,7 +268,7 @@ def kernel_occupancy(
     kernel = define_kernel(
         *(source, name, parameters),
         constraints=constraints,
-        grid=grid,
+        grid=1 if grid is None else grid,
         block=block,
         shared=shared,
         include=include,
@@ -278,4 +279,4 @@ def kernel_occupancy(
     targets.check_compilable(resolved)
     tunable = KernelTunable(kernel, Call(kernel.name, ()))
     with compiling(kernel) as (compile, _):
-        return occupancy_table(tunable, resolved, compile, jobs=jobs)
+        return occupancy_table(tunable, resolved, compile, jobs=jobs, any_grid=grid is None)

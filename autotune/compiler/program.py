@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from autotune.compiler.cubin import LaunchBounds
 from autotune.families.plan import Template
 
 
@@ -38,6 +40,11 @@ class Program:
     compiler: str
     key: str
     log: str
+
+    @cached_property
+    def bounds(self) -> LaunchBounds:
+        """The launches that the kernel allows."""
+        return LaunchBounds.of(self.cubin, self.symbol)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
+from autotune.device.device import CLUSTER_SIZES
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template
 from autotune.records import Entry
@@ -70,24 +71,29 @@ def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | F
     """The candidate that runs a plan's launches, or why it may not run.
 
     Every launch is compiled, unless the runner knows the resources already. The compiler's
-    registers and spills decide whether the candidate may run; spills are accepted where the plan
-    has local memory.
+    registers and spills, and the bounds that the kernel declares, decide whether the candidate may
+    run; spills are accepted where the plan has local memory.
     """
     resources = runner.resources(plan.config)
     if resources is not None:
         failure = _over_budget(resources, plan.main, runner.device)
         return failure or Candidate(plan.config, plan, (), resources)
     programs: list[Program] = []
+    launches: list[Launch] = []
     for launch in plan.launches:
         program = compile(launch.template, runner.device.arch)
         if isinstance(program, CompileFailure):
             return Failure("compile", program.reason)
         failure = None if plan.local_memory else _spilled(program)
+        launch = with_cluster(launch, program)
+        failure = failure or _refused(launch, program)
         failure = failure or _over_budget(resources_of(launch, program), launch, runner.device)
         if failure is not None:
             return failure
         programs.append(program)
+        launches.append(launch)
     dominant = resources_of(plan.main, programs[plan.product])
+    plan = replace(plan, launches=tuple(launches))
     return Candidate(plan.config, plan, tuple(programs), dominant)
 
 
@@ -102,6 +108,20 @@ def resources_of(launch: Launch, program: Program) -> Resources:
     )
 
 
+def with_cluster(launch: Launch, program: Program) -> Launch:
+    """The launch with the cluster that its kernel declares, if devices state how many of that size
+    are resident."""
+    size = program.bounds.cluster_blocks
+    return replace(launch, cluster=size) if size in CLUSTER_SIZES else launch
+
+
+def _refused(launch: Launch, program: Program) -> Failure | None:
+    refusal = program.bounds.refusal(launch)
+    if refusal is None:
+        return None
+    return Failure("resources", f"{launch.template.kernel}: {refusal.reason}: {refusal.detail}")
+
+
 def _spilled(program: Program) -> Failure | None:
     if program.local <= program.spills <= SPILL_LIMIT:
         return None
@@ -113,7 +133,7 @@ def _spilled(program: Program) -> Failure | None:
 
 
 def _over_budget(resources: Resources, launch: Launch, device: Device) -> Failure | None:
-    resident = resources.occupancy(device)
+    resident = resources.occupancy(device, launch.cluster)
     if resident.blocks_per_sm:
         return None
     return Failure(

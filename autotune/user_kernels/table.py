@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.candidates.space import Rejection
 from autotune.compiler import CompileFailure
@@ -13,7 +13,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy
-from autotune.tuning.evaluate import Compile, resources_of
+from autotune.tuning.evaluate import Compile, resources_of, with_cluster
 from autotune.tuning.pipeline import cores
 from autotune.user_kernels.tunable import KernelTunable
 
@@ -61,6 +61,7 @@ def occupancy_table(
     compile: Compile,
     *,
     jobs: int | None = None,
+    any_grid: bool = False,
 ) -> KernelTable:
     """Compiles every configuration that the device can launch.
 
@@ -69,6 +70,7 @@ def occupancy_table(
         device: the device to compile for.
         compile: compiles a template for an architecture.
         jobs: threads that compile; None is one for each core but one.
+        any_grid: whether the grids of the launches are unknown, so that none is refused.
 
     Raises:
         UsageError: if the function of a constraint or of the geometry fails.
@@ -79,21 +81,26 @@ def occupancy_table(
         config, rejection = combination
         if rejection is not None:
             return KernelRow(config, rejection)
-        return _compile_row(config, tunable, device, compile)
+        return _compile_row(config, tunable, device, compile, any_grid)
 
     with ThreadPoolExecutor(jobs or cores(), thread_name_prefix="compile") as pool:
         return KernelTable(device, tuple(pool.map(row, tunable.rejected(device))))
 
 
 def _compile_row(
-    config: Config, tunable: KernelTunable, device: Device, compile: Compile
+    config: Config, tunable: KernelTunable, device: Device, compile: Compile, any_grid: bool
 ) -> KernelRow:
     launch = tunable.plan(config).main
     program = compile(launch.template, device.arch)
     if isinstance(program, CompileFailure):
         return KernelRow(config, Rejection("compile", program.reason))
-    resources = resources_of(launch, program)
-    resident = resources.occupancy(device)
+    resources, bounds = resources_of(launch, program), program.bounds
+    if any_grid:
+        launch = replace(launch, grid=bounds.cluster)
+    resident = resources.occupancy(device, with_cluster(launch, program).cluster)
+    if (refusal := bounds.refusal(launch)) is not None:
+        nothing = replace(resident, blocks_per_sm=0, warps_per_sm=0, occupancy=0.0)
+        return KernelRow(config, Rejection(refusal.reason, refusal.detail), resources, nothing)
     if resident.blocks_per_sm:
         return KernelRow(config, None, resources, resident)
     detail = f"no block fits an SM: {resources.registers} registers a thread"

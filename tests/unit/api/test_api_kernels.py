@@ -130,6 +130,19 @@ def test_record_keeps_what_launching_takes(runner: OpenedRunner) -> None:
     assert runner.works
 
 
+def test_launch_bound_rejects_a_trial_unlaunched(runner: OpenedRunner) -> None:
+    bounded = SAXPY.replace("__launch_bounds__(THREADS)", "__launch_bounds__(128)")
+    assert tune(source=bounded).best.config.integer("THREADS") == 128
+    assert {config.integer("THREADS") for config in runner.measured} == {32, 64, 128}
+
+
+def test_refused_launches_are_told_with_numbers(runner: OpenedRunner) -> None:
+    clustered = SAXPY.replace("__launch_bounds__(THREADS)", "__cluster_dims__(3, 1, 1)")
+    with pytest.raises(AutotuneError, match=r"blocks, not a multiple of the cluster's 3 x 1 x 1"):
+        tune(source=clustered, grid=4)
+    assert runner.measured == []
+
+
 def test_parameters_may_be_macros_of_any_kind(runner: OpenedRunner) -> None:
     source = """
     #include <cuda_fp16.h>
@@ -365,6 +378,45 @@ def test_occupancy_counts_static_and_dynamic_shared_memory() -> None:
     (row,) = table.rows
     assert row.resources is not None
     assert row.resources.shared == 64 * 4 + 64 * 1000
+
+
+def blocks(attributes: str, **changes: Any) -> dict[int, tuple[int, str]]:
+    """Resident blocks and the reason of a rejection, by the threads of a block."""
+    source = f"__global__ void {attributes} k(float* x) {{ x[threadIdx.x] *= 2; }}"
+    sizes = {"block_size_x": (64, 128, 256)}
+    table = autotune.kernel_occupancy(source, "k<>", sizes, device="h100", **changes)
+    return {
+        row.config.integer("block_size_x"): (
+            row.occupancy.blocks_per_sm,
+            row.rejection.reason if row.rejection else "",
+        )
+        for row in table.rows
+        if row.occupancy
+    }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ("__launch_bounds__(128)", {64: (32, ""), 128: (16, ""), 256: (0, "launch bound")}),
+        (
+            "__block_size__((128, 1, 1))",
+            {64: (0, "required block"), 128: (16, ""), 256: (0, "required block")},
+        ),
+        ("__cluster_dims__(16, 1, 1)", dict.fromkeys((64, 128, 256), (0, "cluster"))),
+        ("__cluster_dims__(3, 1, 1)", {64: (32, ""), 128: (16, ""), 256: (8, "")}),
+    ],
+)
+def test_occupancy_is_zero_for_a_refused_launch(
+    attributes: str, expected: dict[int, tuple[int, str]]
+) -> None:
+    assert blocks(attributes) == expected
+
+
+def test_occupancy_checks_a_grid_that_is_given() -> None:
+    clusters = "__cluster_dims__(2, 1, 1)"
+    assert blocks(clusters, grid=3)[64] == (0, "grid")
+    assert blocks(clusters, grid=4)[64] == blocks(clusters)[64] == (32, "")
 
 
 def test_occupancy_of_an_uncompilable_device_is_refused() -> None:
