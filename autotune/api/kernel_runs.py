@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.tuning.evaluate import Compile
@@ -21,14 +19,9 @@ from autotune.user_kernels import (
 )
 from autotune.user_kernels.arrays import in_own_library, on_hosts
 from autotune.user_kernels.expected import Reference
+from autotune.user_kernels.mistakes import Places, macros_kept, variables_filled
 from autotune.user_kernels.outcomes import Metric, Score, check_metrics
 from autotune.user_kernels.workload import unverified, with_results
-
-if TYPE_CHECKING:
-    pass
-
-Places = tuple[Path, tuple[Path, ...]]
-"""The folder of a source, and the folders of headers."""
 
 
 def tunable_of(
@@ -79,21 +72,33 @@ def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
     """A compiler of the kernel's configurations, the folder of its source and those of headers."""
     cache = settings.cache_dir()
     with source_folder(kernel) as (folder, includes):
-        yield (
-            partial(compiler.compile, cache=cache, sources=folder, includes=includes),
-            (folder, includes),
-        )
+        compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)
+        yield macros_kept(compile), (folder, includes)
 
 
-def check_arguments(
-    tunable: KernelTunable, arguments: Sequence[object], arch: str, places: Places
-) -> None:
-    """Checks the arguments against the signature of the first legal configuration."""
-    first = next(
-        (config for config, result in tunable.combinations if not isinstance(result, str)), None
-    )
-    if first is not None:
-        check_signature(tunable.kernel, first, arguments, arch, places)
+def checked(
+    tunable: KernelTunable,
+    arguments: Sequence[object],
+    arch: str,
+    compile: Compile,
+    places: Places,
+) -> Compile:
+    """A compiler of trials, after a check of the first and the last legal configuration: their
+    arguments against the signature, their macros and their variables.
+
+    Where all trials stand since an earlier run, nothing else compiles.
+
+    Raises:
+        UsageError: for another signature, a macro that the source changes, or a variable that
+            nothing fills.
+    """
+    kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
+    legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
+    if legal:
+        check_signature(kernel, legal[0], arguments, arch, places)
+    for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
+        trials(kernel.source.template(config), arch)
+    return trials
 
 
 def digest_of(tunable: KernelTunable, places: Places) -> str:

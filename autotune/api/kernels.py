@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from autotune import compiler, settings
 from autotune.api.kernel_replays import replay, replayed
 from autotune.api.kernel_runs import (
-    check_arguments,
+    checked,
     compiling,
     digest_of,
     stand_in,
@@ -203,7 +203,7 @@ def _measured(
     from autotune.tuning.loop import tune
 
     with compiling(tunable.kernel) as (compile, sources):
-        check_arguments(tunable, arguments, resolved.arch, sources)
+        compile = checked(tunable, arguments, resolved.arch, compile, sources)
         if tolerances is not None:
             work = stand_in(tunable, work, index, compile, time_limit, *tolerances)
         tunable = replace(tunable, verified=work.verified)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from autotune.families.macros import checks, definitions
+
 PARAMS = "Params"
 """The class that holds the template arguments of a kernel."""
 
@@ -63,9 +65,10 @@ class Template:
 
     @property
     def declaration(self) -> str:
-        """The `struct Params` that follows the source; empty unless the arguments are `named`."""
+        """The text that follows the source: the checks of the macros, or the `struct Params` of
+        `named` arguments."""
         if not self.named:
-            return ""
+            return checks(self.macros)
         members = (
             f"    static constexpr {_type(value)} {name} = {_text(value)};\n"
             for name, value in self.arguments
@@ -77,8 +80,7 @@ class Template:
         """The definitions of the macros, which precede the source; empty without macros."""
         if not self.macros:
             return ""
-        lines = (f"#define {name} {value}\n" for name, value in self.macros)
-        return f'{"".join(lines)}#line 1 "{self.source}"\n'
+        return f'{definitions(self.macros)}#line 1 "{self.source}"\n'
 
     @property
     def numbers(self) -> dict[str, int]:

@@ -143,6 +143,41 @@ def test_refused_launches_are_told_with_numbers(runner: OpenedRunner) -> None:
     assert runner.measured == []
 
 
+MACROS: dict[str, Any] = {
+    "source": '#define EACH 1\nextern "C"' + SAXPY.replace("template <int THREADS, int EACH>", ""),
+    "constraints": None,
+    "defines": True,
+}
+
+
+def test_overridden_macro_is_refused_before_any_trial(runner: OpenedRunner) -> None:
+    with pytest.raises(UsageError, match="saxpy: the source sets EACH to 1, which is given as 4"):
+        tune(**MACROS)
+    assert not runner.works
+
+
+def test_occupancy_refuses_an_overridden_macro() -> None:
+    with pytest.raises(UsageError, match="the source sets EACH to 1, which is given as "):
+        autotune.kernel_occupancy(**DEFINITION | MACROS, device="h100")
+
+
+CONSTANT: dict[str, Any] = {
+    "source": "__constant__ float b;\n" + SAXPY.replace("a * x[at]", "(a + b) * x[at]")
+}
+
+
+@pytest.mark.parametrize("expected", [reference, None])
+def test_constant_that_nobody_fills_is_refused(runner: OpenedRunner, expected: Any) -> None:
+    with pytest.raises(UsageError, match="saxpy reads __constant__ b, which nothing fills"):
+        tune(**CONSTANT, reference=expected)
+    assert not runner.works
+
+
+def test_occupancy_answers_for_unfilled_constants() -> None:
+    table = autotune.kernel_occupancy(**DEFINITION | CONSTANT, device="h100")
+    assert len([row for row in table.rows if row.rejection is None]) == LEGAL
+
+
 def test_parameters_may_be_macros_of_any_kind(runner: OpenedRunner) -> None:
     source = """
     #include <cuda_fp16.h>

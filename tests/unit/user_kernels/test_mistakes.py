@@ -1,0 +1,184 @@
+"""Mistakes of a source that compile: overridden macros, and variables that nobody fills."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import compiler, settings
+from autotune.compiler import CompileFailure, Program
+from autotune.errors import UsageError
+from autotune.user_kernels import define_kernel, source_folder
+from autotune.user_kernels.mistakes import macros_kept, variables_filled
+
+BODY = """
+extern "C" __global__ void k(float* x) {
+    __shared__ float s[TILE];
+    s[threadIdx.x % TILE] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[0];
+}
+"""
+needs_nvcc = pytest.mark.skipif(settings.nvcc() is None, reason="nvcc is not installed")
+
+
+def compiled(source: str | Path, *, macros: bool = True, **changes: Any) -> Program:
+    """The last configuration of a kernel, compiled with both checks."""
+    definition: dict[str, Any] = {
+        **{"constraints": None, "grid": 1, "block": 32, "shared": 0, "include": ()},
+        **{"parameters": {"TILE": (128,)} if macros else {}, "defines": True, **changes},
+    }
+    kernel = define_kernel(source, definition.pop("name", "k"), **definition)
+    *_, config = kernel.combinations()
+    with source_folder(kernel) as (folder, includes):
+        compile = partial(compiler.compile, cache=None, sources=folder, includes=includes)
+        checked = variables_filled(macros_kept(compile), kernel.source, (folder, includes))
+        outcome = checked(kernel.source.template(config), "sm_80")
+    assert isinstance(outcome, Program), outcome.log
+    return outcome
+
+
+# Macros
+
+OVERRIDES = {
+    "redefined": "#define TILE 64\n",
+    "undefined first": "#undef TILE\n#define TILE 64\n",
+    "without a warning": "#pragma nv_diag_suppress 47\n#define TILE 64\n",
+    "for some values": "#if TILE > 64\n#undef TILE\n#define TILE 64\n#endif\n",
+}
+
+
+@pytest.mark.parametrize("lines", OVERRIDES.values(), ids=OVERRIDES)
+def test_source_that_sets_a_tuned_macro_is_refused(lines: str) -> None:
+    with pytest.raises(UsageError, match="k: the source sets TILE to 64, which is given as 128"):
+        compiled(lines + BODY)
+
+
+def test_suppressed_warnings_hide_no_override() -> None:
+    with pytest.raises(UsageError, match="the source sets TILE to 64"):
+        compiled("#define TILE 64\n" + BODY, options=["-w"])
+
+
+def test_constant_in_place_of_a_macro_is_refused() -> None:
+    with pytest.raises(UsageError, match="the source undefines TILE, which is given as 128"):
+        compiled("#undef TILE\nconstexpr int TILE = 64;\n" + BODY)
+
+
+def test_header_that_sets_a_tuned_macro_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sizes.cuh").write_text("#undef TILE\n#define TILE 64\n")
+    (tmp_path / "k.cu").write_text('#include "sizes.cuh"\n' + BODY)
+    with pytest.raises(UsageError, match="the source sets TILE to 64"):
+        compiled(tmp_path / "k.cu")
+
+
+@needs_nvcc
+def test_nvcc_finds_an_overridden_macro(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler.nvrtc, "version", lambda: None)
+    assert compiled(BODY).shared == 4 * 128
+    with pytest.raises(UsageError, match="the source sets TILE to 64"):
+        compiled("#define TILE 64\n" + BODY)
+
+
+def test_default_of_a_macro_leaves_its_values() -> None:
+    assert compiled("#ifndef TILE\n#define TILE 64\n#endif\n" + BODY).shared == 4 * 128
+
+
+@pytest.mark.parametrize("value", ["vec", "MODE", "COMMA", '"a\\n"', 0.5, "+".join(["1"] * 99)])
+def test_value_of_any_kind_is_no_override(value: str | float) -> None:
+    source = """
+    typedef float vec;
+    #define MODE COMMA
+    #define COMMA 1, 2
+    extern "C" __global__ void k(float* x) { x[0] = sizeof(TILE); }
+    """
+    assert compiled(source, parameters={"TILE": (value,)}).symbol == "k"
+
+
+@pytest.mark.parametrize("standard", ["c++11", "c++14", "c++17", "c++20"])
+def test_macros_are_checked_in_every_standard(standard: str) -> None:
+    assert compiled(BODY, options=[f"--std={standard}"]).shared == 4 * 128
+
+
+# Variables
+
+def reading(declaration: str, expression: str) -> str:
+    return f"{declaration}\nextern \"C\" __global__ void k(float* x, int i) {{ {expression}; }}\n"
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expression", "variable"),
+    [
+        ("__constant__ float w[9];", "x[i] = w[i]", "__constant__ w"),
+        ("static __constant__ float w;", "x[i] = w", "__constant__ w"),
+        ("struct P { int a, b; }; __constant__ P p;", "x[i] = p.b", "__constant__ p"),
+        ("namespace f { __constant__ float w[9]; }", "x[i] = f::w[i]", "__constant__ f::w"),
+        (
+            "template <int N> __constant__ float w[N];",
+            "x[i] = w<8>[i]",
+            "__constant__ w",
+        ),
+        (
+            "__constant__ float a[2], b[2] = {1, 2};\n// __constant__ float a[2] = {1, 2};",
+            "x[i] = a[i] + b[i]",
+            "__constant__ a",
+        ),
+        (
+            "__constant__ float w[2]; __constant__ const float* tables[1] = {w};",
+            "x[i] = tables[i][i]",
+            "__constant__ w",
+        ),
+        (
+            "__constant__ float w[9]; __device__ __noinline__ float f(int i) { return w[i]; }",
+            "x[i] = f(i)",
+            "__constant__ w",
+        ),
+        ("__device__ float table[9];", "x[i] = table[i]", "__device__ table"),
+        ("__device__ float* data;", "x[i] = data[i]", "__device__ data"),
+        ("__managed__ int n;", "if (i < n) x[i] = 0", "__managed__ n"),
+    ],
+)
+def test_unfilled_variable_is_refused_by_its_name(
+    declaration: str, expression: str, variable: str
+) -> None:
+    with pytest.raises(UsageError, match=f"k reads {variable}, which nothing fills .* pass it as"):
+        compiled(reading(declaration, expression), macros=False)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expression"),
+    [
+        ("__constant__ float w[2] = {1, 2};", "x[i] = w[i]"),
+        ("__constant__ float zeros[2] = {0, 0};", "x[i] = zeros[i]"),
+        ("__constant__ float zero{};", "x[i] = zero"),
+        ("__device__ int on = 0;", "if (on) x[i] = 0"),
+        ("constexpr __constant__ float w[2] = {1, 2};", "x[i] = w[i]"),
+        ("__constant__ float unread[9];", "x[i] = 1"),
+        ("__constant__ float w[9]; __global__ void other(float* x) { *x = w[1]; }", "x[i] = 1"),
+        ("__device__ int count;", "x[i] = atomicAdd(&count, 1)"),
+        ("__device__ float kept[9];", "x[i] = kept[i]; kept[i] = 2 * x[i]"),
+        (
+            "__device__ float kept[9]; __device__ __noinline__ void set(float* p) { *p = 1; }",
+            "set(kept + i); x[i] = kept[i]",
+        ),
+        ("", "const double w[] = {1, 2, 3}; x[i] = w[i] + sin(double(x[i]))"),
+    ],
+)
+def test_variable_that_is_filled_or_unread_is_allowed(declaration: str, expression: str) -> None:
+    assert compiled(reading(declaration, expression), macros=False).symbol == "k"
+
+
+@needs_nvcc
+def test_nvcc_finds_an_unfilled_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler.nvrtc, "version", lambda: None)
+    with pytest.raises(UsageError, match="k reads __constant__ w, which nothing fills"):
+        compiled(reading("static __constant__ float w[9];", "x[i] = w[i]"), macros=False)
+
+
+def test_failure_to_compile_stays_a_failure() -> None:
+    def broken(template: Any, arch: str) -> CompileFailure:
+        return CompileFailure(template, arch, "k.cu(1): error: no", "log")
+
+    assert isinstance(macros_kept(broken)(None, "sm_80"), CompileFailure)  # type: ignore[arg-type]
