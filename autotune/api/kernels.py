@@ -116,7 +116,8 @@ def tune_kernel(
             under the first reason whose function is not true.
         include: folders of headers. CUDA's own, such as `cuda_fp16.h`, are found by themselves.
         defines: whether the parameters are macros of the source instead of arguments of a template.
-        options: further options of the compiler (NVRTC), such as `--use_fast_math`.
+        options: further options of the compiler (NVRTC), such as `--use_fast_math`; none that sets
+            a parameter, the device or folders of headers, or writes files.
         rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
             in float64, and 0 for whole numbers.
         atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.

@@ -18,6 +18,7 @@ from autotune.families.config import Config, Value, value_of
 from autotune.records.kernel_source import KernelSource
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
 from autotune.user_kernels.grids import Divisor, block_extents, grid_extents
+from autotune.user_kernels.options import check_options
 from autotune.user_kernels.sources import read_files, unpacked
 
 Predicate = Callable[[ParameterValues], object]
@@ -31,8 +32,6 @@ RESERVED = "family"
 _NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TOKENS = re.compile(r"[^,\s]([^,\n]{0,198}[^,\s])?")
-_HOST_LEVEL = re.compile(r"-O[0-3]")
-"""Options of nvcc for its host compiler; NVRTC always optimises and refuses them."""
 LARGEST = 10**15
 
 
@@ -110,7 +109,7 @@ def define_kernel(
             files=read.texts,
             folders=read.folders,
             defines=defines,
-            options=_options(options),
+            options=check_options(options, values),
         ),
         includes=(*own, *folders),
         parameters=values,
@@ -144,17 +143,6 @@ def _constraints(constraints: Mapping[str, Predicate]) -> dict[str, Predicate]:
                 "the parameters that returns whether they go together"
             )
     return dict(constraints)
-
-
-def _options(options: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(options, str) or not all(
-        isinstance(option, str) and option.startswith("-") for option in options
-    ):
-        raise UsageError(
-            f"options is {options!r}; give a list of the compiler's options, such as "
-            "['--use_fast_math']"
-        )
-    return tuple(option for option in options if not _HOST_LEVEL.fullmatch(option))
 
 
 def _parameters(parameters: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value, ...]]:
