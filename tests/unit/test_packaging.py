@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -81,6 +83,27 @@ def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
     needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
     assert [line for line in needed if "torch" in line or "cupy" in line] == []
     assert all("extra == 'gpu'" in line for line in needed if "pycuda" in line)
+
+
+OPTIONAL = {"IPython", "cupy", "grpc", "pytest", "torch", "typing_extensions"}
+"""Modules of the caller, which the package imports only where they are there."""
+DISTRIBUTIONS = {"cuda": "cuda-bindings", "optuna_dashboard": "optuna-dashboard"}
+DISTRIBUTIONS["pynvml"] = "nvidia-ml-py"
+
+
+def test_wheel_declares_what_the_package_imports(wheel: zipfile.ZipFile) -> None:
+    text = wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    declared = set(re.findall(r"^Requires-Dist: ([\w-]+)", text, re.MULTILINE))
+    nodes = [
+        node
+        for path in (ROOT / "autotune").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    ]
+    modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    tops = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
+    needed = {DISTRIBUTIONS.get(top, top) for top in tops - OPTIONAL - {"", "autotune"}}
+    assert needed - declared == set()
 
 
 @pytest.mark.parametrize(
