@@ -151,9 +151,8 @@ def _toolchain() -> tuple[str, ModuleType]:
     for tool in (nvrtc, nvcc):
         if (version := tool.version()) is not None:
             return version, tool
-    raise MissingError(
-        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'tile-autotune[cu13]'`"
-    )
+    remedy = nvrtc.mismatch() or "run `pip install 'tile-autotune[cu13]'`"
+    raise MissingError(f"no CUDA compiler: neither NVRTC nor nvcc is here; {remedy}")
 
 
 def _outcome(

@@ -80,19 +80,37 @@ def _major() -> int:
     return settings.nvrtc() or int(cuda.bindings.__version__.partition(".")[0])
 
 
+def mismatch() -> str | None:
+    """The installed wheels of NVRTC, if none matches the bindings, and the command that installs
+    one; None if one matches, none is installed, or `AUTOTUNE_NVRTC` chooses."""
+    try:
+        import cuda.bindings
+    except ImportError:
+        return None
+    majors = [major for major in _WHEELS if _library(major)]
+    if not majors or _major() in majors or settings.nvrtc():
+        return None
+    return (
+        f"the installed wheel is NVRTC {majors[0]} and does not match cuda-bindings "
+        f"{cuda.bindings.__version__}; run `pip install 'tile-autotune[cu{_major()}]'`"
+    )
+
+
 @cache
 def _load(major: int) -> None:
     """Loads NVRTC of a major version from its wheel, if installed, before others find another."""
+    if library := _library(major):
+        # NVRTC 13.0 does not find its part beside itself.
+        for path in (*sorted(library.parent.glob("libnvrtc-builtins.so.*")), library):
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+
+
+def _library(major: int) -> Path | None:
+    """NVRTC of a major version in its wheel; None if that is not installed."""
     package = find_spec("nvidia")
     places = package.submodule_search_locations if package else None
-    for place in places or ():
-        folder = Path(place) / _WHEELS[major]
-        library = folder / f"libnvrtc.so.{major}"
-        if library.is_file():
-            # NVRTC 13.0 does not find its part beside itself.
-            for path in (*sorted(folder.glob("libnvrtc-builtins.so.*")), library):
-                ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-            return
+    libraries = (Path(place, _WHEELS[major], f"libnvrtc.so.{major}") for place in places or ())
+    return next(filter(Path.is_file, libraries), None)
 
 
 def build(template: Template, arch: str, sources: Path, includes: Sequence[Path]) -> Output:

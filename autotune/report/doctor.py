@@ -139,14 +139,15 @@ def _sources() -> _Result:
 
 
 def _nvrtc() -> _Result:
+    mismatch = nvrtc.mismatch()
     if version := nvrtc.version():
-        return True, version, ""
+        return True, version, mismatch or ""
     if wanted := settings.nvrtc():
         extra = f"pip install 'tile-autotune[cu{wanted}]', or unset AUTOTUNE_NVRTC"
         return False, f"not installed in version {wanted}, for which AUTOTUNE_NVRTC asks", extra
     if nvcc.version():
-        return None, "not installed; nvcc takes its place and is slower", _INSTALL_NVRTC
-    return False, "not installed, and there is no nvcc either", _INSTALL_NVRTC
+        return None, "not installed; nvcc takes its place and is slower", mismatch or _INSTALL_NVRTC
+    return False, "not installed, and there is no nvcc either", mismatch or _INSTALL_NVRTC
 
 
 def _nvcc() -> _Result:
@@ -170,7 +171,8 @@ def _compilation() -> _Result:
         except AutotuneError as error:
             return False, str(error), _INSTALL_NVRTC
     if isinstance(result, CompileFailure):
-        return False, f"{arch}: {result.reason}", f"{_INSTALL_NVRTC} --upgrade"
+        remedy = nvrtc.mismatch() or f"{_INSTALL_NVRTC} --upgrade"
+        return False, f"{arch}: {result.reason}", remedy
     return True, f"a kernel for {arch} in {time.perf_counter() - start:.2f} s", ""
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import cuda.bindings
 import pytest
 
-from autotune import settings
-from autotune.compiler import nvrtc
-from autotune.errors import UsageError
+from autotune import compiler, settings
+from autotune.compiler import nvcc, nvrtc
+from autotune.errors import MissingError, UsageError
 from autotune.report import doctor
 
 FOLDERS = {12: "cuda_nvrtc/lib", 13: "cu13/lib"}
@@ -73,6 +73,55 @@ def test_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_NVRTC", "11")
     with pytest.raises(UsageError, match="AUTOTUNE_NVRTC is 11; give 12 or 13"):
         settings.nvrtc()
+
+
+@pytest.fixture
+def only_the_wheel_of_13(
+    loaded: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """A wheel of NVRTC 13 beside bindings of CUDA 12."""
+    (tmp_path / FOLDERS[12] / "libnvrtc.so.12").unlink()
+    monkeypatch.setattr(cuda.bindings, "__version__", "12.9.4")
+    return loaded
+
+
+WARNING = (
+    "the installed wheel is NVRTC 13 and does not match cuda-bindings 12.9.4; run "
+    "`pip install 'tile-autotune[cu12]'`"
+)
+
+
+@pytest.mark.usefixtures("only_the_wheel_of_13")
+@pytest.mark.parametrize("version", ["NVRTC 12.9", None])
+def test_doctor_names_a_wheel_that_does_not_match(
+    version: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "version", lambda: version)
+    _, detail, remedy = doctor._nvrtc()
+    assert (version or "not installed") in detail
+    assert remedy == WARNING
+
+
+@pytest.mark.usefixtures("only_the_wheel_of_13")
+def test_no_compiler_names_a_wheel_that_does_not_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "version", lambda: None)
+    monkeypatch.setattr(nvcc, "version", lambda: None)
+    with pytest.raises(MissingError) as raised:
+        compiler.compiler_version()
+    assert str(raised.value).endswith(WARNING)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_matching_wheel_needs_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in ("12.9.4", "13.0.0"):
+        monkeypatch.setattr(cuda.bindings, "__version__", version)
+        assert nvrtc.mismatch() is None
+
+
+@pytest.mark.usefixtures("only_the_wheel_of_13")
+def test_chosen_nvrtc_needs_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_NVRTC", "13")
+    assert nvrtc.mismatch() is None
 
 
 @pytest.mark.parametrize(("version", "known"), [((12, 8), False), ((12, 9), True), ((13, 0), True)])
