@@ -28,7 +28,9 @@ _STATEMENT = re.compile(
     r"^(?:[{}\s]|[\w$]+:|@!?%\w+\s)*([a-z]\w*)[\w.:]*\s*(\{[^}]*\}|[^,]*)(.*)$", re.DOTALL
 )
 # Instructions whose result is an address if an operand is.
-_ADDRESSES = frozenset("mov cvta add sub mad mul shl shr and or xor selp min max cvt bfi".split())
+_ADDRESSES = frozenset(
+    {"mov", "cvta", "cvt", "add", "sub", "mad", "mul", "shl", "shr", "and", "or", "xor", "selp"}
+)
 # Instructions that store nothing at an address; any other may.
 _HARMLESS = frozenset({"ld", "ldu", "setp", "isspacep", "prefetch"})
 

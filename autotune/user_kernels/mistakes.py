@@ -60,8 +60,8 @@ def variables_filled(compile: Compile, source: KernelSource, places: Places) -> 
             return program
         folder, includes = places
         ptx = compiler.ptx(template, program.arch, sources=folder, includes=includes)
-        read = [] if isinstance(ptx, CompileFailure) else unfilled(ptx.decode(), program.symbol)
-        for variable in read:
+        text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
+        for variable in unfilled(text, program.symbol):
             if not initialised(variable.name):
                 raise UsageError(
                     f"{template.kernel} reads {variable}, which nothing fills before a launch, so "

@@ -10,6 +10,8 @@ import ctypes
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from autotune.records import KernelRecord
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.estimates import tied
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.evaluate import prepare, resources_of
 from autotune.user_kernels import KernelTunable, Workload, define_kernel, source_folder, workload
 
 FAULTS = (
@@ -341,6 +343,44 @@ def test_occupancy_matches_the_driver(session: Session) -> None:
         assert session.resources(program, launch) == candidate.resources
         resident = candidate.resources.occupancy(session.device).blocks_per_sm
         assert session.resident_blocks(program, launch) == resident
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "__launch_bounds__(128)",
+        "__block_size__((128, 1, 1))",
+        "__cluster_dims__(2, 1, 1)",
+        "__cluster_dims__(16, 1, 1)",
+    ],
+)
+def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str) -> None:
+    if not session.device.has_clusters and "launch_bounds" not in attributes:
+        pytest.skip("compiles for compute capability 9.0 and newer")
+    source = f"""__global__ void {attributes} twice(float* x) {{
+        if (blockIdx.x == 0 && threadIdx.x < 32) x[threadIdx.x] *= 2;
+    }}"""
+    work = workload("twice", [np.ones(32, np.float32)], lambda x: [2 * x], rtol=None, atol=None)
+    geometry: dict[str, Any] = {"grid": 1, "block": 128, "shared": 0}
+    kernel = define_kernel(source, "twice<>", {}, constraints=None, include=(), **geometry)
+    (config,) = kernel.combinations()
+    plan = KernelTunable(kernel, work.call, work.arguments).plan(config)
+    with source_folder(kernel) as (folder, includes):
+        program = compiler.compile(
+            *(plan.main.template, session.device.arch),
+            cache=None,
+            sources=folder,
+            includes=includes,
+        )
+    assert isinstance(program, compiler.Program), program.log
+    bench = KernelBench(session, work)
+    for threads, blocks in product((64, 128, 256), (1, 2, 16)):
+        launch = replace(plan.main, grid=(blocks, 1, 1), block=(threads, 1, 1))
+        changed = replace(plan, launches=(launch,))
+        candidate = Candidate(config, changed, (program,), resources_of(launch, program))
+        outcome, refusal = bench.measure(candidate, None), program.bounds.refusal(launch)
+        assert isinstance(outcome, Failure) is (refusal is not None), (threads, blocks, outcome)
+        assert not isinstance(outcome, Failure) or outcome.stage == "launch", outcome
 
 
 def _transpose_call() -> tuple[list[Any], Any]:

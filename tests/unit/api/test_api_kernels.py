@@ -143,6 +143,13 @@ def test_refused_launches_are_told_with_numbers(runner: OpenedRunner) -> None:
     assert runner.measured == []
 
 
+def test_trial_counts_the_clusters_of_its_kernel(runner: OpenedRunner) -> None:
+    clustered = SAXPY.replace("__launch_bounds__(THREADS)", "__cluster_dims__(8, 1, 1)")
+    best = tune(source=clustered, grid=8).best
+    assert best.limiter == "warps and clusters"
+    assert runner.works
+
+
 MACROS: dict[str, Any] = {
     "source": '#define EACH 1\nextern "C"' + SAXPY.replace("template <int THREADS, int EACH>", ""),
     "constraints": None,

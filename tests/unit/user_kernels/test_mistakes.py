@@ -104,8 +104,9 @@ def test_macros_are_checked_in_every_standard(standard: str) -> None:
 
 # Variables
 
+
 def reading(declaration: str, expression: str) -> str:
-    return f"{declaration}\nextern \"C\" __global__ void k(float* x, int i) {{ {expression}; }}\n"
+    return f'{declaration}\nextern "C" __global__ void k(float* x, int i) {{ {expression}; }}\n'
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def test_option_that_defines_a_tuned_macro_is_refused(option: str) -> None:
     ("option", "remedy"),
     [
         *((option, "`device`") for option in ("-arch=sm_80", "--gpu-architecture=compute_80")),
-        *((option, "`device`") for option in ("-gencode=arch=compute_80,code=sm_80", "-code=sm_80")),
-        *((option, "`device`") for option in ("-Xptxas=-arch=sm_80", "-Xptxas=-v,--gpu-name=sm_80")),
+        *((option, "`device`") for option in ("-gencode=arch=compute_80", "-code=sm_80")),
+        *((option, "`device`") for option in ("-Xptxas=-arch=sm_80", "-Xptxas=-v,--gpu-name=a")),
         *((option, "`include`") for option in ("-I/opt", "-I /opt", "-I=/opt", "-isystem=/opt")),
         ("--include-path=/opt", "`include`"),
         ("-include=a.h", "#include in the source"),
