@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UsageError
+from autotune.problem.tensors import obstacle
 
 Function = Callable[..., Any]
 
@@ -40,13 +41,16 @@ def on_host(argument: Any, place: int) -> Any:
     """An argument with its contents in the host's memory; other arguments as they are.
 
     Raises:
-        UsageError: for an array whose elements NumPy lacks, or that offers no copy.
+        UsageError: for an array whose elements NumPy lacks, that offers no copy, or that has no
+            memory of its own.
     """
     if not foreign(argument):
         return argument
     if _torch_tensor(argument):
+        if (reason := obstacle(sys.modules["torch"], argument)) is not None:
+            raise UsageError(f"argument {place} {reason}")
         try:
-            return argument.detach().cpu().numpy()
+            return argument.numpy(force=True)  # carries lazy operations out
         except TypeError as error:
             raise UsageError(
                 f"argument {place} is a tensor of {argument.dtype}, which NumPy lacks; give its "

@@ -34,16 +34,38 @@ class _Device:
 
 
 class Tensor:
-    """A PyTorch tensor."""
+    """A PyTorch tensor over the memory `host`, which has the other sign if `negative`."""
+
+    __torch_dispatch__: Any = None
+    layout, is_nested, is_quantized = "torch.strided", False, False
 
     def __init__(
-        self, host: Any, device: _Device = _Device("cuda", 0), requires_grad: bool = False
+        self,
+        host: Any,
+        device: _Device = _Device("cuda", 0),
+        requires_grad: bool = False,
+        negative: bool = False,
     ) -> None:
         self.host, self.device, self.requires_grad = host, device, requires_grad
         self.shape, self.dtype = host.shape, f"torch.{name_of(host)}"
+        self.negative, self.conjugate = negative, False
 
     def data_ptr(self) -> int:
         return int(self.host.ctypes.data)
+
+    def numel(self) -> int:
+        return int(self.host.size)
+
+    def is_neg(self) -> bool:
+        return self.negative
+
+    def is_conj(self) -> bool:
+        return self.conjugate
+
+    def narrow(self, axis: int, start: int, length: int) -> Tensor:
+        places = [slice(None)] * len(self.shape)
+        places[axis] = slice(start, start + length)
+        return Tensor(self.host[tuple(places)], self.device)
 
     def new_empty(self, shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
         return Tensor(_unwritten(shape, (dtype or self.dtype).removeprefix("torch.")), self.device)
@@ -90,6 +112,7 @@ class FakeTorch(ModuleType):
     float16, int32 = "torch.float16", "torch.int32"
     float8_e4m3fn, float8_e5m2 = "torch.float8_e4m3fn", "torch.float8_e5m2"
     int8 = "torch.int8"
+    strided = "torch.strided"
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("torch")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,7 +29,13 @@ class Framework(Protocol):
 
     def exports(self, kind: type) -> bool:
         """Whether the DLPack C exchange API, if arrays of this type have it, tells everything that
-        a matmul depends on besides `records_gradient`."""
+        a matmul depends on besides `records_gradient` and `negated`."""
+        ...
+
+    @property
+    def negated(self) -> Callable[[Any], bool] | None:
+        """Tells whether the memory of an array that `exports` has the other sign; None if none
+        does."""
         ...
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autotune.errors import ArrayError
+from autotune.problem.tensors import obstacle
 from autotune.runtime.frameworks.base import Framework
 from autotune.runtime.frameworks.interfaces import (
     CudaArrayInterface,
@@ -30,10 +31,13 @@ def framework_of(array: Any, name: str, ordinal: Callable[[int], int | None]) ->
         ordinal: gives the device that holds an address.
 
     Raises:
-        ArrayError: if it is not an array on a GPU.
+        ArrayError: if it is not an array on a GPU, or a tensor whose elements are not in its memory.
     """
     if _is_instance(array, "torch", "Tensor"):
-        return Torch(sys.modules["torch"])
+        torch = sys.modules["torch"]
+        if (reason := obstacle(torch, array)) is not None:
+            raise ArrayError(f"{name} {reason}")
+        return Torch(torch)
     if _is_instance(array, "cupy", "ndarray"):
         return CuPy(sys.modules["cupy"])
     if _is_instance(array, "pycuda.gpuarray", "GPUArray"):

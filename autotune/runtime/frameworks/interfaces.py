@@ -53,6 +53,10 @@ class CudaArrayInterface:
     def exports(self, kind: type) -> bool:  # noqa: ARG002
         return False
 
+    @property
+    def negated(self) -> None:
+        return None
+
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         interfaces = (getattr(array, "__cuda_array_interface__", {}) for array in arrays)
         handles = {

@@ -10,6 +10,7 @@ from autotune import settings
 from autotune.errors import ArrayError
 from autotune.problem.activation import fused, in_place
 from autotune.problem.scaled_product import scaled_product
+from autotune.problem.tensors import obstacle
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.base import GemmCall, in_elements
 
@@ -28,10 +29,17 @@ class Torch:
         )
 
     def read(self, array: Any) -> tuple[int, Hashable]:
-        recorded = array.requires_grad and self._grad_enabled()
-        return array.data_ptr(), (array.shape, array.stride(), array.dtype, array.device, recorded)
+        try:
+            address, recorded = array.data_ptr(), array.requires_grad and self._grad_enabled()
+            lazy = not address or array.is_neg() or array.is_conj()
+            layout = array.shape, array.stride(), array.dtype, array.device
+        except (RuntimeError, ValueError):
+            return 0, None  # `describe` refuses it
+        return address, (*layout, recorded, lazy)
 
     def describe(self, array: Any, name: str) -> Operand:
+        if (reason := obstacle(self._torch, array) or _lazy(array)) is not None:
+            raise ArrayError(f"{name} {reason}")
         device = array.device
         return Operand(
             name,
@@ -54,6 +62,11 @@ class Torch:
     def exports(self, kind: type) -> bool:
         # The memory of other subclasses may not be a plain tensor's.
         return kind in (self._torch.Tensor, self._torch.nn.Parameter)
+
+    @property
+    def negated(self) -> Callable[[Any], bool]:
+        is_neg: Callable[[Any], bool] = self._torch.Tensor.is_neg
+        return is_neg
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return self._stream(ordinal)
@@ -81,7 +94,9 @@ class Torch:
             return False
         a, b, out = operands
         batched = out.dim() == 3
-        if (function := fused(torch, problem)) is not None:
+        if call.alpha == 0:  # a sum without summands, as cuBLAS may multiply NaN by 0
+            a, b = a.narrow(-1, 0, 0), b.narrow(-2, 0, 0)
+        elif (function := fused(torch, problem)) is not None:
             function(bias, a, b, alpha=call.alpha, out=out)
             return True
         if call.alpha == 1 and call.beta == 0 and bias is None:
@@ -122,6 +137,16 @@ class Torch:
             number = self._torch.ones((), dtype=self._torch.float32, device=device)
             self._ones[device] = number
         return number
+
+
+def _lazy(tensor: Any) -> str | None:
+    """The operation that PyTorch has put off, so that the memory does not hold the elements, and
+    what to do; None without one."""
+    if tensor.is_neg():
+        return "is lazily negated (is_neg), its memory has the other sign; give .resolve_neg()"
+    if tensor.is_conj():
+        return "is lazily conjugated (is_conj), its memory is not; give .resolve_conj()"
+    return None
 
 
 def _one_batch_axis(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any] | None:
@@ -172,6 +197,10 @@ class CuPy:
 
     def exports(self, kind: type) -> bool:
         return kind is self._cupy.ndarray
+
+    @property
+    def negated(self) -> None:
+        return None
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return int(self._stream(ordinal).ptr)

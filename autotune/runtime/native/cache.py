@@ -19,8 +19,9 @@ _BY_PYTHON = SingleLaunch(configuration((1, 1, 1), (1, 1, 1), 0, 0), None, None,
 
 
 class _TableFunctions(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_void_p) for name in ("read", "work_stream", "context_id", "launch")
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("read", "work_stream", "context_id", "launch")),
+        ("negated", ctypes.py_object),
     )
 
 
@@ -49,7 +50,9 @@ class CallCache:
     ) -> None:
         self._library, self._driver = library, driver
         self._records_gradient = framework.records_gradient
-        self._functions = _TableFunctions(api.read, api.work_stream, *driver.entry_points)
+        functions = api.read, api.work_stream, *driver.entry_points
+        negated = framework.negated
+        self._functions = _TableFunctions(*functions, *([] if negated is None else [negated]))
         self._kinds: list[type] = []
         self._retired: list[_CallTable] = []
         self._table = self._new_table()

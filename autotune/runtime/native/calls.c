@@ -30,9 +30,10 @@ typedef struct {
     void (*hold)(void *object);
     void (*drop)(void *object);
     void (*clear_error)(void);
+    void *(*call)(void *function, ...);
     void *(*release_interpreter)(void);
     void (*take_interpreter)(void *);
-    void *launched, *unknown; /* True and None */
+    void *launched, *unknown; /* True, the answer of `negated` too, and None */
 } Python;
 
 static Python python;
@@ -65,6 +66,7 @@ typedef struct {
     int (*work_stream)(int32_t device_type, int32_t device_id, void **out);
     int (*context_id)(void *context, unsigned long long *id);
     int (*launch)(const Configuration *, void *kernel, void **parameters, void **extra);
+    void *negated; /* tells Python whether an array's memory has the other sign; NULL: none has */
 } Functions;
 
 typedef struct {
@@ -157,9 +159,23 @@ static int is_known(const Table *table, void *object)
     return 0;
 }
 
+/* PyTorch negates lazily, which no exchange API tells. */
+static int is_negated(const Table *table, void *object)
+{
+    if (!table->functions.negated)
+        return 0;
+    void *answer = python.call(table->functions.negated, object, NULL);
+    if (!answer) {
+        python.clear_error();
+        return 1;
+    }
+    python.drop(answer);
+    return answer == python.launched;
+}
+
 static int read_array(const Table *table, void *object, Array *array, DLTensor *tensor)
 {
-    if (!is_known(table, object))
+    if (!is_known(table, object) || is_negated(table, object))
         return UNREADABLE;
     if (table->functions.read(object, tensor)) {
         python.clear_error(); /* reading it in Python reports what is wrong */

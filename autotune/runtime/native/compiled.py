@@ -21,7 +21,8 @@ _METH_FASTCALL = 0x0080
 # The functions of the interpreter that `calls.c` needs, all of them in Python's stable ABI.
 _FUNCTIONS = (
     *("PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyObject_Type"),
-    *("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread"),
+    *("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyObject_CallFunctionObjArgs"),
+    *("PyEval_SaveThread", "PyEval_RestoreThread"),
 )
 
 

@@ -194,6 +194,30 @@ def test_other_strides_are_another_call(case: Case, torch: FakeTorch) -> None:
     assert close(out.host, a.host.T @ b.host)
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_negated_tensor_of_known_memory_is_another_call(
+    case: Case, torch: FakeTorch, place: int
+) -> None:
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
+    arrays[place] = Tensor(arrays[place].host, negative=True)
+    with pytest.raises(ArrayError, match="is lazily negated"):
+        case.matmul(*arrays)
+    assert len(case.cuda.launches) == 1
+
+
+def test_error_of_the_negation_leaves_the_call_to_python(
+    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([])
+    monkeypatch.setattr(Tensor, "is_neg", lambda _: next(answers, False))
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
+    answers = (1 / 0 for _ in "a")
+    case.matmul(*arrays)
+    assert len(case.cuda.launches) == 2
+
+
 def test_another_type_is_another_call(case: Case, torch: FakeTorch) -> None:
     memory = [case.matrix(4, 8, dtype="float16") for _ in range(2)]
     memory.append(case.matrix(8, 8, dtype="float16"))
@@ -364,6 +388,7 @@ def test_real_pytorch_tensors_are_recognised(case: Case, library: Any) -> None:
     calls.keep((a, b, out, *absent), (1.0,), bound)
     assert calls.repeat((a, b, out, *absent), (1.0,)) is bound
     assert calls.repeat((a, b.contiguous(), out, *absent), (1.0,)) is False
+    assert calls.repeat((a, torch._neg_view(b), out, *absent), (1.0,)) is False
 
 
 def test_python_serves_arrays_of_two_libraries(case: Case, torch: FakeTorch) -> None:

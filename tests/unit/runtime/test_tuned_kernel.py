@@ -69,6 +69,19 @@ def test_kernel_runs_on_arrays(case: Case, library: type) -> None:
     assert (launch.shared, launch.stream) == (64, 0 if library is Interface else 77)
 
 
+@pytest.mark.parametrize("lazy", ["negative", "conjugate"])
+@pytest.mark.usefixtures("torch")
+def test_lazy_tensors_are_refused(case: Case, lazy: str) -> None:
+    dtype = {"negative": np.float32, "conjugate": np.complex64}[lazy]
+    y, x = (Tensor(case.cuda.hold(np.zeros(N, dtype))) for _ in "yx")
+    run = tuned(case, call_of("saxpy", [y.host, x.host, *arguments()[2:]]))
+    run(y, x, 2.5, N)
+    setattr(x, lazy, True)
+    with pytest.raises(ArrayError, match=rf"argument 1 is lazily {lazy[:5]}.*; give \.resolve_"):
+        run(y, x, 2.5, N)
+    assert len(case.cuda.launches) == 1
+
+
 class TensorFramework:
     """PyTorch as far as launching reads it."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import fake_frameworks
 from support.sample_user_kernels import arguments, reference
 
 from autotune.api.kernel_runs import work_of
@@ -17,28 +18,24 @@ from autotune.user_kernels import call_of
 from autotune.user_kernels.arrays import on_host
 
 
-class Tensor:
+class Tensor(fake_frameworks.Tensor):
     """A PyTorch tensor on a GPU."""
 
-    __dlpack__ = device = "cuda:0"
+    __dlpack__ = None
 
-    def __init__(self, host: Any, dtype: str | None = None) -> None:
-        self.host, self.shape = host, host.shape
-        self.dtype = f"torch.{dtype or host.dtype.name}"
+    def __init__(self, host: Any, dtype: str | None = None, negative: bool = False) -> None:
+        super().__init__(host, negative=negative)
+        self.dtype = f"torch.{dtype}" if dtype else self.dtype
 
-    def detach(self) -> Tensor:
-        return self
-
-    def cpu(self) -> Tensor:
-        return self
-
-    def numpy(self) -> Any:
+    def numpy(self, *, force: bool = False) -> Any:
         if self.dtype == "torch.bfloat16":
             raise TypeError("Got unsupported ScalarType BFloat16")
-        return self.host
+        if self.negative and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that has negative bit set.")
+        return -self.host if self.negative else self.host
 
-    def to(self, device: str) -> Tensor:
-        assert device == "cuda:0"
+    def to(self, device: Any) -> Tensor:
+        assert device == self.device
         return self
 
     def __mul__(self, factor: Any) -> Tensor:
@@ -72,7 +69,11 @@ class CuPyArray:
 
 
 LIBRARIES: dict[str, tuple[type, str, SimpleNamespace]] = {
-    "torch": (Tensor, "torch", SimpleNamespace(Tensor=Tensor, from_numpy=Tensor)),
+    "torch": (
+        Tensor,
+        "torch",
+        SimpleNamespace(Tensor=Tensor, from_numpy=Tensor, strided=Tensor.layout),
+    ),
     "cupy": (CuPyArray, "cupy", SimpleNamespace(ndarray=CuPyArray, asarray=CuPyArray)),
     "pycuda": (
         CuPyArray,
@@ -115,6 +116,20 @@ def test_type_that_numpy_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
     with pytest.raises(UsageError, match=r"argument 3 is a tensor of torch.bfloat16, .* bits"):
         on_host(Tensor(np.zeros(3), "bfloat16"), 3)
+
+
+def test_lazily_negated_tensor_is_copied_with_its_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
+    memory = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(on_host(Tensor(memory, negative=True), 0), -memory)
+
+
+def test_tensor_without_dense_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
+    sparse = Tensor(np.zeros(3, np.float32))
+    sparse.layout = "torch.sparse_coo"
+    with pytest.raises(UsageError, match="argument 2 has the layout torch.sparse_coo; give a dense"):
+        on_host(sparse, 2)
 
 
 def test_array_without_a_copy_is_refused() -> None:
