@@ -37,6 +37,7 @@
 // B, k (TRANS_B = 1) or n (0), and divides COLUMNS for TRANS_B = 0. The counters are zero at entry
 // and at the end.
 #include "common/dependent_launch.cuh"
+#include "common/depth.cuh"
 #include "common/epilogue.cuh"
 #include "gemv/operand_tiles.cuh"
 #include "k_sharing/last_block.cuh"
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
     extern __shared__ __align__(16) float shared[];
 
     const long long first_column = static_cast<long long>(blockIdx.x) * WIDTH;
-    const int first = blockIdx.y * share, steps = min(share, k - first);
+    const int first = blockIdx.y * share, steps = summed(min(share, k - first), alpha);
     Rows rows(a + blockIdx.z * stride_a + (TRANS_A ? first * lda : first), lda, m);
     Columns columns(b + blockIdx.z * stride_b + (TRANS_B ? first : first * ldb), ldb, first_column,
                     n);

@@ -60,6 +60,7 @@
 // warp of a slice, if those are more. SWIGLU has alpha = 1, beta = 0 and, unless TRANSPOSED, a WN
 // of at least 16; `mma_column` does not have it.
 #include "common/dependent_launch.cuh"
+#include "common/depth.cuh"
 #include "k_sharing/block_share.cuh"
 #include "k_sharing/last_block.cuh"
 #include "mma/block_scales.cuh"
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
         scale_c,  amax};
     typename S::Sum sums[S::ROWS][S::COLUMNS][4] = {};
     {
-        const SplitShare share(ceil_div(k, S::BK));
+        const SplitShare share(summed(ceil_div(k, S::BK), alpha));
         const Place at = place_of<S>(args, threadIdx.x % S::THREADS);
         const int slice = threadIdx.x / S::THREADS, lane = threadIdx.x % 32;
         const long long first = static_cast<long long>(share.begin) * S::BK;
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
                 }
             }
         }
-        if constexpr (S::PROMOTE) promote();
+        if constexpr (S::PROMOTE > 1) promote();
     }
     launch_dependents();
 
@@ -254,7 +255,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS, Params::MIN_BLOCKS)
     using S = Shape<Params>;
     extern __shared__ __align__(128) char arena[];
     const Arguments<typename S::TypeA, typename S::TypeB, typename S::Result> args = {
-        a,     lda,  b,    ldb,     c,       ldc,      m,        n,        k,
+        a,     lda,  b,    ldb,     c,       ldc,      m,        n,        summed(k, alpha),
         alpha, beta, bias, nullptr, nullptr, stride_a, stride_b, stride_c, start_a,
         start_b, group, nullptr, 0, nullptr, residual, ldr, stride_r, nullptr, nullptr};
     Column<S>(args, arena).compute();

@@ -13,6 +13,7 @@
 // Params: COALESCED, TRANS_A, TRANS_B (whether A and B are stored transposed), EPILOGUE.
 // Constraints: blockDim.x = blockDim.y; gridDim.x covers C, gridDim.z is the batch.
 #include "common/dependent_launch.cuh"
+#include "common/depth.cuh"
 #include "common/epilogue.cuh"
 
 template <class Params>
@@ -36,7 +37,8 @@ __global__ void __launch_bounds__(1024)
     a += blockIdx.z * stride_a + (Params::TRANS_A ? row : row * lda);
     b += blockIdx.z * stride_b + (Params::TRANS_B ? column * ldb : column);
     float sum = 0.0f;
-    for (int p = 0; p < k; ++p) sum = fmaf(a[p * a_step], b[p * b_step], sum);
+    const int depth = summed(k, alpha);
+    for (int p = 0; p < depth; ++p) sum = fmaf(a[p * a_step], b[p * b_step], sum);
 
     launch_dependents();
     c += blockIdx.z * stride_c + row * ldc + column;

@@ -45,6 +45,7 @@
 // has STAGES = 2. Dynamic shared memory: the buffers, or (SLICES - 1) BM BN floats if those are
 // more, and SLICES BM BN floats for CHUNKS > 1.
 #include "common/dependent_launch.cuh"
+#include "common/depth.cuh"
 #include "simt/store.cuh"
 
 // Adds the sums of the chunks before; true for the share's last chunk, else they wait on.
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
             if (S::STREAM && share.begin >= share.end) return;
             const int chunk = ceil_div(share.end - share.begin, S::CHUNKS);
             const int begin = min(share.end, share.begin + part % S::CHUNKS * chunk);
-            const int end = min(share.end, begin + chunk);
+            const int end = begin + summed(min(share.end - begin, chunk), alpha);
             const Place at = place_of<S>(args, threadIdx.x % S::THREADS, share.tile());
             const int slice = threadIdx.x / S::THREADS;
             const long long first = static_cast<long long>(begin) * S::BK;

@@ -23,6 +23,7 @@
 // Constraints: blockDim.x = blockDim.y = W, 4 <= W <= 32; 8 W W bytes of dynamic shared memory;
 // gridDim.x covers C, gridDim.z is the batch.
 #include "common/dependent_launch.cuh"
+#include "common/depth.cuh"
 #include "common/epilogue.cuh"
 
 template <class Params>
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(Params::TILE_WIDTH == 0 ? 1024
 
     wait_for_primary();
     float sum = 0.0f;
-    for (long long first_depth = 0; first_depth < k; first_depth += width) {
+    const int depth = summed(k, alpha);
+    for (long long first_depth = 0; first_depth < depth; first_depth += width) {
         const long long a_depth = first_depth + (TRANS_A ? y : x);
         const long long b_depth = first_depth + (TRANS_B ? x : y);
         a_tile[a_place] = a_row < m && a_depth < k

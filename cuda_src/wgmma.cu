@@ -56,6 +56,7 @@
 // shared memory to align the stages and 1024 for barriers. SWIGLU has alpha = 1, beta = 0, and a
 // multiple of 16 in TILE_N and in a block's part of it, unless TRANSPOSED.
 #include "common/dependent_launch.cuh"
+#include "common/depth.cuh"
 #include "hopper/finish.cuh"
 #include "hopper/load_scales.cuh"
 #include "hopper/multiply.cuh"
@@ -90,6 +91,10 @@ __device__ void consume(const Arguments<Result>& args, const Maps& maps, const S
 #pragma unroll
         for (int mma = 0; mma < S::MMAS; ++mma) wgmma_hold(d[mma]);
         consumer.arrive_order();
+        if (args.alpha == 0.0f) {
+#pragma unroll
+            for (int i = 0; i < S::MMAS * S::SUMS; ++i) d[i / S::SUMS][i % S::SUMS] = 0;
+        }
         if constexpr (S::CLUSTER_K > 1) {
             using Part = typename S::Part;
             alignas(16) typename S::Sum part[S::MMAS][Part::SUMS];
@@ -133,7 +138,8 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
     const Arguments<typename S::Result> args = {
         c, ldc, m, n, k, alpha, beta, bias, scale_a, scale_b, stride_a != 0, stride_b != 0,
         stride_c,
-        {rows, columns, steps, batch, streamed, part_steps, longer_parts,
+        {rows, columns, summed(steps, alpha), batch, summed(streamed, alpha),
+         summed(part_steps, alpha), summed(longer_parts, alpha),
          {rows * columns, tiles_magic}, {shares, shares_magic},
          {group * columns, group_tiles_magic}, {group, group_magic},
          {last_group, last_group_magic}},

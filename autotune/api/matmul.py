@@ -88,7 +88,7 @@ def matmul(
         out: (m, n), or (batch, m, n) if a or b has a batch; row-major, without overlap with a and
             b; of the type of a and b, or fp32; for fp8 and int8 bfloat16, fp16 or fp32, for int8
             without scales and epilogue also int32. If None, the library of `a` allocates it.
-        alpha: factor of the product.
+        alpha: factor of the product; 0 leaves it out, whatever `a` and `b` hold.
         beta: factor of the contents of `out`, which are not read if it is 0.
         tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the most
             promising configurations and cuBLAS instead, of a shape without a record. Not in the
@@ -129,7 +129,8 @@ def matmul(
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
-        ArrayError: for operands that do not fit each other or that no kernel takes; for an alpha
+        ArrayError: for operands that do not fit each other, that no kernel takes, or whose elements
+            are not in their memory, such as PyTorch's lazily negated tensors; for an alpha
             other than 1 or a beta other than 0 of a result in int32 or of `swiglu`.
         ProblemError: for an unknown activation, compute, accuracy, scale or dtype, one that the
             precision does not have, a residual with an activation, a bias or an n that is no

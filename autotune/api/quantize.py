@@ -43,8 +43,8 @@ def quantize(x: Any, dtype: Any = "e4m3", scale: Any = "row", out: Any = None) -
 
     Raises:
         UsageError: for an unknown dtype or scale.
-        ArrayError: for an array that is empty, on the CPU, of another type or shape, or not
-            row-major; for results that overlap it.
+        ArrayError: for an array that is empty, on the CPU, of another type or shape, not
+            row-major, or whose elements are not in its memory; for results that overlap it.
         MissingError: without a driver or a GPU.
     """
     return runtime.quantizer()(x, dtype, scale, out)

@@ -98,6 +98,7 @@ def test_types_follow_the_problem(built: Built) -> None:
         Call(BATCHED),
         Call(FASTER, leading=(44, 0, 0)),
         Call(FASTER, a=A + 4),
+        Call(FASTER, alpha=0.0),
         Call(replace(FASTER, m=65)),
     ],
 )

@@ -112,6 +112,7 @@ def cases_of(form: str, text: str) -> list[Case]:
     cases = [
         case_of(config, problem),
         case_of(config, problem, alpha=1.5, beta=0.5, padding=(16, 4, 8)),
+        case_of(config, problem, alpha=0.0, beta=0.5),
     ]
     if problem.m % 2:
         cases.append(case_of(config, problem, offsets=(1, 3, 1), gaps=(8, 1, 3)))

@@ -142,6 +142,7 @@ def column_cases(text: str) -> list[Case]:
         for (m, n, k), layout, padding in COLUMN_CASES
     ]
     cases += [case_of(config, odd, alpha=1.5, beta=0.5), case_of(config, odd, padding=(2, 1, 3))]
+    cases += [case_of(config, odd, alpha=0.0, beta=beta) for beta in (0.0, 0.5)]
     if config.values["compute"] == "bf16":
         cases.append(case_of(config, replace(odd, output="f32", n=56)))
         added = replace(odd, epilogue="bias_residual", n=56)

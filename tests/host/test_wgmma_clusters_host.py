@@ -77,6 +77,11 @@ def test_cluster_matches_float64(program: Program, sample: Sample) -> None:
     check(program, sample.cases)
 
 
+@pytest.mark.parametrize("sample", [item for item in SAMPLES if item.without_product], ids=str)
+def test_cluster_with_alpha_0_ignores_nan(program: Program, sample: Sample) -> None:
+    check(program, sample.without_product)
+
+
 @pytest.mark.parametrize("sample", [item for item in SAMPLES if "split_k" in item.config], ids=str)
 def test_splits_of_a_cluster_add_up_to_the_same_bits(program: Program, sample: Sample) -> None:
     first, *repeats = run(program, sample.cases[:1] * 3)

@@ -155,6 +155,12 @@ def test_wgmma_of_8_bits_matches_float64(program: Program, sample: Sample) -> No
     check(program, sample.cases)
 
 
+@pytest.mark.parametrize("sample", [item for item in SAMPLES if item.without_product], ids=str)
+def test_wgmma_of_8_bits_with_alpha_0_ignores_nan(program: Program, sample: Sample) -> None:
+    (case,) = sample.without_product
+    check(program, [case, replace(case, b_ready=True)])
+
+
 @pytest.mark.parametrize("sample", [item for item in SAMPLES if "split_k" in item.config], ids=str)
 def test_splits_of_8_bits_add_up_to_the_same_bits(program: Program, sample: Sample) -> None:
     first, *repeats = run(program, sample.cases[:1] * 3)

@@ -116,6 +116,11 @@ def test_wgmma_matches_float64(program: Program, sample: Sample) -> None:
     check(program, sample.cases)
 
 
+@pytest.mark.parametrize("sample", [item for item in SAMPLES if item.without_product], ids=str)
+def test_wgmma_with_alpha_0_ignores_nan(program: Program, sample: Sample) -> None:
+    check(program, sample.without_product)
+
+
 @pytest.mark.parametrize(
     "sample", [sample for sample in SAMPLES if "reduction" in sample.config], ids=str
 )

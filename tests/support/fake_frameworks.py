@@ -152,6 +152,9 @@ class FakeTorch(ModuleType):
     def addmm(self, added: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **scale: Any) -> None:
         self._multiplied("addmm", a, b, out, added, **scale)
 
+    def baddbmm(self, added: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **scale: Any) -> None:
+        self._multiplied("baddbmm", a, b, out, added, **scale)
+
     def _scaled_mm(
         self, a: Tensor, b: Tensor, *scales: Tensor, bias: Any, out: Tensor, **options: Any
     ) -> None:

@@ -83,7 +83,7 @@ def case_of(
     `padding` is the number of elements after each row of A, B and C, `gaps` the number between
     their matrices, `offsets` the number between an aligned address and their start. A batch shares
     the operands named in `shared`. The plan uses all alignment that this leaves. At beta = 0, C is
-    NaN. A residual has twice the padding of C.
+    NaN; at alpha = 0, A, B and their scales are. A residual has twice the padding of C.
     """
     dense = problem.leading_dimensions
     lda, ldb, ldc = (ld + extra for ld, extra in zip(dense, padding, strict=True))
@@ -118,7 +118,7 @@ def random_case(
 ) -> Case:
     """A case of normal random operands for `plan`; a batch shares the operands of stride 0.
 
-    At beta = 0, C is NaN.
+    At beta = 0, C is NaN; at alpha = 0, A, B and their scales are.
     """
     random = np.random.default_rng(0)
 
@@ -128,6 +128,8 @@ def random_case(
         return stored(values * np.float32(factor), element)
 
     factors = quantised.factor(problem, 0), quantised.factor(problem, 1)
+    if not alpha:
+        factors = np.nan, np.nan
     a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0], factors[0])
     b = matrices(strides[1], problem.k, problem.n, problem.operand_types[1], factors[1])
     c = matrices(strides[2], problem.m, problem.width, problem.output_type)
@@ -147,18 +149,21 @@ def random_case(
         beta,
         strides,
         bias if problem.has_bias else None,
-        random_scales(problem),
+        random_scales(problem, 1.0 if alpha else np.nan),
         residual,
     )
 
 
-def random_scales(problem: Problem) -> tuple[Matrix, Matrix] | None:
-    """Scales that differ from each other, for operands as `random_case` draws them."""
+def random_scales(problem: Problem, factor: float = 1.0) -> tuple[Matrix, Matrix] | None:
+    """Scales that differ from each other, for operands as `random_case` draws them, all times a
+    factor."""
     if problem.scale_shapes is None:
         return None
     random = np.random.default_rng(1)
     scale_a, scale_b = (
-        (quantised.scale_size(problem, side) * random.uniform(0.8, 1.25, shape)).astype(np.float32)
+        (quantised.scale_size(problem, side) * factor * random.uniform(0.8, 1.25, shape)).astype(
+            np.float32
+        )
         for side, shape in enumerate(problem.scale_shapes)
     )
     return scale_a, scale_b
@@ -198,19 +203,28 @@ def numbers(matrix: Matrix, element: str = "e4m3") -> NDArray[np.float64]:
 def expected(case: Case) -> NDArray[np.float64]:
     """The expected C in float64."""
     problem = case.problem
-    a, b = (
-        numbers(matrix, element)
-        for matrix, element in zip((case.a, case.b), problem.operand_types, strict=True)
-    )
+    a, b, scales = _factors(case)
     bias = None if case.bias is None else numbers(case.bias)
     residual = None if case.residual is None else numbers(case.residual)
     return oracle.product(
         *(problem, a, b, numbers(case.c), bias),
         alpha=case.alpha,
         beta=case.beta,
-        scales=case.scales,
+        scales=scales,
         residual=residual,
     )
+
+
+def _factors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64], Any]:
+    """A, B and their scales; at alpha = 0, where they do not count, zeros and ones."""
+    a, b = (
+        numbers(matrix, element)
+        for matrix, element in zip((case.a, case.b), case.problem.operand_types, strict=True)
+    )
+    if case.alpha:
+        return a, b, case.scales
+    ones = case.scales and tuple(np.ones_like(scale) for scale in case.scales)
+    return np.zeros_like(a), np.zeros_like(b), ones
 
 
 def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -226,13 +240,9 @@ def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _sums(case: Case, size: Callable[[Any], Any] = np.asarray) -> NDArray[np.float64]:
     """The sums of the products of the case, or of their sizes."""
-    problem = case.problem
-    a, b = (
-        size(numbers(matrix, element))
-        for matrix, element in zip((case.a, case.b), problem.operand_types, strict=True)
-    )
-    plain = replace(problem, epilogue="none")
-    return oracle.product(plain, a, b, alpha=abs(case.alpha), scales=case.scales)
+    plain = replace(case.problem, epilogue="none")
+    a, b, scales = _factors(case)
+    return oracle.product(plain, size(a), size(b), alpha=abs(case.alpha), scales=scales)
 
 
 def _tolerance_of_8_bits(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -42,10 +42,17 @@ class Sample:
     @property
     def cases(self) -> list[Case]:
         """A case for each set of keywords."""
+        return [self._case(keywords) for keywords in self.keywords]
+
+    @property
+    def without_product(self) -> list[Case]:
+        """The first case with an alpha of 0; none if the problem takes no alpha."""
+        case = self._case({**self.keywords[0], "alpha": 0.0, "beta": 0.5})
+        return [case] if case.problem.has_factors else []
+
+    def _case(self, keywords: Mapping[str, Any]) -> Case:
         config = Config("wgmma", tuple({**PLAIN, **self.config}.items()))
-        return [
-            case_of(config, Problem.parse(self.problem), **keywords) for keywords in self.keywords
-        ]
+        return case_of(config, Problem.parse(self.problem), **keywords)
 
 
 def built(samples: Iterable[Sample], host_objects: Path) -> Program:

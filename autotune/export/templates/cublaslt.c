@@ -84,7 +84,8 @@ static const Vendor *vendor_of(const gemm_product *p, const Given *given, const 
                                const Card *card, int ordinal) {
     int i, mode = CAPTURE_RELAXED, number = plan->m ? VENDOR_SHAPES[plan - PLANS] : -1;
     Vendor *shape;
-    if (number < 0 || card->ptx) return NULL;
+    /* With an alpha of 0, A and B must not count, not even NaN; cuBLASLt does not promise that. */
+    if (number < 0 || card->ptx || p->alpha == 0) return NULL;
     for (i = 0; i < 3; ++i)
         if (given->words[LEADING[i]] != given->columns[i] ||
             (uint64_t)given->words[MATRICES[i]] % VENDOR_ALIGNMENT)

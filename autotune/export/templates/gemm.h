@@ -97,7 +97,7 @@ typedef struct gemm_product {
     /* Elements from matrix to matrix of a batch. 0: without gaps; GEMM_SHARED, of A or B: one
      * matrix for all. */
     int64_t stride_a, stride_b, stride_c;
-    float alpha, beta;
+    float alpha, beta;        /* 0 leaves out A and B, or C, NaN in them too */
     /* 1: programmatic dependent launch, from compute capability 9.0 on. The kernels may start before
      * the one before them on the stream has ended, and wait for it on the GPU. */
     int dependent;

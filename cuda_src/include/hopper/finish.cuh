@@ -78,8 +78,10 @@ __device__ void finish_part(typename S::Sum (&d)[S::MMAS][S::SUMS], const WorkUn
         store_sums<S>(d, m, n, unit.matrix, args, consumer);
     } else {
         constexpr bool INTEGERS = S::TYPE_A == ElementType::S8;
-        if constexpr (INTEGERS || S::SCALE == Scale::TENSOR || S::SCALE == Scale::ROW)
-            scale_sums<S>(d, m, n, unit.matrix, args, consumer);
+        if constexpr (INTEGERS || S::SCALE == Scale::TENSOR || S::SCALE == Scale::ROW) {
+            // Zeros stay so, whatever the scales are.
+            if (args.alpha != 0.0f) scale_sums<S>(d, m, n, unit.matrix, args, consumer);
+        }
         const auto& sums = reinterpret_cast<const float (&)[S::MMAS][S::SUMS]>(d);
         if constexpr (S::GATED)
             store_gated<S>(sums, buffers, m, n, unit.matrix, args, map, consumer);

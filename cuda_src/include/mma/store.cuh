@@ -152,6 +152,7 @@ private:
             if constexpr (ROWS)
                 factor = __ldg(rows + min(row_of(i, e % 4 / 2), args_.m - 1)) *
                          __ldg(columns + min(column_of(j + e / 4, e % 2), args_.n - 1));
+            if (args_.alpha == 0.0f) factor = 0.0f;  // whatever the scales are
             scaled[e / 4][e % 4] = static_cast<float>(block[e / 4][e % 4]) * factor;
         }
         store_finished(i, j, scaled);
