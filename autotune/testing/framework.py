@@ -98,6 +98,10 @@ class FrameworkContract:
         assert framework.exports(type(make((5, 3), "float32"))) in (True, False)
         assert framework.exports(object) is False
 
+    def test_plain_arrays_are_not_negated(self, framework: Framework, make: MakeArray) -> None:
+        negated = framework.negated
+        assert negated is None or negated(make((5, 3), "float32")) is False
+
     @pytest.mark.parametrize("named", [None, "float32", "int32"])
     def test_empty_is_a_row_major_array_of_the_right_type(
         self, framework: Framework, make: MakeArray, named: str | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from autotune.problem import Problem, epilogue_of
@@ -107,7 +108,9 @@ class DependentPatchedLinear(PatchedLinear):
 
 
 def supports(input: Any) -> bool:
-    """Whether the operator takes an input."""
+    """Whether the operator takes an input. PyTorch computes nested and sparse ones."""
+    if input.is_nested or input.layout is not torch.strided:
+        return False
     return input.dtype in DTYPES if input.is_cuda else input.device.type in ("cpu", "meta")
 
 

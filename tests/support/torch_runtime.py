@@ -20,12 +20,14 @@ class StandIn:
 
     Attributes:
         problems: the problems that were run.
+        operands: A, B and the biases of these.
         dependent: for each of them, whether it was a dependent launch.
         refused: how often operands were refused.
     """
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        self.operands: list[Any] = []
         self.dependent: list[bool] = []
         self.refused = 0
 
@@ -52,6 +54,7 @@ class StandIn:
             arrays.check_residual(described(residual, "residual"), out, place, 0)
         self.refused -= 1
         self.problems.append(problem)
+        self.operands += [operand for operand in (a, b, bias) if operand is not None]
         self.dependent.append(dependent)
         return operator.by_torch(a, b, bias, activation, residual=residual)
 

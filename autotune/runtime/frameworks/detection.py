@@ -31,7 +31,7 @@ def framework_of(array: Any, name: str, ordinal: Callable[[int], int | None]) ->
         ordinal: gives the device that holds an address.
 
     Raises:
-        ArrayError: if it is not an array on a GPU, or a tensor whose elements are not in its memory.
+        ArrayError: if it is not an array on a GPU, or a tensor without its elements in its memory.
     """
     if _is_instance(array, "torch", "Tensor"):
         torch = sys.modules["torch"]

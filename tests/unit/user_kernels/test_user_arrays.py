@@ -128,7 +128,7 @@ def test_tensor_without_dense_memory_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
     sparse = Tensor(np.zeros(3, np.float32))
     sparse.layout = "torch.sparse_coo"
-    with pytest.raises(UsageError, match="argument 2 has the layout torch.sparse_coo; give a dense"):
+    with pytest.raises(UsageError, match=r"argument 2 has the layout torch\.sparse_coo; give "):
         on_host(sparse, 2)
 
 
