@@ -91,7 +91,7 @@ __device__ void consume(const Arguments<Result>& args, const Maps& maps, const S
 #pragma unroll
         for (int mma = 0; mma < S::MMAS; ++mma) wgmma_hold(d[mma]);
         consumer.arrive_order();
-        if (args.alpha == 0.0f) {
+        if (steps == 0) {  // as alpha is 0
 #pragma unroll
             for (int i = 0; i < S::MMAS * S::SUMS; ++i) d[i / S::SUMS][i % S::SUMS] = 0;
         }

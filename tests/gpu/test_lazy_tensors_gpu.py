@@ -85,9 +85,8 @@ def test_alpha_of_0_ignores_nan_on_tensor_cores(
 ) -> None:
     if family == "wgmma" and driver.probe(0).compute_capability != (9, 0):
         pytest.skip("wgmma is of compute capability 9.0 alone")
-    compute = {"compute": "tf32"} if dtype == "float32" else {}
     multiply = Matmul(drawn(driver, cache, family, {}))
-    ignores_nan(torch, multiply, dtype, beta, **compute)
+    ignores_nan(torch, multiply, dtype, beta, compute="tf32" if dtype == "float32" else None)
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])

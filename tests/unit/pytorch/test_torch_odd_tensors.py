@@ -35,7 +35,7 @@ def nested(layout: Any = torch.strided) -> Any:
     return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
 
 
-ODD = {
+ODD: dict[str, tuple[Callable[[], Any], str]] = {
     "sparse": (lambda: torch.eye(3).to_sparse(), "has the layout torch.sparse_coo"),
     "csr": (lambda: torch.eye(3).to_sparse_csr(), "has the layout torch.sparse_csr"),
     "nested": (nested, "is nested"),
@@ -61,7 +61,9 @@ def test_operator_refuses_tensors_without_plain_memory(kind: str, call: str) -> 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("make", [nested, lambda: nested(torch.jagged), torch.eye(3).to_sparse])
+@pytest.mark.parametrize(
+    "make", [nested, lambda: nested(torch.jagged), lambda: torch.eye(3).to_sparse()]
+)
 def test_layer_leaves_sparse_and_nested_inputs_to_pytorch(make: Callable[[], Any]) -> None:
     layer, x = autotune.torch.Linear(3, 5), make()
     results = layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias)

@@ -129,16 +129,17 @@ def test_quantising_refuses_negated_tensors(case: Case) -> None:
 @pytest.mark.usefixtures("torch")
 def test_quantised_product_refuses_negated_tensors(case: Case, place: int, name: str) -> None:
     run, options = QuantizedMatmul(case.runtime), QuantizedKeywords(compute="f8")
-    operands = [
+    operands: list[Any] = [
         tensor(case, 5, 300),
         Tensor(case.matrix(7, 300, dtype="float8_e4m3fn").T),
         tensor(case, 5, 7),
         tensor(case, 7),
         tensor(case, 7, dtype="float32"),
+        options,
     ]
-    run(*operands, options)
+    run(*operands)
     operands[place] = negated(operands[place])
-    assert refused(case, lambda: run(*operands, options)) == f"{name} {NEGATED}"
+    assert refused(case, lambda: run(*operands)) == f"{name} {NEGATED}"
 
 
 class Wrapper(Tensor):

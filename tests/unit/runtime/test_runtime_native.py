@@ -209,7 +209,7 @@ def test_negated_tensor_of_known_memory_is_another_call(
 def test_error_of_the_negation_leaves_the_call_to_python(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter([])
+    answers: Iterator[Any] = iter([])
     monkeypatch.setattr(Tensor, "is_neg", lambda _: next(answers, False))
     arrays = operands(case, torch)
     case.matmul(*arrays)
