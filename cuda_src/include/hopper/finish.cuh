@@ -16,6 +16,7 @@ __device__ __forceinline__ void scale_sums(typename S::Sum (&d)[S::MMAS][S::SUMS
                                            int matrix, const Arguments<Result>& args,
                                            const Consumer<S>& consumer) {
     constexpr bool ROWS = S::SCALE == Scale::ROW, SCALED = ROWS || S::SCALE == Scale::TENSOR;
+    const bool counted = args.alpha != 0.0f;  // else scales may be NaN
     // Of each row and each column of the kernel's product.
     const float* a = args.scale_a + (ROWS ? static_cast<long long>(matrix) * args.m : 0);
     const float* b = args.scale_b + (ROWS ? static_cast<long long>(matrix) * args.n : 0);
@@ -26,16 +27,19 @@ __device__ __forceinline__ void scale_sums(typename S::Sum (&d)[S::MMAS][S::SUMS
     float rows[2 * S::MMAS], columns[2] = {1.0f, 1.0f};
 #pragma unroll
     for (int i = 0; i < 2 * S::MMAS; ++i)
-        rows[i] = SCALED ? __ldg(along_m + (ROWS ? min(m + consumer.m(i / 2, i % 2), last_m) : 0))
-                         : 1.0f;
-    if constexpr (S::SCALE == Scale::TENSOR) columns[0] = columns[1] = __ldg(along_n);
+        rows[i] = SCALED && counted
+                      ? __ldg(along_m + (ROWS ? min(m + consumer.m(i / 2, i % 2), last_m) : 0))
+                      : 1.0f;
+    if constexpr (S::SCALE == Scale::TENSOR)
+        columns[0] = columns[1] = counted ? __ldg(along_n) : 1.0f;
     // Each lane loads two of every 64 columns, and the lanes exchange them.
     constexpr int PAIRS = ROWS ? (S::SUMS + 31) / 32 : 0;
     float pairs[PAIRS + 1][2];
 #pragma unroll
     for (int i = 0; i < 2 * PAIRS; ++i)
         pairs[i / 2][i % 2] =
-            __ldg(along_n + min(n + 64 * (i / 2) + 2 * consumer.lane + i % 2, last_n));
+            counted ? __ldg(along_n + min(n + 64 * (i / 2) + 2 * consumer.lane + i % 2, last_n))
+                    : 1.0f;
 #pragma unroll
     for (int i = 0; i < S::SUMS; i += 4) {
         if constexpr (ROWS) {
@@ -78,10 +82,8 @@ __device__ void finish_part(typename S::Sum (&d)[S::MMAS][S::SUMS], const WorkUn
         store_sums<S>(d, m, n, unit.matrix, args, consumer);
     } else {
         constexpr bool INTEGERS = S::TYPE_A == ElementType::S8;
-        if constexpr (INTEGERS || S::SCALE == Scale::TENSOR || S::SCALE == Scale::ROW) {
-            // Zeros stay so, whatever the scales are.
-            if (args.alpha != 0.0f) scale_sums<S>(d, m, n, unit.matrix, args, consumer);
-        }
+        if constexpr (INTEGERS || S::SCALE == Scale::TENSOR || S::SCALE == Scale::ROW)
+            scale_sums<S>(d, m, n, unit.matrix, args, consumer);
         const auto& sums = reinterpret_cast<const float (&)[S::MMAS][S::SUMS]>(d);
         if constexpr (S::GATED)
             store_gated<S>(sums, buffers, m, n, unit.matrix, args, map, consumer);
