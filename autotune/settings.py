@@ -1,20 +1,23 @@
-"""Directories and programs of this machine. Only this module reads environment variables."""
+"""Directories and programs of this machine. Only this module reads environment variables, with
+`environment`; `VARIABLES` lists those of the package."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from autotune.errors import CacheError, FrozenError, MissingError, UsageError
+from autotune import environment
+from autotune.errors import AutotuneError, CacheError, FrozenError, MissingError, UsageError
 
 MODES = ("auto", "quick", "frozen")
 MISSING = ("vendor", "raise")
-SESSIONS = ("pycuda", "bindings")
 
 
 @dataclass(frozen=True)
@@ -89,17 +92,71 @@ def refuse_frozen(action: str) -> None:
         raise FrozenError(f"{action}: the mode is frozen; unset AUTOTUNE_MODE or leave frozen()")
 
 
+def home() -> Path | None:
+    """The user's home; None if neither `HOME` nor the system's list of users tells."""
+    with suppress(RuntimeError):
+        return Path.home()
+    return None
+
+
 def cache_dir() -> Path:
     """The cache directory, of records and compiled programs; it may not exist yet.
 
     `AUTOTUNE_CACHE_DIR`, else the user's cache directory (`$XDG_CACHE_HOME/autotune` on Linux).
+    Without a home it is a private directory of this user among the temporary ones.
+
+    Raises:
+        CacheError: if it is no directory or cannot be read.
     """
-    chosen = os.environ.get("AUTOTUNE_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+    try:
+        directory = environment.directory("AUTOTUNE_CACHE_DIR") or _user_cache_dir()
+        os.scandir(f"{directory}/.").close()  # it can be read and searched
+    except UsageError as error:
+        raise CacheError(str(error)) from error
+    except FileNotFoundError:
+        return directory
+    except OSError as error:
+        raise unusable(directory, "read", error.strerror) from error
+    return directory
+
+
+def _user_cache_dir() -> Path:
+    """The cache directory of a user who has chosen none."""
+    import tempfile
+
     import platformdirs
 
-    return platformdirs.user_cache_path("autotune", appauthor=False)
+    with suppress(RuntimeError):  # no home is known
+        directory = platformdirs.user_cache_path("autotune", appauthor=False)
+        if directory.is_absolute():
+            return directory
+    try:
+        directory = Path(tempfile.gettempdir(), f"autotune-{os.geteuid()}")
+    except OSError as error:
+        raise CacheError(
+            "no home for the cache, and no directory for temporary files; set AUTOTUNE_CACHE_DIR"
+        ) from error
+    with suppress(OSError):
+        directory.mkdir(mode=0o700)
+    # Others can write to its parent, and may have made it.
+    if not is_private(directory, denied=0o077):
+        raise unusable(directory, "use", "not a directory of this user alone (mode 0700)")
+    warnings.warn(
+        f"no home is known, so the cache is {directory}; set AUTOTUNE_CACHE_DIR to keep it",
+        stacklevel=1,  # one line, so that the filter shows the message once
+    )
+    return directory
+
+
+def is_private(directory: Path, denied: int = stat.S_IWGRP | stat.S_IWOTH) -> bool:
+    """Whether it is a directory of this user, no link, that denies others to write, or what is in
+    `denied`."""
+    try:
+        status = directory.lstat()
+    except OSError:
+        return False
+    owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return owned and not status.st_mode & denied
 
 
 def spare_dirs() -> list[Path]:
@@ -107,7 +164,8 @@ def spare_dirs() -> list[Path]:
     fit there."""
     named = (os.environ.get("TMPDIR"), os.environ.get("XDG_RUNTIME_DIR"))
     places = (Path(place) for place in ("/var/tmp", *named, "/tmp", "/dev/shm") if place)
-    return [*dict.fromkeys(place for place in places if place.is_absolute() and place.is_dir())]
+    absolute = dict.fromkeys(place for place in places if place.is_absolute())
+    return [place for place in absolute if os.access(f"{place}/.", os.X_OK)]  # a directory
 
 
 def shipped_dir() -> Path:
@@ -115,19 +173,17 @@ def shipped_dir() -> Path:
 
     `AUTOTUNE_SHIPPED_DIR` names another one, for a site that ships its own records or none.
     """
-    chosen = os.environ.get("AUTOTUNE_SHIPPED_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    return Path(__file__).resolve().parent / "data" / "shipped"
+    return environment.directory("AUTOTUNE_SHIPPED_DIR") or _data("shipped")
 
 
 def programs_dir() -> Path:
     """The directory of the programs that came with the package; `AUTOTUNE_PROGRAMS_DIR` names
     another one."""
-    chosen = os.environ.get("AUTOTUNE_PROGRAMS_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    return Path(__file__).resolve().parent / "data" / "programs"
+    return environment.directory("AUTOTUNE_PROGRAMS_DIR") or _data("programs")
+
+
+def _data(name: str) -> Path:
+    return Path(__file__).resolve().parent / "data" / name
 
 
 def wisdom_dirs() -> list[Path]:
@@ -136,8 +192,7 @@ def wisdom_dirs() -> list[Path]:
     Look-ups read them after the user's records and before the shipped ones, the first of them
     first.
     """
-    places = os.environ.get("AUTOTUNE_WISDOM_DIR", "").split(os.pathsep)
-    return [Path(place).expanduser().absolute() for place in places if place]
+    return environment.directories("AUTOTUNE_WISDOM_DIR")
 
 
 def source_dir() -> Path:
@@ -172,10 +227,7 @@ def session() -> str | None:
     Raises:
         UsageError: for another text.
     """
-    name = os.environ.get("AUTOTUNE_SESSION") or None
-    if name is not None and name not in SESSIONS:
-        raise UsageError(f"AUTOTUNE_SESSION is {name}; give {' or '.join(SESSIONS)}, or unset it")
-    return name
+    return environment.word("AUTOTUNE_SESSION", "pycuda", "bindings")
 
 
 def nvrtc() -> int | None:
@@ -184,15 +236,17 @@ def nvrtc() -> int | None:
     Raises:
         UsageError: for another text.
     """
-    text = os.environ.get("AUTOTUNE_NVRTC") or None
-    if text is not None and text not in ("12", "13"):
-        raise UsageError(f"AUTOTUNE_NVRTC is {text}; give 12 or 13, or unset it")
-    return int(text) if text else None
+    version = environment.word("AUTOTUNE_NVRTC", "12", "13")
+    return int(version) if version else None
 
 
 def native() -> bool:
-    """Whether warm calls may run in machine code: unless `AUTOTUNE_NATIVE=0`."""
-    return os.environ.get("AUTOTUNE_NATIVE") != "0"
+    """Whether warm calls may run in machine code: unless `AUTOTUNE_NATIVE=0`.
+
+    Raises:
+        UsageError: for another text than 0 and 1.
+    """
+    return environment.word("AUTOTUNE_NATIVE", "0", "1") != "0"
 
 
 def cupy_tf32() -> bool:
@@ -200,45 +254,39 @@ def cupy_tf32() -> bool:
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
-def ensure(directory: Path) -> Path:
-    """Creates a directory of the cache and its parents.
-
-    The umask decides who else has access. In a home it is this user only (0700); but what is made
-    in a directory that a group may write is the group's too.
-
-    Raises:
-        CacheError: if it cannot be created, is no directory, or cannot be written to.
-    """
-    try:
-        if not directory.parent.exists():
-            ensure(directory.parent)
-        directory.mkdir(mode=0o700 if _is_of_a_home(directory) else 0o777, exist_ok=True)
-    except OSError as error:
-        raise unwritable(directory, error) from error
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise CacheError(_message(directory, "not writable"))
-    return directory
-
-
-def _is_of_a_home(directory: Path) -> bool:
-    """Whether a new directory lies in this user's home, outside what is shared with a group."""
-    try:
-        inside = directory.absolute().is_relative_to(Path.home())
-    except RuntimeError:  # no home is known
-        return True
-    return inside and not directory.parent.stat().st_mode & stat.S_IWGRP
-
-
-def unwritable(directory: Path, error: OSError) -> CacheError:
-    """The error to raise when writing below a directory of the cache failed with `error`."""
-    blocked = isinstance(error, FileExistsError | NotADirectoryError)
+def unusable(directory: Path, action: str, reason: object) -> CacheError:
+    """The error to raise when the cache cannot be used as it has to be, such as `write to`."""
     return CacheError(
-        _message(directory, "not a directory" if blocked else error.strerror or error)
-    )
-
-
-def _message(directory: Path, reason: object) -> str:
-    return (
-        f"cannot write to the cache {directory}: {reason}; "
+        f"cannot {action} the cache {directory}: {reason}; "
         "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
     )
+
+
+VARIABLES: dict[str, Callable[[], object]] = {
+    "AUTOTUNE_CACHE_DIR": cache_dir,
+    "AUTOTUNE_MODE": mode,
+    "AUTOTUNE_NATIVE": native,
+    "AUTOTUNE_NVRTC": nvrtc,
+    "AUTOTUNE_PORTFOLIO": str,  # architectures that the build of a wheel compiles kernels for
+    "AUTOTUNE_PROGRAMS_DIR": programs_dir,
+    "AUTOTUNE_SESSION": session,
+    "AUTOTUNE_SHIPPED_DIR": shipped_dir,
+    "AUTOTUNE_TUNE": mode,
+    "AUTOTUNE_WISDOM_DIR": partial(environment.require_directories, "AUTOTUNE_WISDOM_DIR"),
+}
+"""The environment variables of the package, each with the function that reads it."""
+
+
+def faults() -> list[str]:
+    """A line for each variable whose name or value is wrong."""
+    values = (_fault(name) for name in VARIABLES if name in os.environ)
+    return [*environment.misspelt(VARIABLES), *(fault for fault in values if fault)]
+
+
+def _fault(name: str) -> str:
+    """What is wrong with the value of a variable; empty if it is right."""
+    try:
+        VARIABLES[name]()
+    except AutotuneError as error:
+        return str(error) if name in str(error) else f"{name}: {error}"
+    return ""

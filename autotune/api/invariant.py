@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from autotune import compiler, settings
+from autotune import compiler, files, settings
 from autotune.api.coverage import LOSS, cover
 from autotune.candidates.family_names import AUTO
 from autotune.candidates.order_choice import OrderOutlook, ordered_by_time, promising_orders
@@ -107,8 +105,8 @@ def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Op
 def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, options: Options) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {outlook.order: 0.0 for outlook in outlooks}
-    with TemporaryDirectory() as folder:  # these races are no records
-        place = RangePlace(workplace, Store(Path(folder)))
+    with files.temporary_folder() as folder:  # these races are no records
+        place = RangePlace(workplace, Store(folder))
         for size in outlooks[0].best:
             problem = span.at(size)
             configs = tuple(config for outlook in outlooks for config in outlook.best[size])
@@ -187,7 +185,7 @@ class RangePlace:
             if self.order and runner.evidence == "measured":
                 checked = tunable.problem, self.order, self.references
                 runner = RowChecked(runner, *checked, compile)
-            settings.ensure(self.store.root)
+            files.ensure(self.store.root)
             limits = runner, self.store, options
             return loop.tune(
                 tunable, *limits, compile=compile, origin=target.origin, observer=observer

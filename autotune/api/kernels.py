@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings
+from autotune import compiler, files, settings
 from autotune.api.kernel_replays import replay, replayed
 from autotune.api.kernel_runs import (
     checked,
@@ -174,7 +174,7 @@ def tune_kernel(
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = work_of(kernel.name, arguments, reference, rtol, atol)
     tunable = replace(tunable_of(kernel, work, metrics, score), metered=search.meters_trials)
-    store = Store(settings.ensure(settings.cache_dir()))
+    store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, search, observer, progress)
     tolerances = (rtol, atol) if reference is None else None

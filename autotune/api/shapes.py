@@ -15,12 +15,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from autotune import files
-from autotune.errors import AutotuneError, UsageError
-from autotune.files import limits
+from autotune.errors import UsageError
+from autotune.files import limits, output
 from autotune.files.decoding import convert, parse, require_schema
 from autotune.problem import Problem, ProblemLike, problem_of
 
 SCHEMA = 1
+
+LIST = output.OutputKind("list of shapes", (b'{\n  "schema": 1,\n  "shapes": {',))
 
 _Shapes = dict[str, Annotated[int, Meta(ge=1)]]
 
@@ -69,16 +71,11 @@ class Shapes(Counter[Problem]):
         """Writes the file, or leaves it unchanged; the most frequent shapes come first.
 
         Raises:
-            AutotuneError: if it cannot be written.
+            AutotuneError: if it cannot be written, or something else than such a list is there.
         """
         counts = {str(problem): count for problem, count in self.most_common()}
         data = json.dumps({"schema": SCHEMA, "shapes": counts}, indent=2).encode() + b"\n"
-        try:
-            files.write_whole(Path(path), data)
-        except OSError as error:
-            raise AutotuneError(
-                f"{path}: cannot be written: {error.strerror}; give another file"
-            ) from error
+        output.write(Path(path), data, LIST)
 
     def __str__(self) -> str:
         return "\n".join(f"{count:6} x {problem}" for problem, count in self.most_common())

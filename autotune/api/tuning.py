@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings
+from autotune import compiler, files, settings
 from autotune.api.shown import shown
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
@@ -147,7 +147,7 @@ def search_at(
         from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
 
-        target, store = opened(), Store(settings.ensure(cache))
+        target, store = opened(), Store(files.ensure(cache))
         tunable = GemmTunable(problem, family)
         if options.quick:
             tunable = raced(problem, target.runner, store, options.objective)

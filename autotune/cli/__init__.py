@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from autotune import environment, settings
 from autotune.cli import (
     cache,
     comparing,
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     with _written_output(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
+        for line in environment.misspelt(settings.VARIABLES):
+            print(f"warning: {line}", file=sys.stderr)
         try:
             _app()(_normalised(words), prog_name="autotune")
         except AutotuneError as error:
@@ -161,6 +164,7 @@ def _app() -> typer.Typer:
         cls=Verbs,
         rich_markup_mode=None,
         no_args_is_help=True,
+        add_completion=settings.home() is not None,  # it writes files there
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

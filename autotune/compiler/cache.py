@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from autotune import files, settings
+from autotune import files
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import CacheError
 from autotune.families.plan import Template
-from autotune.files import decoding, limits, trust
+from autotune.files import decoding, folders, limits, trust
 
 FORMAT = 2
 LARGEST = 2**31 - 1
@@ -112,7 +112,7 @@ def clear(cache: Path) -> int:
         for path in _directory(cache).glob("*.*"):
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise settings.unwritable(_directory(cache), error) from error
+        raise folders.unwritable(_directory(cache), error) from error
     return programs
 
 
@@ -138,12 +138,12 @@ def _parts(path: Path, key: str) -> tuple[ProgramHeader, bytes]:
 def _write(path: Path, program: Program) -> None:
     header = json.dumps(asdict(ProgramHeader.of(program)))
     body = header.encode() + b"\n" + program.cubin
-    settings.ensure(path.parent)
+    files.ensure(path.parent)
     try:
         # Not durable: a program that a power cut damages fails its checksum and is compiled again.
         files.write_whole(path, trust.sealed(program.key, body), durable=False)
     except OSError as error:
-        raise settings.unwritable(path.parent, error) from error
+        raise folders.unwritable(path.parent, error) from error
 
 
 @contextlib.contextmanager

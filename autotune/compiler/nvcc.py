@@ -6,12 +6,11 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from autotune import settings
+from autotune import files, settings
 from autotune.families.plan import Template
 
 OPTIONS = ("-cubin", "-std=c++17", "-Xptxas=-v")
@@ -45,8 +44,8 @@ def _compiled(
     template: Template, options: Sequence[str], sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
     """The output of nvcc for a template with these options (None after an error), and its log."""
-    with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
-        unit, output = Path(scratch, "unit.cu"), Path(scratch, "unit.out")
+    with files.temporary_folder() as scratch:
+        unit, output = scratch / "unit.cu", scratch / "unit.out"
         # Taking its address instantiates the template; a host variable leaves the cubin clean.
         unit.write_text(
             f"{template.preamble}"

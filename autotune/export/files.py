@@ -14,6 +14,7 @@ from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.export.manifest import PREFIX, SUFFIX, Manifest, read_manifest
 from autotune.files import limits
+from autotune.files.writing import keep_access
 
 _CHUNK = 1 << 20
 
@@ -47,10 +48,10 @@ def replace_files(
         _delete_leftovers(directory, before)
         plain = [name for name in contents if name != manifest]
         with _temporary_files(directory) as temporary:
-            renames = [(temporary(contents[name]), name) for name in (*plain, manifest)]
+            renames = [(temporary(contents[name], name), name) for name in (*plain, manifest)]
             names = [path.name for path, _ in renames]
             during = {**json.loads(contents[manifest]), "replaces": replaced, "temporary": names}
-            renames.insert(0, (temporary(json.dumps(during).encode()), manifest))
+            renames.insert(0, (temporary(json.dumps(during).encode(), manifest), manifest))
             for path, name in renames:
                 path.replace(directory / name)
     except OSError as error:
@@ -104,16 +105,20 @@ def _delete_leftovers(directory: Path, before: Manifest | None) -> None:
 
 
 @contextlib.contextmanager
-def _temporary_files(directory: Path) -> Iterator[Callable[[bytes], Path]]:
-    """A function that writes a temporary file; those not renamed by the end are deleted."""
+def _temporary_files(directory: Path) -> Iterator[Callable[[bytes, str], Path]]:
+    """A function that writes a temporary file for that of a name, whose mode and owner it takes;
+    those not renamed by the end are deleted."""
     paths: list[Path] = []
 
-    def write(content: bytes) -> Path:
-        handle, name = tempfile.mkstemp(dir=directory, prefix=PREFIX, suffix=SUFFIX)
-        paths.append(path := Path(name))
+    def write(content: bytes, name: str) -> Path:
+        handle, temporary = tempfile.mkstemp(dir=directory, prefix=PREFIX, suffix=SUFFIX)
+        paths.append(path := Path(temporary))
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        path.chmod(0o644)  # mkstemp gives 0600, but plain may build the export
+            try:
+                keep_access(handle, (directory / name).stat())
+            except FileNotFoundError:
+                path.chmod(0o644)  # mkstemp gives 0600, but others may build the export
         return path
 
     try:

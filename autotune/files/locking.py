@@ -10,12 +10,12 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from autotune import settings
 from autotune.errors import CacheError
+from autotune.files.folders import ensure
 from autotune.files.reading import opened
 from autotune.files.writing import LocklessError, unwritable
 
@@ -34,25 +34,23 @@ def locked(directory: Path) -> Iterator[None]:
     Raises:
         CacheError: if the directory cannot be made or written, or stays locked for 30 s.
     """
-    settings.ensure(directory)
-    try:
-        (directory / LOCK).touch()
-        descriptor = _acquired(directory)
-    except TimeoutError as error:
-        raise CacheError(
-            f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
-            "that one has ended"
-        ) from error
-    except OSError as error:
-        raise unwritable(directory, 0, error) from error
-    try:
+    ensure(directory)
+    with ExitStack() as stack:
+        try:
+            lock = opened(directory / LOCK, append=True, create=True, follow=False)
+            _lock(stack.enter_context(lock).fileno())
+        except TimeoutError as error:
+            raise CacheError(
+                f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
+                "that one has ended"
+            ) from error
+        except OSError as error:
+            raise unwritable(Path(error.filename or directory), 0, error) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
-def locked_file(path: Path, *, create: bool = False) -> Iterator[BinaryIO]:
+def locked_file(path: Path, *, create: bool = False, follow: bool = False) -> Iterator[BinaryIO]:
     """A regular file, open for reading and appending, locked against other processes.
 
     The file itself is locked, so that no lock file lies beside it. A kill releases the lock.
@@ -60,15 +58,16 @@ def locked_file(path: Path, *, create: bool = False) -> Iterator[BinaryIO]:
     Args:
         path: the file.
         create: whether to create it, and its directory, if it is missing.
+        follow: whether it may be a link to a file, as one that the user named.
 
     Raises:
         CacheError: if its directory cannot be made.
         OSError: if it cannot be opened, is not a regular file, or stays locked for 30 s.
     """
     if create:
-        settings.ensure(path.parent)
+        ensure(path.parent)
     while True:
-        with opened(path, append=True, create=create) as file:
+        with opened(path, append=True, create=create, follow=follow) as file:
             _lock(file.fileno())
             # Another process may have replaced or removed the file while this one waited.
             if _is_at(file, path):
@@ -106,17 +105,6 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _acquired(directory: Path) -> int:
-    """A descriptor of the lock file; closing it, or a kill, releases the lock."""
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        _lock(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _lock(descriptor: int) -> None:

@@ -19,11 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-_KINDS = {
+KINDS = {
     stat.S_IFBLK: "a block device",
     stat.S_IFCHR: "a character device",
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
+    stat.S_IFLNK: "a symbolic link",
     stat.S_IFSOCK: "a socket",
 }
 
@@ -56,22 +57,25 @@ def content(file: BinaryIO, path: Path, limit: int) -> bytes:
     return data
 
 
-def opened(path: Path, *, append: bool = False, create: bool = False) -> BinaryIO:
+def opened(
+    path: Path, *, append: bool = False, create: bool = False, follow: bool = True
+) -> BinaryIO:
     """A regular file, open for reading. Opening never blocks.
 
     Args:
         path: the file.
         append: whether to open it for appending too.
         create: whether to create it if it is missing.
+        follow: whether the file may be a link to one.
 
     Raises:
         OSError: if there is no such file, it cannot be opened, or is not a regular file.
     """
     # Opening a device may act on it, so its kind is checked before, and again afterwards.
     with suppress(*([FileNotFoundError] if create else [])):
-        _require_regular(path, path.stat())
+        _require_regular(path, path.stat() if follow else path.lstat())
     flags = os.O_RDWR | os.O_APPEND if append else os.O_RDONLY
-    flags |= os.O_CREAT if create else 0
+    flags |= (os.O_CREAT if create else 0) | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
     try:
         _require_regular(path, os.fstat(descriptor))
@@ -83,7 +87,7 @@ def opened(path: Path, *, append: bool = False, create: bool = False) -> BinaryI
 
 def _require_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "of unknown kind")
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "of unknown kind")
         code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
         raise OSError(code, f"Is {kind}, not a regular file", str(path))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,16 +13,6 @@ from autotune.errors import CacheError
 def folders() -> list[Path]:
     """A folder of this user's in each of `settings.spare_dirs`; they need not exist."""
     return [parent / f"autotune-rescued-{os.geteuid()}" for parent in settings.spare_dirs()]
-
-
-def is_private(folder: Path) -> bool:
-    """Whether it is a directory of this user that nobody else can write to, and no link."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return owned and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def keep(
@@ -42,7 +31,7 @@ def keep(
     for folder in (*first, *folders()):
         try:
             # Others can write to the parent, and may have made the folder.
-            if folder not in first and not is_private(settings.ensure(folder)):
+            if folder not in first and not settings.is_private(files.ensure(folder)):
                 continue
             with files.locked(folder):
                 files.write(folder / name, content(folder / name))

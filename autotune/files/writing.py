@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import shutil
+import stat
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -23,23 +24,6 @@ class LocklessError(OSError):
     """A file system without file locks."""
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replaces the file by `data`, or leaves it unchanged: readers never see half a file.
-
-    The data goes to a temporary file in the same directory, which is renamed once.
-
-    Args:
-        path: the file; its directory exists.
-        data: the new content.
-        durable: whether the data must survive a power cut, which costs two `fsync`.
-
-    Raises:
-        OSError: if the disk is full, read-only or broken.
-    """
-    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
-    _replace(path, temporary, io.BytesIO(data), durable=durable)
-
-
 def write(path: Path, data: bytes) -> None:
     """Replaces a file of the cache by `data`. The directory must be locked.
 
@@ -47,27 +31,39 @@ def write(path: Path, data: bytes) -> None:
         CacheError: if the disk is full, read-only or broken; the file is then unchanged.
     """
     try:
-        _replace(path, _temporary(path), io.BytesIO(data))
+        write_whole(path, data)
     except OSError as error:
         raise unwritable(path, len(data), error) from error
 
 
-def _temporary(path: Path) -> Path:
-    """The temporary file of a lock's holder: the next one overwrites what a killed one left."""
-    return path.with_name(f"{path.name}.tmp")
-
-
-def _replace(
+def write_whole(
     path: Path,
-    temporary: Path,
-    content: BinaryIO,
+    content: bytes | BinaryIO,
+    like: os.stat_result | None = None,
     *,
     durable: bool = True,
 ) -> None:
+    """Replaces a file, or a link, or leaves it unchanged: readers never see half a file.
+
+    The content goes to a temporary file in the same directory, which is renamed once. Its name
+    cannot be guessed, so nobody else who can write there has put a link in its place. A killed
+    writer leaves it; `cache prune` deletes such files.
+
+    Args:
+        path: the file; its directory exists.
+        content: the new content.
+        like: the status of the file whose mode and owner the new one takes; None for a file as the
+            umask has it.
+        durable: whether the content must survive a power cut, which costs two `fsync`.
+
+    Raises:
+        OSError: if the disk is full, read-only or broken, or the owner cannot be kept.
+    """
+    # The name stays short, whatever that of the file is.
+    temporary = path.with_name(f"{path.name[:32]}.{os.urandom(8).hex()}.tmp")
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
-            shutil.copyfileobj(content, file)
+        with os.fdopen(_created(temporary, like), "wb") as file:
+            shutil.copyfileobj(io.BytesIO(content) if isinstance(content, bytes) else content, file)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -79,18 +75,47 @@ def _replace(
             temporary.unlink(missing_ok=True)
 
 
+def _created(path: Path, like: os.stat_result | None) -> int:
+    """A descriptor of a new file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    if like is None:
+        return os.open(path, flags, 0o666)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        keep_access(descriptor, like)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def keep_access(descriptor: int, like: os.stat_result) -> None:
+    """Gives a file the owner and the mode of another.
+
+    Raises:
+        OSError: if it is another user's.
+    """
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
+        os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+
+
 def copy_aside(path: Path, reason: str) -> Path:
     """Copies the file to the first free `<name>.<reason>-1`, `-2`, ... and returns that path.
 
-    It copies because a kill between a move and the next write would leave neither file.
+    It copies because a kill between a move and the next write would leave neither file. A link is
+    moved: its target may be a file that those who share the cache must not read.
 
     Raises:
         CacheError: if the file cannot be read or is larger than any file of the package, or the
             copy cannot be written.
     """
+    if path.is_symlink():
+        return move_aside(path, reason)
     aside = _aside(path, reason)
     try:
-        source = opened(path)
+        source = opened(path, follow=False)
     except OSError as error:
         raise CacheError(
             f"{path}: cannot be read ({error.strerror}), so not replaced; move it away"
@@ -99,7 +124,7 @@ def copy_aside(path: Path, reason: str) -> Path:
         if (size := os.fstat(source.fileno()).st_size) > limits.LARGEST:
             raise CacheError(f"{path}: has {size} bytes, so not copied or replaced; move it away")
         try:
-            _replace(aside, _temporary(aside), source)
+            write_whole(aside, source)
         except OSError as error:
             raise unwritable(aside, size, error) from error
     return aside
@@ -190,7 +215,7 @@ def append_line(path: Path, line: bytes) -> None:
         CacheError: if the disk is full, read-only or broken.
     """
     try:
-        with opened(path, append=True, create=True) as file:
+        with opened(path, append=True, create=True, follow=False) as file:
             append(file, line + b"\n", sync=True)
         _sync(path.parent)
     except OSError as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from autotune import child_process
+from autotune import child_process, files
 from autotune.errors import AutotuneError, RunnerError
 from autotune.gpu.worker import BenchReady, DeviceInfo, RequestReceived, RequestResult, WorkerDying
 from autotune.runners.base import Failure
@@ -39,7 +39,7 @@ class Worker:
 
     def __init__(self, factory: str, arguments: tuple[object, ...]) -> None:
         """Starts the process; `factory` is `module:function`, called there with `arguments`."""
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `stop` closes it
+        self._log = tempfile.TemporaryFile(dir=files.temporary_dir())  # noqa: SIM115 - `stop` closes it
         self._connection, self._process = child_process.start(
             "autotune.gpu.worker", "main", stdin=subprocess.PIPE, stderr=self._log
         )

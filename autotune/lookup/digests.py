@@ -137,7 +137,7 @@ def _kept(path: Path, key: str, read: Callable[[], Iterable[Record]]) -> list[Re
         return digests
     data = dumps(read(), key)
     with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
-        settings.ensure(path.parent)
+        files.ensure(path.parent)
         files.write_whole(path, data, durable=False)
     return loads(data)[1]
 

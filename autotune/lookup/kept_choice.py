@@ -71,7 +71,7 @@ def kept_choice(
         answer = next((answer for answer in steps if answer is not None), None)
     if answer is not None and answer.how in ("nearest", "predicted"):
         with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
-            settings.ensure(path.parent)
+            files.ensure(path.parent)
             files.write_whole(path, _written(answer), durable=False)
     return answer
 

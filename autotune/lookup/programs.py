@@ -19,7 +19,7 @@ from itertools import chain, cycle, islice, product
 from pathlib import Path
 from random import Random
 
-from autotune import compiler
+from autotune import compiler, files
 from autotune.candidates.recorded import is_legal
 from autotune.compiler import CompileFailure, Program, installed, source_hash
 from autotune.cores import available
@@ -160,7 +160,7 @@ def main(folder: Path, archs: Iterable[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for arch in archs:
         path = folder / f"{arch}{installed.SUFFIX}"
-        path.write_bytes(compiled(arch))
+        files.write_whole(path, compiled(arch))
         print(f"{path.name}: {path.stat().st_size:,} bytes")
 
 

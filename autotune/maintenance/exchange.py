@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
-from autotune.files import limits
+from autotune.files import limits, output
 from autotune.maintenance.inventory import Item, listed
 from autotune.problem import Problem
 from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, codec, ranges
@@ -22,6 +22,8 @@ from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST, folder_of
 from autotune.runners.base import basis
 from autotune.runners.recording import Origin
+
+BUNDLE = output.OutputKind("bundle", (bundle.START,))
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,10 @@ def write(path: Path, content: Bundle) -> int:
     """Writes a bundle whole, or leaves the file unchanged; returns its bytes.
 
     Raises:
-        AutotuneError: if it cannot be written.
+        AutotuneError: if it cannot be written, or something else than a bundle is there.
     """
     data = bundle.dumps(content.records, content.ranges)
-    try:
-        files.write_whole(path, data)
-    except OSError as error:
-        raise AutotuneError(
-            f"{path}: cannot be written: {error.strerror} ({len(data)} bytes); give another file"
-        ) from error
+    output.write(path, data, BUNDLE)
     return len(data)
 
 

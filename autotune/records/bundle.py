@@ -39,6 +39,8 @@ from autotune.records.record import Record
 SCHEMA = 2
 PART = 64
 """Lines of a part: 300 KB, which take two milliseconds to decompress."""
+START = b'{"checksum":"'
+"""The first bytes of a bundle's text."""
 _HEADER_BYTES = 1 << 20  # more than a header of 400 devices and 10,000 problems
 
 

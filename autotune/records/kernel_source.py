@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from string import Formatter
 
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.files import temporary_folder
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 """An include directive; its group is the header."""
@@ -98,8 +98,8 @@ class KernelSource:
     @contextmanager
     def unpacked(self) -> Iterator[tuple[Path, tuple[Path, ...]]]:
         """A temporary folder with the files, and the folders in it to search for headers."""
-        with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
-            root = Path(scratch, FOLDER)
+        with temporary_folder() as scratch:
+            root = scratch / FOLDER
             root.mkdir()
             for path, text in self.files:
                 (root / path).parent.mkdir(parents=True, exist_ok=True)

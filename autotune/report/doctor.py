@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings
+from autotune import compiler, files, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, CacheError, UsageError
 from autotune.families.plan import Template
+from autotune.report import surroundings
 from autotune.report.driver_state import driver_version, gpus, session_library
 from autotune.runners import recording
 from autotune.runtime.native.compiled import library as native_library
@@ -114,6 +112,10 @@ _Result = tuple[bool | None, str, str]
 def _checked(name: str, check: Callable[[], _Result]) -> Check:
     try:
         return Check(name, *check())
+    except CacheError as error:
+        return Check(name, False, str(error), surroundings.SET_CACHE)
+    except UsageError as error:  # only variables of the environment are used
+        return Check(name, False, str(error), surroundings.CORRECT)
     except Exception as error:
         return Check(name, False, f"{type(error).__name__}: {error}", "report this as a bug")
 
@@ -157,8 +159,8 @@ def _nvcc() -> _Result:
 
 
 def _compilation() -> _Result:
-    with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
-        Path(scratch, "probe.cu").write_text(_PROBE)
+    with files.temporary_folder() as scratch:
+        (scratch / "probe.cu").write_text(_PROBE)
         try:
             arch = gpus()[0][1]
         except (ImportError, RuntimeError):
@@ -166,7 +168,7 @@ def _compilation() -> _Result:
         start = time.perf_counter()
         try:
             result = compiler.compile(
-                Template("probe.cu", "probe", (("N", 2),)), arch, cache=None, sources=Path(scratch)
+                Template("probe.cu", "probe", (("N", 2),)), arch, cache=None, sources=scratch
             )
         except AutotuneError as error:
             return False, str(error), _INSTALL_NVRTC
@@ -252,19 +254,6 @@ def _extra(package: str, extra: str, without: str) -> _Result:
         return None, f"no {package}; {without}", f"pip install 'tile-autotune[{extra}]'"
 
 
-def _cache() -> _Result:
-    try:
-        directory = settings.ensure(settings.cache_dir())
-        try:
-            with tempfile.TemporaryFile(dir=directory) as file:
-                file.write(bytes(4096))
-        except OSError as error:
-            raise settings.unwritable(directory, error) from error
-    except AutotuneError as error:
-        return False, str(error), "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
-    return True, f"{directory}, {shutil.disk_usage(directory).free / 1e9:.1f} GB free", ""
-
-
 def _recordings() -> _Result:
     try:
         rows = {
@@ -294,6 +283,8 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("dashboard extra", _dashboard),
     ("energy extra", _energy),
     ("compiled calls", _compiled_calls),
-    ("cache", _cache),
+    ("cache", surroundings.cache),
+    ("temporary files", surroundings.temporary_files),
+    ("environment", surroundings.environment),
     ("recordings", _recordings),
 )

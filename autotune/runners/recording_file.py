@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config, FamilyValue
 from autotune.families.plan import Resources
-from autotune.files import limits, read, write_whole
+from autotune.files import limits, output, read
 from autotune.files.compressed import expanded
 from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Date, Text
@@ -27,6 +27,8 @@ from autotune.runners.energy import Energy
 SCHEMA = 1
 SUFFIX = ".json.gz"
 """How the names of recordings end."""
+
+RECORDING = output.OutputKind("recording", (b'{"schema":1,"problem":', b'{"schema":1,"call":'))
 
 _COLUMNS: dict[type[Any], tuple[str, ...]] = {
     part: tuple(field.name for field in fields(part)) for part in (Resources, Measurement, Failure)
@@ -106,14 +108,12 @@ def write(document: Mapping[str, Any], path: Path) -> None:
     """Writes a file whole; the same document always gives the same bytes.
 
     Raises:
-        AutotuneError: if it cannot be written.
+        AutotuneError: if it cannot be written, or something else than a recording is there.
     """
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    try:
+    with suppress(OSError):  # writing says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, gzip.compress(text.encode(), mtime=0))
-    except OSError as error:
-        raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
+    output.write(path, gzip.compress(text.encode(), mtime=0), RECORDING)
 
 
 def parsed(data: bytes) -> dict[str, Any]:

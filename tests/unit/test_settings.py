@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
+import re
 import stat
-from collections.abc import Callable, Iterator
+import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
+from support.privileges import without_privileges
 
 from autotune import settings
-from autotune.errors import CacheError, MissingError
+from autotune.errors import CacheError, MissingError, UsageError
 
 
 def test_cache_directory_is_the_one_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -25,12 +30,152 @@ def test_cache_directory_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert settings.cache_dir() == tmp_path / "autotune"
 
 
-def test_relative_cache_directory_stays_where_it_was_named(
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("here", "AUTOTUNE_CACHE_DIR is 'here'; give the absolute path"),
+        ("", "AUTOTUNE_CACHE_DIR is ''; give the absolute path"),
+        ("~nobody-of-this-name/cache", "give the absolute path"),
+        ("{file}", "AUTOTUNE_CACHE_DIR is .*/file, not a directory"),
+        ("{file}/cache", "cannot read the cache .*/file/cache: Not a directory"),
+        ("{loop}", "cannot read the cache .*/loop: Too many levels of symbolic links"),
+    ],
+)
+def test_cache_that_cannot_be_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str
+) -> None:
+    places = {name: tmp_path / name for name in ("file", "loop")}
+    places["file"].touch()
+    places["loop"].symlink_to("loop")
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", text.format(**places))
+    with pytest.raises(CacheError, match=message):
+        settings.cache_dir()
+
+
+@pytest.mark.parametrize("name", ["secret", "secret/cache"])
+def test_unreadable_cache_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "secret").mkdir(mode=0)
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / name))
+    message = f"cannot read the cache .*/{name}: Permission denied"
+    with without_privileges(), pytest.raises(CacheError, match=message):
+        settings.cache_dir()
+
+
+def test_cache_of_the_user_may_not_exist_yet(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", "here")
-    assert settings.cache_dir() == tmp_path / "here"
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "a" / "b"))
+    assert settings.cache_dir() == tmp_path / "a" / "b"
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A user without a home and a cache; returns the directory for temporary files."""
+
+    def unknown(_uid: int) -> None:
+        raise KeyError
+
+    for name in ("AUTOTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_cache_without_a_home_is_private_and_said_once(homeless: Path) -> None:
+    expected = homeless / f"autotune-{os.geteuid()}"
+    with pytest.warns(UserWarning, match=f"no home is known, so the cache is {expected}"):
+        assert settings.cache_dir() == expected
+    assert stat.S_IMODE(expected.stat().st_mode) == 0o700
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            assert settings.cache_dir() == expected
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "open", "foreign"])
+def test_directory_of_others_is_no_cache(homeless: Path, kind: str) -> None:
+    path = homeless / f"autotune-{os.geteuid()}"
+    if kind == "link":
+        (homeless / "elsewhere").mkdir(mode=0o700)
+        path.symlink_to(homeless / "elsewhere")
+    elif kind == "file":
+        path.touch()
+    else:
+        path.mkdir()
+        path.chmod(0o755 if kind == "open" else 0o700)
+    if kind == "foreign":
+        if os.geteuid():
+            pytest.skip("only root gives a directory away")
+        os.chown(path, 54321, -1)
+    with pytest.raises(CacheError, match="not a directory of this user alone"):
+        settings.cache_dir()
+
+
+def test_neither_home_nor_temporary_directory_is_one_line(
+    homeless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, f"No usable temporary directory, not {homeless}")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    with pytest.raises(CacheError, match="no home for the cache, and no directory for temporary"):
+        settings.cache_dir()
+
+
+def test_unreadable_directory_spares_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").mkdir(mode=0)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "secret" / "tmp"))
+    with without_privileges():
+        assert tmp_path / "secret" / "tmp" not in settings.spare_dirs()
+
+
+@pytest.mark.parametrize("name", ["AUTOTUNE_SHIPPED_DIR", "AUTOTUNE_PROGRAMS_DIR"])
+@pytest.mark.parametrize("text", ["records", "", __file__])
+def test_other_directories_are_absolute_too(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    with pytest.raises(UsageError, match=f"{name} is .*; give .*directory, or unset it"):
+        settings.VARIABLES[name]()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("AUTOTUNE_CACHEDIR", "/x", "AUTOTUNE_CACHEDIR is no variable of autotune; did you mean "),
+        ("AUTOTUNE_NATIVE", "off", "AUTOTUNE_NATIVE is off; give 0 or 1"),
+        ("AUTOTUNE_NVRTC", "11", "AUTOTUNE_NVRTC is 11; give 12 or 13"),
+        ("AUTOTUNE_MODE", "cold", "AUTOTUNE_MODE: mode is cold"),
+        ("AUTOTUNE_TUNE", "fast", "AUTOTUNE_TUNE: mode is fast"),
+        ("AUTOTUNE_CACHE_DIR", "/dev/null", "AUTOTUNE_CACHE_DIR is /dev/null, not a directory"),
+        ("AUTOTUNE_WISDOM_DIR", "/none/at/all", "AUTOTUNE_WISDOM_DIR names /none/at/all, which"),
+    ],
+)
+def test_wrong_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, fault: str
+) -> None:
+    assert settings.faults() == []
+    monkeypatch.setenv(name, value)
+    (line,) = settings.faults()
+    assert line.startswith(fault)
+
+
+def test_every_variable_that_is_read_is_listed() -> None:
+    package = Path(settings.__file__).parent
+    text = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
+    read = {*re.findall(r"\bAUTOTUNE_[A-Z_]+\b", text)} - {"AUTOTUNE_PLAIN"}  # a macro of CUDA
+    assert read - settings.VARIABLES.keys() == set()
+
+
+def test_documents_list_every_variable() -> None:
+    table = (ROOT / "docs" / "cache.md").read_text("utf-8").partition("## Variables")[2]
+    assert re.findall(r"^\| `(AUTOTUNE_\w+)` \|", table, re.MULTILINE) == [*settings.VARIABLES]
 
 
 def test_reading_the_cache_directory_creates_nothing(
@@ -67,91 +212,6 @@ def test_nvcc_is_found_in_cuda_home(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     assert settings.nvcc() == nvcc
-
-
-def modes_of(*made: Path) -> list[int]:
-    return [stat.S_IMODE(path.stat().st_mode) for path in made]
-
-
-@pytest.fixture
-def umask() -> Iterator[Callable[[int], int]]:
-    """Sets the umask, which the test restores."""
-    before = os.umask(0o022)
-    os.umask(before)
-    yield os.umask
-    os.umask(before)
-
-
-def test_directories_of_a_home_are_for_this_user_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, umask: Callable[[int], int]
-) -> None:
-    umask(0o002)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    tmp_path.chmod(0o755)
-    settings.ensure(tmp_path / "a" / "b")
-    assert modes_of(tmp_path / "a", tmp_path / "a" / "b") == [0o700, 0o700]
-
-
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o002, 0o775), (0o077, 0o700)])
-def test_umask_decides_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    umask: Callable[[int], int],
-    mask: int,
-    mode: int,
-) -> None:
-    umask(mask)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    settings.ensure(tmp_path / "a" / "b")
-    assert modes_of(tmp_path / "a", tmp_path / "a" / "b") == [mode, mode]
-
-
-def test_directory_that_a_group_shares_stays_the_groups(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, umask: Callable[[int], int]
-) -> None:
-    umask(0o002)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o770)
-    settings.ensure(shared / "records" / "h100")
-    assert modes_of(shared / "records", shared / "records" / "h100") == [0o775, 0o775]
-
-
-@pytest.mark.parametrize("mode", [0o755, 0o770, 0o777, 0o1777])
-def test_existing_directory_is_left_as_it_is(tmp_path: Path, mode: int) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared").chmod(mode)
-    assert stat.S_IMODE(settings.ensure(tmp_path / "shared").stat().st_mode) == mode
-
-
-def test_file_in_the_way_is_named(tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    with pytest.raises(CacheError, match=r"taken/cache: not a directory; set AUTOTUNE_CACHE_DIR"):
-        settings.ensure(tmp_path / "taken" / "cache")
-
-
-def test_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(self: Path, **_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
-
-    monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(CacheError, match=r"new: No space left on device; set AUTOTUNE_CACHE_DIR"):
-        settings.ensure(tmp_path / "new")
-
-
-def test_read_only_directory_is_named(tmp_path: Path) -> None:
-    (tmp_path / "fixed").mkdir(mode=0o500)
-    if os.access(tmp_path / "fixed", os.W_OK):
-        pytest.skip("this user, root, may write to read-only directories")
-    with pytest.raises(CacheError, match=r"fixed: not writable; set AUTOTUNE_CACHE_DIR"):
-        settings.ensure(tmp_path / "fixed")
-
-
-def test_read_only_file_system_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(CacheError, match=rf"{tmp_path}: not writable; set AUTOTUNE_CACHE_DIR"):
-        settings.ensure(tmp_path)
 
 
 def test_shipped_records_are_read_from_the_named_directory(

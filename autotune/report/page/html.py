@@ -14,13 +14,19 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from autotune import files
-from autotune.errors import AutotuneError, MissingError
+from autotune.errors import MissingError
+from autotune.files import output
 
 OLDEST_PLOTLY = (6, 1, 1)
 """The first version of plotly whose plotly.js and SVG export the pages were tried with."""
 
 INSTALL = "pip install 'tile-autotune[report]'"
+
+_START = (
+    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta name="generator" content="autotune">\n'
+    '<meta charset="utf-8">\n'
+)
+PAGE = output.OutputKind("page", (_START.encode(),))
 
 # Plotly.js draws into canvases and offers pictures as data and blob addresses.
 _POLICY = (
@@ -78,8 +84,7 @@ def document(
     )
     contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(sections) > 2 else ""
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'{_START}<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n<style>{asset('page.css')}</style>\n</head>\n<body>\n"
@@ -141,17 +146,9 @@ def write(path: Path, text: str) -> None:
     """Writes a page whole.
 
     Raises:
-        AutotuneError: if it cannot be written.
+        AutotuneError: if it cannot be written, or something else than a page is there.
     """
-    if path.exists() and not path.is_file():
-        kind = "a directory" if path.is_dir() else "no regular file"
-        raise AutotuneError(f"cannot write {path}: it is {kind}; give another path")
-    try:
-        files.write_whole(path, text.encode("utf-8"))
-    except OSError as error:
-        raise AutotuneError(
-            f"cannot write {path}: {error.strerror or error}; give another path"
-        ) from error
+    output.write(path, text.encode("utf-8"), PAGE)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -72,7 +72,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str | None, message: str)
 
 
 def test_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AutotuneError, match="cannot be written"):
+    with pytest.raises(AutotuneError, match=r"cannot write .*No such file"):
         Shapes({SMALL: 1}).save(tmp_path / "absent" / "shapes.json")
 
 

@@ -90,6 +90,29 @@ def test_file_system_without_locks_is_named(
         pass
 
 
+@pytest.mark.parametrize("target", ["file", "missing"])
+def test_lock_that_is_a_link_is_refused(tmp_path: Path, target: str) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (tmp_path / "file").write_text("years")
+    (cache / locking.LOCK).symlink_to(tmp_path / target)
+    message = r"\.lock: cannot be written: Is a symbolic link"
+    with pytest.raises(CacheError, match=message), files.locked(cache):
+        pass
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file"]
+
+
+def test_only_files_of_the_user_may_be_links(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    with (
+        pytest.raises(OSError, match="Is a symbolic link"),
+        files.locked_file(tmp_path / "link", create=True),
+    ):
+        pass
+    with files.locked_file(tmp_path / "link", create=True, follow=True):
+        assert (tmp_path / "file").is_file()
+
+
 def _without_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def flock(*_: int) -> None:
         raise OSError(code, os.strerror(code))

@@ -12,6 +12,7 @@ from support.full_disk import small_files
 from autotune.errors import CacheError
 from autotune.files import (
     append,
+    append_line,
     copy_aside,
     cut_torn_line,
     move_aside,
@@ -43,10 +44,72 @@ def test_missing_directory_is_an_error(tmp_path: Path) -> None:
         write_whole(tmp_path / "none" / "file", b"")
 
 
-def test_leftover_of_a_killed_writer_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "file.tmp").write_text("half")
+def test_leftover_of_a_killed_writer_blocks_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "file", b"half")
+    monkeypatch.undo()
     write(tmp_path / "file", b"whole")
-    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"whole"
+
+
+def test_temporary_files_cannot_be_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link at the name of a temporary file would lead the writer to another's file."""
+    names: list[str] = []
+    monkeypatch.setattr(Path, "replace", lambda path, _: names.append(path.name))
+    for _ in range(2):
+        write(tmp_path / "file", b"")
+    assert len({*names}) == 2
+    assert all(name.startswith("file.") and name.endswith(".tmp") for name in names)
+
+
+def test_link_at_a_temporary_name_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
+    (tmp_path / "thesis").write_text("years")
+    (tmp_path / f"file.{bytes(8).hex()}.tmp").symlink_to("thesis")
+    with pytest.raises(CacheError, match="File exists"):
+        write(tmp_path / "file", b"new")
+    assert (tmp_path / "thesis").read_text() == "years"
+
+
+def test_link_in_place_of_a_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("years")
+    (tmp_path / "file").symlink_to("thesis")
+    write(tmp_path / "file", b"new")
+    assert (tmp_path / "thesis").read_text() == "years"
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_link_is_not_appended_to(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("years")
+    (tmp_path / "file").symlink_to("thesis")
+    with pytest.raises(CacheError, match="Is a symbolic link"):
+        append_line(tmp_path / "file", b"line")
+    assert (tmp_path / "thesis").read_text() == "years"
+
+
+def test_target_of_a_link_is_not_copied_aside(tmp_path: Path) -> None:
+    """Whoever shares the cache could read it in the copy."""
+    (tmp_path / "thesis").write_text("years")
+    (tmp_path / "file").symlink_to("thesis")
+    assert copy_aside(tmp_path / "file", "broken").is_symlink()
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_name_as_long_as_any_has_a_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / ("é" * 127)
+    write(path, b"content")
+    assert path.read_bytes() == b"content"
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_copies_aside_are_numbered(tmp_path: Path) -> None:

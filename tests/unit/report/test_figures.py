@@ -150,7 +150,7 @@ def test_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(plotly.io, "write_images", full)
-    with pytest.raises(AutotuneError, match=r"No space left on device; give another folder"):
+    with pytest.raises(AutotuneError, match="No space left on device"):
         write_svgs(record_figures(analysis()), tmp_path)
 
 

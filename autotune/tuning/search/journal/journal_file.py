@@ -79,7 +79,7 @@ class JournalFile(BaseJournalBackend):
         # A claim need not survive a power cut; the line that finishes it syncs both.
         states = (TrialState(log["state"]) for log in logs if "state" in log)
         sync = any(state.is_finished() for state in states)
-        with files.locked_file(self._path) as file:
+        with files.locked_file(self._path, follow=is_of_user(self._path)) as file:
             status = os.fstat(file.fileno())
             same = self._opened is None or os.path.samestat(self._opened, status)
             if not same or status.st_size < self._size:
@@ -97,19 +97,24 @@ def prepare(path: Path) -> None:
         OSError: if it cannot be read and written, is not a regular file, or stays locked.
         UsageError: if it is no journal, unless it lies in the cache; it is then left as it is.
     """
-    with files.locked_file(path, create=True) as file:
+    with files.locked_file(path, create=True, follow=is_of_user(path)) as file:
         head = file.read(limits.LINE)
         if not head or _is_journal(head):
             files.cut_torn_line(file)
             _remove_stale_locks(path, used=bool(head))
             return
-        if not path.is_relative_to(settings.cache_dir()):
+        if is_of_user(path):
             advice = f"write sqlite:///{path}" if head.startswith(_SQLITE) else "give another file"
             kind = "an SQLite database" if head.startswith(_SQLITE) else "no journal of Optuna's"
             raise UsageError(f"{path}: is {kind}; {advice}")
         aside = files.move_aside(path, BROKEN)
         warnings.warn(f"{path}: no journal, kept as {aside.name}", stacklevel=5)
     prepare(path)
+
+
+def is_of_user(path: Path) -> bool:
+    """Whether the user named a journal, which then may be a link, rather than the cache."""
+    return not path.is_relative_to(settings.cache_dir())
 
 
 def encoded(log: dict[str, Any]) -> bytes:

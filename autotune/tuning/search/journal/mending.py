@@ -27,7 +27,13 @@ from autotune.families.config import Config
 from autotune.files import limits
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal import rescue, trials
-from autotune.tuning.search.journal.journal_file import BROKEN, START, decoded, encoded
+from autotune.tuning.search.journal.journal_file import (
+    BROKEN,
+    START,
+    decoded,
+    encoded,
+    is_of_user,
+)
 from autotune.tuning.search.journal.shared_study import FINISHED
 from autotune.tuning.search.journal.trials import RESULT, SINCE
 
@@ -76,7 +82,7 @@ def mend(path: Path, place: str, study: str) -> bool:
         CacheError: if the copy cannot be written.
         OSError: if the journal cannot be read or written, or stays locked.
     """
-    with files.locked_file(path):
+    with files.locked_file(path, follow=is_of_user(path)):
         data = files.read(path, limits.JOURNAL)
         result = salvaged(data, study)
         if result.data == data:

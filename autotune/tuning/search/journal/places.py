@@ -43,7 +43,11 @@ class Place:
         self._url = str(where)
         self._path = None
         if self._url.startswith(JOURNAL) or "://" not in self._url:
-            self._path = Path(self._url.removeprefix(JOURNAL)).absolute()
+            try:
+                self._path = Path(self._url.removeprefix(JOURNAL)).absolute()
+            except FileNotFoundError as error:
+                message = f"{where}: the working directory is gone; give an absolute path"
+                raise UsageError(message) from error
             if self._url not in (JOURNAL + str(self._path), self._url.removeprefix(JOURNAL)):
                 raise UsageError(f"{where}: not an absolute path; write {JOURNAL}{self._path}")
         self._proxied = self._url.startswith(grpc_proxy.SCHEME)

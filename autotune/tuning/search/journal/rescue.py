@@ -52,7 +52,7 @@ def restore(place: str, study: str, write: Callable[[Trial], None]) -> None:
     A broken line, or a file that cannot be read, stays and costs a warning.
     """
     cached = path_of(place, study)
-    private = [folder for folder in spare.folders() if spare.is_private(folder)]
+    private = [folder for folder in spare.folders() if settings.is_private(folder)]
     for path in (cached, *(folder / cached.name for folder in private)):
         if path.exists():
             with files.locked(path.parent):

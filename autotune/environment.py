@@ -1,0 +1,81 @@
+"""Values of environment variables, checked. Only `settings`, and this module for it, reads them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from autotune.errors import UsageError
+
+
+def word(name: str, *words: str) -> str | None:
+    """The value of a variable that is one of some words; None if it is not set.
+
+    Raises:
+        UsageError: for another value.
+    """
+    text = os.environ.get(name) or None
+    if text is not None and text not in words:
+        raise UsageError(f"{name} is {text}; give {' or '.join(words)}, or unset it")
+    return text
+
+
+def directory(name: str) -> Path | None:
+    """The directory that a variable names, which need not exist; None if it is not set.
+
+    Raises:
+        UsageError: if it is empty, not absolute, or a file.
+    """
+    text = os.environ.get(name)
+    if text is None:
+        return None
+    path = _absolute(name, text)
+    with suppress(OSError):
+        if not stat.S_ISDIR(path.stat().st_mode):
+            raise UsageError(f"{name} is {text}, not a directory; give a directory, or unset it")
+    return path
+
+
+def directories(name: str) -> list[Path]:
+    """The directories in a variable, with the separator of PATH; they need not exist.
+
+    Raises:
+        UsageError: if one is not absolute.
+    """
+    return [_absolute(name, text) for text in os.environ.get(name, "").split(os.pathsep) if text]
+
+
+def require_directories(name: str) -> None:
+    """Refuses a variable that names a directory that cannot be read.
+
+    Raises:
+        UsageError: with the first.
+    """
+    for path in directories(name):
+        if not os.access(f"{path}/.", os.R_OK):
+            raise UsageError(f"{name} names {path}, which is no readable folder; correct it")
+
+
+def misspelt(names: Collection[str]) -> list[str]:
+    """A line for each variable that has the package's prefix and is none of these."""
+    from difflib import get_close_matches
+
+    unknown = sorted(name for name in os.environ.keys() - {*names} if name.startswith("AUTOTUNE_"))
+    near = {name: get_close_matches(name, names, 1, 0.8) for name in unknown}
+    return [
+        f"{name} is no variable of autotune" + (f"; did you mean {close[0]}?" if close else "")
+        for name, close in near.items()
+    ]
+
+
+def _absolute(name: str, text: str) -> Path:
+    """A path that means the same wherever the process, or a child of it, works."""
+    path = Path(text)
+    with suppress(RuntimeError):  # there is no such home
+        path = path.expanduser()
+    if not path.is_absolute():
+        raise UsageError(f"{name} is {text!r}; give the absolute path of a directory, or unset it")
+    return path
