@@ -74,6 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if isinstance(error, UnsavedError) and error.record is not None:
                 _print_record(error.record)
             sys.exit(error.exit_status)
+        except OSError as error:
+            if error.filename is None:  # see `_written_output`
+                raise
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            sys.exit(1)
         except (KeyboardInterrupt, Interrupted) as interrupt:
             print(": ".join(["interrupted", *interrupt.args]), file=sys.stderr)
             sys.exit(130)

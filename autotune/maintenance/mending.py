@@ -26,10 +26,12 @@ def mend(item: Item) -> str:
     if item.kind == "program":
         files.delete(item.path)
         return "deleted; it is compiled again when needed"
-    if item.kind == "journal" and _mended_journal(item.path):
-        return "mended; the damaged one is kept beside it"
-    if item.kind in ("quarantine", "rescued") and _without_broken_lines(item):
-        return "broken lines left out; the damaged one is kept beside it"
+    # The target of a link may be a file that those who share the cache must not read.
+    if not item.path.is_symlink():
+        if item.kind == "journal" and _mended_journal(item.path):
+            return "mended; the damaged one is kept beside it"
+        if item.kind in ("quarantine", "rescued") and _without_broken_lines(item):
+            return "broken lines left out; the damaged one is kept beside it"
     return f"set aside as {files.move_aside(item.path, 'broken').name}"
 
 

@@ -159,7 +159,7 @@ def test_no_place_for_temporary_files_is_one_line(
 
 
 @pytest.mark.parametrize("code", sorted(folders.FULL))
-def test_full_disk_of_temporary_files_is_named(tmp_path: Path, code: int) -> None:
+def test_full_disk_of_temporary_files_is_named(code: int) -> None:
     with (
         pytest.raises(CacheError, match=r"cannot write temporary files to .*; make room or set"),
         files.temporary_folder(),
