@@ -229,3 +229,14 @@ def test_one_bar_shows_all_searches(searches: Searches) -> None:
     shapes = Shapes.of([SMALL, LARGE])
     many.tune_shapes(shapes, Options(budget_s=30), H100, observing=observing)
     assert observed == searches.calls
+
+
+def test_only_lists_of_shapes_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.json"
+    Shapes({SMALL: 1}).save(path)
+    Shapes({LARGE: 2}).save(path)
+    assert Shapes.load(path) == {LARGE: 2}
+    path.write_text('{"thesis": []}')
+    with pytest.raises(AutotuneError, match="exists and is no list of shapes of autotune"):
+        Shapes({SMALL: 1}).save(path)
+    assert path.read_text() == '{"thesis": []}'

@@ -186,6 +186,17 @@ def test_full_disk_keeps_the_older_export(
     assert file.read_bytes() == older
 
 
+def test_export_replaces_only_bundles(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record())
+    file = tmp_path / "thesis"
+    file.write_text("years")
+    text = failure(capsys, "cache", "export", str(file), status=1)
+    assert "thesis exists and is no bundle of autotune; give another path, or remove it" in text
+    assert file.read_text() == "years"
+
+
 def test_export_names_a_missing_directory(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

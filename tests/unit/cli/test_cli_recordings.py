@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from support.sample_records import H100, SQUARE
 
 import autotune
 from autotune import gpu
+from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.call import Call
@@ -87,6 +89,20 @@ def test_device_of_a_recording_is_that_of_any_kind(tmp_path: Path) -> None:
     KernelRecording(Call("saxpy", ()), H100, ORIGIN, "2026-11-21T12:00:00Z", (row,)).save(path)
     for device in (f"replay:{path}", f"replay:{tmp_path}/Mine"):
         assert autotune.choose(str(PROBLEM), device=device).device == H100
+
+
+@pytest.mark.parametrize("kind", ["gemm", "kernel"])
+def test_only_recordings_are_replaced(tmp_path: Path, kind: str) -> None:
+    row = recorded().rows[0]
+    kernel = KernelRecording(Call("saxpy", ()), H100, ORIGIN, "2026-11-21T12:00:00Z", (row,))
+    path, recording = tmp_path / "mine.json.gz", recorded() if kind == "gemm" else kernel
+    for _ in range(2):
+        recording.save(path)
+    thesis = gzip.compress(b'{"thesis": []}')
+    path.write_bytes(thesis)
+    with pytest.raises(AutotuneError, match="exists and is no recording of autotune"):
+        recording.save(path)
+    assert path.read_bytes() == thesis
 
 
 def test_gemm_is_no_recording_of_a_kernel(folder: Path) -> None:

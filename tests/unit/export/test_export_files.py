@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -205,6 +206,15 @@ def test_changed_file_is_not_replaced(small: ExportedLibrary, tmp_path: Path) ->
     changed = exported_library.library_of({replace(SMALL, k=41): NAIVE})
     with pytest.raises(AutotuneError, match=r"main\.c is not as an export left it"):
         write_library(changed, tmp_path, "c")
+
+
+def test_mode_of_a_replaced_file_is_kept(small: ExportedLibrary, tmp_path: Path) -> None:
+    write_library(small, tmp_path, "c")
+    for path in tmp_path.iterdir():
+        path.chmod(0o600)
+    changed = exported_library.library_of({replace(SMALL, k=41): NAIVE})
+    written = write_library(changed, tmp_path, "c")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"files": 3}', '{"files": []}'])

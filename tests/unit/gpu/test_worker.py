@@ -204,7 +204,7 @@ def test_two_threads_stop_a_worker_at_once(tmp_path: Path, monkeypatch: pytest.M
 
     log = SlowLog(io.FileIO(tmp_path / "log", "w+"))
     with monkeypatch.context() as patch:
-        patch.setattr(tempfile, "TemporaryFile", lambda: log)
+        patch.setattr(tempfile, "TemporaryFile", lambda dir: log)
         worker = Worker("support.worker_benches:fake", (PROBLEM,))
     with ThreadPoolExecutor(2) as threads:
         for stopped in [threads.submit(worker.stop) for _ in range(2)]:
@@ -415,3 +415,18 @@ def test_worker_that_cannot_restart_is_an_error() -> None:
     with pytest.raises(MissingError, match="fell off the bus"):
         frail.measure(candidate("count"), None)
     frail.close()
+
+
+def test_log_is_in_the_cache_without_a_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    failing = runner("broken")
+    with pytest.raises(RunnerError, match="ZeroDivisionError: in the factory"):
+        _ = failing.device
+    failing.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["temporary"]

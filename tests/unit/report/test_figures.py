@@ -127,6 +127,22 @@ def test_svg_files_are_written_for_each_picture(tmp_path: Path) -> None:
     assert "FLOP per byte that blocks load" in text
 
 
+def test_only_pictures_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(figures: list[object], paths: list[str], **_options: object) -> None:
+        for path in paths[: len(figures)]:
+            Path(path).write_text("<svg class='main-svg'></svg>")
+
+    pytest.importorskip("kaleido")
+    monkeypatch.setattr(plotly.io, "write_images", drawn)
+    figures = {"roofline": record_figures(analysis())["roofline"]}
+    for _ in range(2):
+        (path,) = write_svgs(figures, tmp_path)
+    path.write_text("<svg>mine</svg>")
+    with pytest.raises(AutotuneError, match="exists and is no picture of autotune"):
+        write_svgs(figures, tmp_path)
+    assert path.read_text() == "<svg>mine</svg>"
+
+
 def test_missing_kaleido_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(svg, "find_spec", lambda _name: None)
     with pytest.raises(MissingError, match="kaleido, which is not installed: pip install"):

@@ -101,6 +101,18 @@ def test_old_plotly_is_named_with_the_needed_one(monkeypatch: pytest.MonkeyPatch
         page.plotly_js()
 
 
+def test_only_pages_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("<!DOCTYPE html><title>My thesis</title>")
+    with pytest.raises(AutotuneError, match="exists and is no page of autotune"):
+        page.write(path, sample())
+    assert "My thesis" in path.read_text()
+    path.unlink()
+    for _ in range(2):
+        page.write(path, sample())
+    assert path.read_text("utf-8") == sample()
+
+
 def test_unwritable_paths_are_one_clear_line(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path, "it is a directory"),
