@@ -23,20 +23,27 @@ def word(name: str, *words: str) -> str | None:
     return text
 
 
+def path(name: str) -> Path | None:
+    """The path that a variable holds; None if it is not set.
+
+    Raises:
+        UsageError: if it is empty or not absolute.
+    """
+    text = os.environ.get(name)
+    return None if text is None else _absolute(name, text)
+
+
 def directory(name: str) -> Path | None:
     """The directory that a variable names, which need not exist; None if it is not set.
 
     Raises:
         UsageError: if it is empty, not absolute, or a file.
     """
-    text = os.environ.get(name)
-    if text is None:
-        return None
-    path = _absolute(name, text)
+    place = path(name)
     with suppress(OSError):
-        if not stat.S_ISDIR(path.stat().st_mode):
-            raise UsageError(f"{name} is {text}, not a directory; give a directory, or unset it")
-    return path
+        if place and not stat.S_ISDIR(place.stat().st_mode):
+            raise UsageError(f"{name} is {place}, not a directory; give a directory, or unset it")
+    return place
 
 
 def directories(name: str) -> list[Path]:
@@ -69,6 +76,13 @@ def misspelt(names: Collection[str]) -> list[str]:
         f"{name} is no variable of autotune" + (f"; did you mean {close[0]}?" if close else "")
         for name, close in near.items()
     ]
+
+
+def home() -> Path | None:
+    """The user's home; None if neither `HOME` nor the system's list of users tells."""
+    with suppress(RuntimeError):
+        return Path.home()
+    return None
 
 
 def _absolute(name: str, text: str) -> Path:

@@ -92,32 +92,35 @@ def refuse_frozen(action: str) -> None:
         raise FrozenError(f"{action}: the mode is frozen; unset AUTOTUNE_MODE or leave frozen()")
 
 
-def home() -> Path | None:
-    """The user's home; None if neither `HOME` nor the system's list of users tells."""
-    with suppress(RuntimeError):
-        return Path.home()
-    return None
-
-
 def cache_dir() -> Path:
     """The cache directory, of records and compiled programs; it may not exist yet.
+
+    Raises:
+        CacheError: if it is no directory or cannot be read.
+    """
+    directory = cache_place()
+    try:
+        os.scandir(f"{directory}/.").close()  # it can be read and searched
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise unusable(directory, "read", error) from error
+    return directory
+
+
+def cache_place() -> Path:
+    """The path of the cache directory, whether or not it can be used.
 
     `AUTOTUNE_CACHE_DIR`, else the user's cache directory (`$XDG_CACHE_HOME/autotune` on Linux).
     Without a home it is a private directory of this user among the temporary ones.
 
     Raises:
-        CacheError: if it is no directory or cannot be read.
+        CacheError: if the variable is wrong, or there is neither a home nor such a directory.
     """
     try:
-        directory = environment.directory("AUTOTUNE_CACHE_DIR") or _user_cache_dir()
-        os.scandir(f"{directory}/.").close()  # it can be read and searched
+        return environment.path("AUTOTUNE_CACHE_DIR") or _user_cache_dir()
     except UsageError as error:
         raise CacheError(str(error)) from error
-    except FileNotFoundError:
-        return directory
-    except OSError as error:
-        raise unusable(directory, "read", error.strerror) from error
-    return directory
 
 
 def _user_cache_dir() -> Path:
@@ -254,8 +257,12 @@ def cupy_tf32() -> bool:
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
-def unusable(directory: Path, action: str, reason: object) -> CacheError:
+def unusable(directory: Path, action: str, reason: OSError | str) -> CacheError:
     """The error to raise when the cache cannot be used as it has to be, such as `write to`."""
+    if isinstance(reason, FileExistsError | NotADirectoryError):
+        reason = "not a directory"
+    elif isinstance(reason, OSError):
+        reason = reason.strerror or str(reason)
     return CacheError(
         f"cannot {action} the cache {directory}: {reason}; "
         "set AUTOTUNE_CACHE_DIR to a directory that you can write to"

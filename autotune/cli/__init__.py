@@ -169,7 +169,7 @@ def _app() -> typer.Typer:
         cls=Verbs,
         rich_markup_mode=None,
         no_args_is_help=True,
-        add_completion=settings.home() is not None,  # it writes files there
+        add_completion=environment.home() is not None,  # it writes files there
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

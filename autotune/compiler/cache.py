@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from autotune import files
+from autotune import files, settings
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import CacheError
 from autotune.families.plan import Template
-from autotune.files import decoding, folders, limits, trust
+from autotune.files import decoding, limits, trust
 
 FORMAT = 2
 LARGEST = 2**31 - 1
@@ -112,7 +112,7 @@ def clear(cache: Path) -> int:
         for path in _directory(cache).glob("*.*"):
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise folders.unwritable(_directory(cache), error) from error
+        raise settings.unusable(_directory(cache), "write to", error) from error
     return programs
 
 
@@ -143,7 +143,7 @@ def _write(path: Path, program: Program) -> None:
         # Not durable: a program that a power cut damages fails its checksum and is compiled again.
         files.write_whole(path, trust.sealed(program.key, body), durable=False)
     except OSError as error:
-        raise folders.unwritable(path.parent, error) from error
+        raise settings.unusable(path.parent, "write to", error) from error
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from autotune import settings
+from autotune import environment, settings
 from autotune.errors import CacheError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -31,7 +31,7 @@ def ensure(directory: Path) -> Path:
             ensure(directory.parent)
         directory.mkdir(mode=0o700 if _is_of_a_home(directory) else 0o777, exist_ok=True)
     except OSError as error:
-        raise unwritable(directory, error) from error
+        raise settings.unusable(directory, "write to", error) from error
     _refuse_planted(directory)
     if not os.access(directory, os.W_OK | os.X_OK):
         raise settings.unusable(directory, "write to", "not writable")
@@ -40,7 +40,7 @@ def ensure(directory: Path) -> Path:
 
 def _is_of_a_home(directory: Path) -> bool:
     """Whether a new directory lies in this user's home, outside what is shared with a group."""
-    if (home := settings.home()) is None:
+    if (home := environment.home()) is None:
         return True
     inside = directory.absolute().is_relative_to(home)
     return inside and not directory.parent.stat().st_mode & stat.S_IWGRP
@@ -49,23 +49,13 @@ def _is_of_a_home(directory: Path) -> bool:
 def _refuse_planted(directory: Path) -> None:
     """Refuses a folder of the cache that another user's link leads elsewhere: whoever shares the
     cache could have this user write there."""
-    try:
-        root = settings.cache_dir()
-    except CacheError:  # another cache is written
-        return
+    root = settings.cache_place()
     inside = (place for place in (directory, *directory.parents) if root in place.parents)
     for place in inside:
         status = place.lstat()
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
             owner = f"a link of user {status.st_uid}"
             raise settings.unusable(place, "write to", f"{owner}; remove it")
-
-
-def unwritable(directory: Path, error: OSError) -> CacheError:
-    """The error to raise when writing below a directory of the cache failed with `error`."""
-    blocked = isinstance(error, FileExistsError | NotADirectoryError)
-    reason = "not a directory" if blocked else error.strerror
-    return settings.unusable(directory, "write to", reason)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 
 from autotune import files, settings
-from autotune.files import folders
 
 SET_CACHE = "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
 CORRECT = "correct the variable or unset it; docs/cache.md lists all"
@@ -19,7 +18,7 @@ def cache() -> tuple[bool, str, str]:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(bytes(4096))
     except OSError as error:
-        raise folders.unwritable(directory, error) from error
+        raise settings.unusable(directory, "write to", error) from error
     return True, f"{directory}, {shutil.disk_usage(directory).free / 1e9:.1f} GB free", ""
 
 

@@ -317,9 +317,10 @@ def test_driver_errors_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         targets.resolve("gpu:2")
 
 
-@pytest.mark.parametrize("place", ["a-file", "/proc/autotune"])
-def test_unwritable_cache_is_named(
+@pytest.mark.parametrize(("place", "action"), [("a-file", "read"), ("/proc/autotune", "write to")])
+def test_unusable_cache_is_named(
     place: str,
+    action: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -328,7 +329,7 @@ def test_unwritable_cache_is_named(
     directory = tmp_path / place
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(directory))
     status, message = refused(capsys, "tune", SHAPE, "--device", DEVICE, "--trials", "1")
-    assert (status, message.startswith(f"cannot write to the cache {directory}: ")) == (1, True)
+    assert (status, message.startswith(f"cannot {action} the cache {directory}: ")) == (1, True)
 
 
 @pytest.mark.parametrize(

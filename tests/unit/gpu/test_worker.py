@@ -204,7 +204,7 @@ def test_two_threads_stop_a_worker_at_once(tmp_path: Path, monkeypatch: pytest.M
 
     log = SlowLog(io.FileIO(tmp_path / "log", "w+"))
     with monkeypatch.context() as patch:
-        patch.setattr(tempfile, "TemporaryFile", lambda dir: log)
+        patch.setattr(tempfile, "TemporaryFile", lambda **_: log)
         worker = Worker("support.worker_benches:fake", (PROBLEM,))
     with ThreadPoolExecutor(2) as threads:
         for stopped in [threads.submit(worker.stop) for _ in range(2)]:

@@ -114,7 +114,7 @@ def prepare(path: Path) -> None:
 
 def is_of_user(path: Path) -> bool:
     """Whether the user named a journal, which then may be a link, rather than the cache."""
-    return not path.is_relative_to(settings.cache_dir())
+    return not path.is_relative_to(settings.cache_place())
 
 
 def encoded(log: dict[str, Any]) -> bytes:

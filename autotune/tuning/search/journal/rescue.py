@@ -32,7 +32,7 @@ def unwritten(why: CacheError, place: str, study: str, lost: Sequence[Trial]) ->
 def path_of(place: str, study: str) -> Path:
     """The file of the default cache for a study of a storage."""
     name = sha256(f"{place}\n{study}".encode()).hexdigest()[:16] + ".jsonl"
-    return settings.cache_dir() / "rescued" / name
+    return settings.cache_place() / "rescued" / name
 
 
 def keep(place: str, study: str, unwritten: Sequence[Trial]) -> Path | None:
