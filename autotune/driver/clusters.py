@@ -147,7 +147,7 @@ def _path(cuda: Any, ordinal: int) -> Path:
     identify = getattr(cuda, "cuDeviceGetUuid_v2", cuda.cuDeviceGetUuid)
     uuid = _checked(identify(_checked(cuda.cuDeviceGet(ordinal)))).bytes
     version = _checked(cuda.cuDriverGetVersion())
-    return settings.cache_dir() / FOLDER / f"{bytes(uuid).hex()}-{version}.json"
+    return settings.cache_place() / FOLDER / f"{bytes(uuid).hex()}-{version}.json"
 
 
 def _kept(path: Path, device: Device) -> Device | None:
@@ -162,8 +162,8 @@ def _kept(path: Path, device: Device) -> Device | None:
 def _keep(path: Path, stated: Clusters) -> None:
     """Keeps an answer; where it cannot be kept, the next process asks again."""
     if not settings.mode().frozen:
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError, AutotuneError):
+            files.ensure(path.parent)
             files.write_whole(path, json.dumps(stated).encode(), durable=False)
 
 

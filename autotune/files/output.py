@@ -1,6 +1,6 @@
 """Files that the user named: what they hold is never replaced unless the package wrote it.
 
-output.write(Path("report.html"), data, OutputKind("page", (b"<!DOCTYPE html>...",)))
+Each kind of file begins in a way of its own, by which later runs know their own files.
 """
 
 from __future__ import annotations
