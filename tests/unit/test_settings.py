@@ -169,7 +169,8 @@ def test_wrong_variable_is_named(
 def test_every_variable_that_is_read_is_listed() -> None:
     package = Path(settings.__file__).parent
     text = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
-    read = {*re.findall(r"\bAUTOTUNE_[A-Z_]+\b", text)} - {"AUTOTUNE_PLAIN"}  # a macro of CUDA
+    read = {*re.findall(r"[\"`$](AUTOTUNE_[A-Z_]+)", text)}  # others are macros of CUDA
+    assert len(read) > 5
     assert read - settings.VARIABLES.keys() == set()
 
 
