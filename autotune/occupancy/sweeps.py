@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autotune.device import SmLimits
 from autotune.errors import UsageError
 from autotune.occupancy.calculator import Occupancy, occupancy
-from autotune.occupancy.limits import by_registers, by_shared
+from autotune.occupancy.limits import by_registers, by_shared, slot_threads
 
 LARGEST_REGISTERS = 255
 """Most registers of a thread from compute capability 3.5 on (CUDA C++ Programming Guide)."""
@@ -44,6 +44,40 @@ class BlockDemand:
         )
 
 
+RESOURCES = ("threads", "registers", "shared")
+"""Fields of `BlockDemand` that a curve may run over: threads a block, registers a thread, bytes of
+shared memory a block."""
+
+SHARED_STEP = 512
+"""Bytes between two points of a curve over shared memory, besides its steps."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The occupancy over one resource of a block.
+
+    It is a staircase, as an SM allocates whole warps, and units of registers and of shared memory:
+    up to each amount, and above the amount before it, the block is as resident as at that amount.
+    plotly draws it by the line shape `STAIRS`, matplotlib by `step(amounts, shares, where="pre")`.
+
+    Attributes:
+        amounts: of the resource, ascending.
+        resident: the occupancy with each amount.
+    """
+
+    amounts: tuple[int, ...]
+    resident: tuple[Occupancy, ...]
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The occupancy with each amount as a share (0..1)."""
+        return tuple(each.occupancy for each in self.resident)
+
+
+STAIRS = "vh"
+"""The line shape of plotly that draws a `Curve`: up or down at an amount, then on to the next."""
+
+
 @dataclass(frozen=True)
 class Headroom:
     """The most that a block may take so that an SM still holds a number of blocks.
@@ -67,6 +101,32 @@ class Headroom:
 def block_sizes(device: SmLimits) -> tuple[int, ...]:
     """The block sizes of whole warps that the device can run."""
     return tuple(range(device.warp_size, device.threads_per_block + 1, device.warp_size))
+
+
+def curve(device: SmLimits, demand: BlockDemand, resource: str) -> Curve:
+    """The occupancy over one of `RESOURCES`; the others are those of `demand`, whose own amount is
+    among the curve's.
+
+    Raises:
+        UsageError: for impossible amounts.
+        DeviceError: for a compute capability whose rules are unknown.
+    """
+    own = getattr(demand, resource)
+    steps = tuple(sorted({own, *amounts(device, resource, demand.carve_out)}))
+    return Curve(steps, tuple(replace(demand, **{resource: n}).on(device) for n in steps))
+
+
+def amounts(device: SmLimits, resource: str, carve_out: int | None = None) -> tuple[int, ...]:
+    """The amounts that a curve runs through: between two of them the occupancy does not change."""
+    if resource == "registers":
+        return tuple(range(1, LARGEST_REGISTERS + 1))
+    if resource == "threads":
+        slot = slot_threads(device)
+        return tuple(sorted({1, *range(slot, device.threads_per_block + 1, slot)}))
+    largest = device.shared_per_block_optin
+    blocks = range(1, device.blocks_per_sm + 1)
+    steps = {most_shared(device, carve_out, count) for count in blocks}
+    return tuple(sorted({*range(0, largest, SHARED_STEP), *steps, largest} - {-1}))
 
 
 def best_block_sizes(device: SmLimits, demand: BlockDemand) -> tuple[int, ...]:

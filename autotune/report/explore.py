@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from itertools import chain
 
 from autotune.device import CLUSTER_SIZES, SMS, Device, Sm, SmLimits, entries
 from autotune.occupancy import roofline
-from autotune.occupancy.sweeps import LARGEST_REGISTERS, BlockDemand
+from autotune.occupancy.sweeps import LARGEST_REGISTERS, RESOURCES, STAIRS, BlockDemand, amounts
 from autotune.occupancy.tables import BARRIERS, limit_tables
 from autotune.problem.precision import PRECISIONS
 from autotune.report.page import Section, document, escape, percent
@@ -55,6 +56,7 @@ def explorer(own: SmLimits | None = None) -> str:
         },
         "precisions": {row.name: [row.label, row.operand.bytes] for row in PRECISIONS.values()},
         "sides": SIDES,
+        "stairs": STAIRS,
     }
     return document(
         "Occupancy explorer",
@@ -93,7 +95,15 @@ def _tables(cards: Mapping[str, SmLimits]) -> dict[str, object]:
     for key, card in kinds.items():
         tables = limit_tables(card)
         texts = [percent(share) for share in tables.shares]
-        result[key] = {**asdict(tables), "texts": texts, "largest": card.shared_per_block_optin}
+        steps = {name: amounts(card, name) for name in RESOURCES}
+        # Each carve-out has steps of its own.
+        steps["shared"] = tuple(sorted({*steps["shared"], *chain(*tables.shared)} - {-1}))
+        result[key] = {
+            **asdict(tables),
+            "texts": texts,
+            "largest": card.shared_per_block_optin,
+            "amounts": steps,
+        }
     return result
 
 

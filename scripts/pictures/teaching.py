@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,39 +10,39 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from autotune.device import find
-from autotune.occupancy import occupancy
+from autotune.occupancy import BlockDemand, curve
 from autotune.occupancy.roofline import attainable
 from pictures.picture import Picture, result
 from pictures.style import BLUE, GREEN, INK, MUTED, RED, canvas, headline, panels, plain_ticks
 
 # The kernel whose point each curve passes through: TILE_WIDTH 16, with 32 registers a thread.
-TILE = {"threads": 256, "registers": 32, "shared": 2048}
-SWEEPS = {
-    "threads": ("threads a block", range(32, 1025, 32)),
-    "registers": ("registers a thread", range(8, 256, 4)),
-    "shared": ("KiB of shared memory a block", range(0, 228 * 1024, 1024)),
+TILE = BlockDemand(threads=256, registers=32, shared=2048)
+LABELS = {
+    "threads": "threads a block",
+    "registers": "registers a thread",
+    "shared": "KiB of shared memory a block",
 }
 CARDS = (("h100", "H100", BLUE), ("rtx 3090", "RTX 3090", GREEN))
 
 
 def occupancy_values() -> Any:
     curves: dict[str, Any] = {}
-    for axis, (_, values) in SWEEPS.items():
+    for resource in LABELS:
         for key, name, _ in CARDS:
-            kernels = [{**TILE, axis: value} for value in values]
-            shares = [occupancy(find(key), **kernel).occupancy for kernel in kernels]
-            curves.setdefault(axis, {})[name] = [round(100 * share, 2) for share in shares]
+            stairs = curve(find(key), TILE, resource)
+            shares = [round(100 * share, 2) for share in stairs.shares]
+            curves.setdefault(resource, {})[name] = [stairs.amounts, shares]
     return curves
 
 
 def draw_occupancy(curves: Any) -> Figure:
     figure, drawings = panels(8.4, 3.1, 1, 3)
-    for axes, (axis, (label, values)) in zip(drawings, SWEEPS.items(), strict=True):
-        scale = 1024 if axis == "shared" else 1
+    for axes, (resource, label) in zip(drawings, LABELS.items(), strict=True):
+        scale = 1024 if resource == "shared" else 1
         for _, name, colour in CARDS:
-            places = [value / scale for value in values]
-            axes.step(places, curves[axis][name], where="post", color=colour, label=name)
-        axes.axvline(TILE[axis] / scale, color=RED, linewidth=1, linestyle="--")
+            amounts, shares = curves[resource][name]
+            _stairs(axes, [amount / scale for amount in amounts], shares, colour, name)
+        axes.axvline(getattr(TILE, resource) / scale, color=RED, linewidth=1, linestyle="--")
         axes.set_xlabel(label)
         axes.set_ylim(0, 105)
     drawings[0].set_ylabel("occupancy, %")
@@ -50,25 +51,28 @@ def draw_occupancy(curves: Any) -> Figure:
     return figure
 
 
+def _stairs(
+    axes: Axes, amounts: Sequence[float], values: Sequence[float], colour: str, label: str
+) -> None:
+    """Draws an occupancy's `Curve`."""
+    axes.step(amounts, values, where="pre", color=colour, label=label)
+
+
 def cliff_values() -> Any:
-    device = find("textbook-d")
-    registers = list(range(4, 33))
-    threads = {
-        str(size): [
-            size * occupancy(device, threads=size, registers=r, shared=0).blocks_per_sm
-            for r in registers
-        ]
-        for size in (128, 256, 512)
-    }
-    return {"registers": registers, "threads": threads}
+    device, registers = find("textbook-d"), range(4, 33)
+    threads: dict[str, list[int]] = {}
+    for size in (128, 256, 512):
+        stairs = curve(device, BlockDemand(size), "registers")
+        blocks = dict(zip(stairs.amounts, stairs.resident, strict=True))
+        threads[str(size)] = [size * blocks[count].blocks_per_sm for count in registers]
+    return {"registers": [*registers], "threads": threads}
 
 
 def draw_cliff(values: Any) -> Figure:
     figure, axes = canvas(8.4, 3.1)
     colours = dict(zip(values["threads"], (MUTED, GREEN, BLUE), strict=True))
     for size, threads in values["threads"].items():
-        label = f"blocks of {size} threads"
-        axes.step(values["registers"], threads, where="mid", color=colours[size], label=label)
+        _stairs(axes, values["registers"], threads, colours[size], f"blocks of {size} threads")
     axes.annotate("10 registers:\n1,536 threads", (10, 1536), (12.2, 1400), size=9)
     axes.annotate("11 registers:\n1,024 threads", (11, 1024), (6.3, 760), size=9)
     axes.plot([10, 11], [1536, 1024], "o", color=RED, markersize=5)

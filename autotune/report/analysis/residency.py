@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.plan import Resources
-from autotune.occupancy import Occupancy
+from autotune.occupancy import BlockDemand, curve
+from autotune.occupancy.sweeps import LARGEST_REGISTERS, RESOURCES
 from autotune.problem.integers import ceil_div
 from autotune.report.analysis.subject import Subject
 
-REGISTERS = tuple(range(8, 256, 8))
+REGISTERS = (*range(8, 249, 8), LARGEST_REGISTERS)
+"""Columns of the map: registers are allocated in units of 8 a thread."""
 SHARED_STEPS = 48
-"""Rows of the map, and about as many steps of the curve of shared memory."""
+"""Rows of the map, at most."""
 KIB = 1024
 
 
 @dataclass(frozen=True)
 class OccupancyCurve:
-    """The occupancy over one resource of a block, with the others those of the winner.
+    """The occupancy over one resource of a block, with the others those of the winner: the
+    staircase that `occupancy.Curve` describes.
 
     Attributes:
         resource: `threads`, `registers` or `shared`, as in `Resources`.
@@ -59,8 +61,8 @@ class Residency:
         resources: what the winner's block takes.
         occupancy: the winner's, a share (0..1).
         curves: over threads, registers and shared memory.
-        registers: columns of the map.
-        shared: rows of the map, in bytes.
+        registers: columns of the map, each the most registers of its column.
+        shared: rows of the map, each the most bytes of its row.
         shares: the occupancy of each row and column, with the winner's threads.
         points: the trials whose resources are known.
     """
@@ -78,19 +80,13 @@ def residency(subject: Subject) -> Residency | None:
     """The occupancy around the winner; None if the rules of its device are unknown."""
     device, best = subject.device, subject.record.best
     block = best.resources
+    demand = BlockDemand(block.threads, block.registers, block.shared, block.barriers)
     shared = shared_steps(device)
     try:
-        curves = tuple(
-            occupancy_curve(device, block, name, values)
-            for name, values in (
-                ("threads", range(32, device.threads_per_block + 1, 32)),
-                ("registers", range(1, 256)),
-                ("shared", shared),
-            )
-        )
+        curves = tuple(occupancy_curve(device, demand, name) for name in RESOURCES)
         shares = tuple(
             tuple(
-                _resident(device, replace(block, registers=count, shared=size)).occupancy
+                replace(demand, registers=count, shared=size).on(device).occupancy
                 for count in REGISTERS
             )
             for size in shared
@@ -112,44 +108,25 @@ def residency(subject: Subject) -> Residency | None:
     return Residency(block, best.occupancy, curves, REGISTERS, shared, shares, points)
 
 
-def occupancy_curve(
-    device: Device, resources: Resources, name: str, values: Iterable[int]
-) -> OccupancyCurve:
-    """The occupancy over the values of one resource, with its winner's value among them.
+def occupancy_curve(device: Device, demand: BlockDemand, resource: str) -> OccupancyCurve:
+    """The occupancy over one resource of the winner's block.
 
     Raises:
         DeviceError: if the rules of the device are unknown.
     """
-    winner = int(getattr(resources, name))
-    steps = tuple(sorted({*values, winner}))
-    resident = [_resident(device, _with(resources, name, value)) for value in steps]
+    stairs = curve(device, demand, resource)
     return OccupancyCurve(
-        name,
-        steps,
-        tuple(row.occupancy for row in resident),
-        tuple(row.blocks_per_sm for row in resident),
-        tuple(row.limiter for row in resident),
-        winner,
+        resource,
+        stairs.amounts,
+        stairs.shares,
+        tuple(row.blocks_per_sm for row in stairs.resident),
+        tuple(row.limiter for row in stairs.resident),
+        getattr(demand, resource),
     )
 
 
 def shared_steps(device: Device) -> tuple[int, ...]:
-    """Bytes of shared memory from 0 to the most a block can have, in whole KiB."""
+    """Bytes of shared memory up to the most a block can have, in whole KiB."""
     largest = device.shared_per_block_optin // KIB
     step = max(1, ceil_div(largest, SHARED_STEPS))
-    return tuple(KIB * size for size in (*range(0, largest, step), largest))
-
-
-def _with(resources: Resources, name: str, value: int) -> Resources:
-    changes = {"threads": resources.threads, "registers": resources.registers}
-    changes |= {"shared": resources.shared, name: value}
-    return replace(
-        resources,
-        threads=changes["threads"],
-        registers=changes["registers"],
-        shared=changes["shared"],
-    )
-
-
-def _resident(device: Device, resources: Resources) -> Occupancy:
-    return resources.occupancy(device)
+    return tuple(KIB * size for size in (*range(step, largest, step), largest))

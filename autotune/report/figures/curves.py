@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from autotune.device import SmLimits
-from autotune.occupancy.sweeps import LARGEST_REGISTERS, BlockDemand, block_sizes
+from autotune.occupancy.sweeps import STAIRS, BlockDemand, Curve, curve
 from autotune.report.figures.base import COLOURS, Figure, axis, figure, text
 from autotune.report.figures.residency import TITLES
 
 KIB = 1024
-SHARED_STEP = 512
-"""Bytes between two points of the curve of shared memory."""
 
 
 def curve_figures(devices: Mapping[str, SmLimits], demand: BlockDemand) -> dict[str, Figure]:
@@ -55,44 +52,29 @@ def _traces(
 ) -> list[dict[str, Any]]:
     traces = []
     for (label, device), colour in zip(devices.items(), _colours(devices), strict=True):
-        line = _line(label, device, demand, resource, _values(device, resource))
-        traces.append(line | {"line": _shape(colour, resource)})
-        mark = _line(label, device, demand, resource, [getattr(demand, resource)])
+        line = _line(label, curve(device, demand, resource), resource)
+        traces.append(line | {"line": {"color": colour, "shape": STAIRS}})
+        own = Curve((getattr(demand, resource),), (demand.on(device),))
         marker = {"color": colour, "size": 11, "symbol": "diamond"}
-        traces.append(mark | {"mode": "markers", "marker": marker, "showlegend": False})
+        mark = {"mode": "markers", "marker": marker, "showlegend": False}
+        traces.append(_line(label, own, resource) | mark)
     return traces
 
 
-def _line(
-    label: str, device: SmLimits, demand: BlockDemand, resource: str, values: Sequence[int]
-) -> dict[str, Any]:
-    resident = [replace(demand, **{resource: value}).on(device) for value in values]
+def _line(label: str, stairs: Curve, resource: str) -> dict[str, Any]:
     unit = KIB if resource == "shared" else 1
     return {
         "type": "scatter",
         "mode": "lines",
         "name": text(label),
-        "x": [value / unit for value in values],
-        "y": [each.warps_per_sm for each in resident],
+        "x": [amount / unit for amount in stairs.amounts],
+        "y": [each.warps_per_sm for each in stairs.resident],
         "text": [
             f"{each.blocks_per_sm} blocks, {each.occupancy:.0%}, limited by {text(each.limiter)}"
-            for each in resident
+            for each in stairs.resident
         ],
         "hovertemplate": "%{x}: %{y} warps, %{text}",
     }
-
-
-def _shape(colour: str, resource: str) -> dict[str, Any]:
-    return {"color": colour, "shape": "linear" if resource == "threads" else "vh"}
-
-
-def _values(device: SmLimits, resource: str) -> Sequence[int]:
-    """The amounts of a resource that a curve goes through."""
-    if resource == "threads":
-        return block_sizes(device)
-    if resource == "registers":
-        return range(1, LARGEST_REGISTERS + 1)
-    return range(0, device.shared_per_block_optin + 1, SHARED_STEP)
 
 
 def _colours(devices: Mapping[str, SmLimits]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from autotune.occupancy.sweeps import STAIRS
 from autotune.report.analysis.residency import KIB, OccupancyCurve, Residency
 from autotune.report.figures.base import (
     COLOURS,
@@ -41,7 +42,7 @@ def curve_figure(curve: OccupancyCurve) -> Figure:
         "x": [value / unit for value in curve.values],
         "y": list(curve.occupancy),
         "text": labels,
-        "line": {"color": COLOURS[0], "shape": "hv" if curve.resource == "threads" else "vh"},
+        "line": {"color": COLOURS[0], "shape": STAIRS},
         "hovertemplate": "%{x}: %{y:.1%}, %{text}<extra></extra>",
     }
     mark = {
@@ -67,14 +68,19 @@ def map_figure(residency: Residency) -> Figure:
     threads = residency.resources.threads
     heat = {
         "type": "heatmap",
-        "x": list(residency.registers),
-        "y": [size / KIB for size in residency.shared],
+        # The sides of the cells: a cell has the occupancy of its upper right corner.
+        "x": [0, *residency.registers],
+        "y": [0, *(size / KIB for size in residency.shared)],
+        "text": [
+            [f"up to {count} registers, {size // KIB} KiB" for count in residency.registers]
+            for size in residency.shared
+        ],
         "z": [list(row) for row in residency.shares],
         "colorscale": SCALE,
         "zmin": 0,
         "zmax": 1,
         "colorbar": colour_bar("occupancy", ".0%"),
-        "hovertemplate": "%{x} registers, %{y} KiB: %{z:.1%}<extra></extra>",
+        "hovertemplate": "%{text}: %{z:.1%}<extra></extra>",
     }
     data = [
         heat,

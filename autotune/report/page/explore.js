@@ -1,8 +1,8 @@
 // The explorer: looks the limits of a block up in Python's tables and takes the least.
 "use strict";
 const explorer = (() => {
-  const [TABLES, CARDS, INTENSITIES, PRECISIONS, SIDES] =
-    ["tables", "cards", "intensities", "precisions", "sides"].map(page.data);
+  const [TABLES, CARDS, INTENSITIES, PRECISIONS, SIDES, STAIRS] =
+    ["tables", "cards", "intensities", "precisions", "sides", "stairs"].map(page.data);
   const SLIDERS = ["threads", "registers", "shared", "barriers"];
   const UNITS = {registers: " registers", shared: " bytes"};
   const element = (id) => document.getElementById(id);
@@ -102,31 +102,22 @@ const explorer = (() => {
   };
 
   const AXES = {
-    threads: {title: "threads a block", values: (tables) => {
-      const values = [];
-      for (let n = tables.slot; n <= 1024; n += Math.max(32, tables.slot)) values.push(n);
-      return values;
-    }},
-    registers: {title: "registers a thread", values: () => [...Array(255).keys()].map((n) => n + 1)},
-    shared: {title: "KiB of shared memory a block", scale: 1024, values: (tables) => {
-      const values = [];
-      for (let n = 0; n <= tables.largest; n += 512) values.push(n);
-      return values;
-    }},
+    threads: {title: "threads a block"},
+    registers: {title: "registers a thread"},
+    shared: {title: "KiB of shared memory a block", scale: 1024},
   };
 
   const curve = (name, chosen, result) => {
     const axis = AXES[name], scale = axis.scale ?? 1;
-    const values = axis.values(result.tables);
+    const values = result.tables.amounts[name];
     const at = values.map((value) => evaluate({...chosen, [name]: value}));
     const hover = at.map((each) =>
       `${each.blocks} blocks, ${each.text}<br>limited by ${each.limiters.join(" and ")}`);
-    const line = name === "threads" ? {shape: "linear"} : {shape: "vh"};
     const most = result.tables.resident_warps.at(-1);
     page.plot(element(`curve-${name}`), {
       data: [
         {x: values.map((value) => value / scale), y: at.map((each) => each.warps), text: hover,
-          mode: name === "threads" ? "lines+markers" : "lines", line, marker: {size: 4},
+          mode: "lines", line: {shape: STAIRS},
           hovertemplate: "%{x}: %{y} warps<br>%{text}<extra></extra>"},
         {x: [chosen[name] / scale], y: [result.warps], mode: "markers",
           marker: {size: 13, symbol: "diamond", color: "#e4572e"},
