@@ -1,6 +1,7 @@
 """The skeleton of a page: one HTML file with its styles, scripts and data inlined.
 
-A page loads nothing, which its Content-Security-Policy enforces. Text goes through `escape`, data
+A page loads and sends nothing, which its Content-Security-Policy enforces; no button uploads a
+picture. Text goes through `escape`, data
 through `document`, which encodes it so that no string can end the script element that holds it.
 """
 
@@ -31,7 +32,7 @@ PAGE = output.OutputKind("page", (_START.encode(),))
 # Plotly.js draws into canvases and offers pictures as data and blob addresses.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:"
+    "img-src data: blob:; font-src data:; form-action 'none'; base-uri 'none'"
 )
 
 

@@ -48,10 +48,10 @@ const page = (() => {
       if (/^[xy]axis\d*$/.test(key)) result[key] = {...layout[key], ...line};
     return result;
   };
+  // The buttons are listed, as plotly.js may have others that upload a picture: "Share chart" of 4.
   const CONFIG = {
-    responsive: true, displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-    toImageButtonOptions: {format: "svg"},
+    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
   };
   const plot = (element, figure) => {
     drawn.set(element, figure);

@@ -85,6 +85,24 @@ def test_page_refers_to_no_other_file() -> None:
     assert re.findall(r"(?:src|href)=\"(?!#)|url\(|@import", text) == []
 
 
+def test_page_offers_no_button_that_uploads() -> None:
+    script = html.asset("page.js")
+    listed = re.search(r"modeBarButtons: \[(.+)\],$", script, re.MULTILINE)
+    assert listed is not None, "plotly.js chooses the buttons"
+    names = re.findall(r'"(\w+)"', listed[1])
+    assert [name for name in names if f'name:"{name}"' not in html.plotly_js()] == []
+    assert [name for name in names if re.search("cloud|share|send|edit|studio", name, re.I)] == []
+    assert 'plotlyServerURL: ""' in script
+
+
+def test_page_forbids_forms_and_loads() -> None:
+    policy = re.search('Content-Security-Policy" content="([^"]+)"', sample())
+    assert policy is not None
+    assert {"default-src 'none'", "form-action 'none'", "base-uri 'none'"} <= {
+        *policy[1].split("; ")
+    }
+
+
 def test_missing_plotly_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
     with pytest.raises(MissingError, match=re.escape("pip install 'tile-autotune[report]'")):
