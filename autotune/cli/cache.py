@@ -13,7 +13,7 @@ import typer
 
 from autotune.cli.comparing import fingerprint
 from autotune.cli.listing import list_
-from autotune.cli.options import Json, VerbGroup
+from autotune.cli.options import Json, VerbCommand, VerbGroup
 from autotune.cli.output import SECONDS, show, show_json
 from autotune.cli.stores import OnDevice, opened_store, slug_of
 
@@ -40,7 +40,7 @@ def app() -> typer.Typer:
         ("prune", prune),
         ("fingerprint", fingerprint),
     ):
-        verbs.command(name)(verb)
+        verbs.command(name, cls=VerbCommand)(verb)
     return verbs
 
 

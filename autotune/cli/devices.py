@@ -32,7 +32,7 @@ def doctor(json: Json = False) -> None:
 def device(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[DEVICE]", help="As --device.", show_default=False),
+        typer.Argument(metavar="DEVICE", help="As --device.", show_default=False),
     ] = None,
     device: DeviceSpec = None,
     listing: Annotated[

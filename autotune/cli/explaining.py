@@ -33,7 +33,7 @@ def explain(
     config: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CONFIG]",
+            metavar="CONFIG",
             help="Configuration, such as tiled:tile_width=16. Parameters that it leaves open are "
             "the winner's, or those of the fastest by the cost model.",
             show_default=False,

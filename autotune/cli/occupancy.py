@@ -26,7 +26,7 @@ STEPS = {"--threads": 32, "--registers": 8, "--shared": 1024, "--blocks": 1}
 DeviceNames = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[DEVICE...]",
+        metavar="DEVICE...",
         help="Devices as for --device, or compute capabilities such as sm_86.",
         show_default=False,
     ),
@@ -115,7 +115,7 @@ def occupancy(
 def explore(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[DEVICE]", help="As --device.", show_default=False),
+        typer.Argument(metavar="DEVICE", help="As --device.", show_default=False),
     ] = None,
     device: Annotated[
         str | None,

@@ -54,6 +54,9 @@ ObjectiveName = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+METAVARS = {str: "TEXT", int: "INTEGER", float: "FLOAT", Path: "PATH"}
+"""What the help shows for a value of an option without a metavar."""
+
 PROBLEM_OPTIONS = {
     "compute": Annotated[str | None, typer.Option(help="Precision: {computes}.  [default: f32]")],
     "layout": Annotated[
@@ -127,7 +130,7 @@ class VerbCommand(TyperCommand):
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _unvalidated(super().get_params(ctx))
+        return _prepared(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
@@ -141,7 +144,7 @@ class VerbGroup(TyperGroup):
     """Verbs whose list in the help has the first sentence of each, whole."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _unvalidated(super().get_params(ctx))
+        return _prepared(super().get_params(ctx))
 
     def help_of(self, name: str) -> str:
         """The help of a verb."""
@@ -154,8 +157,9 @@ class VerbGroup(TyperGroup):
             formatter.write_dl([*sentences.items()])
 
 
-def _unvalidated(parameters: list[Any]) -> list[Any]:
-    """The parameters, which take values that need no validation as they are.
+def _prepared(parameters: list[Any]) -> list[Any]:
+    """The parameters, which take values that need no validation as they are, and which the help
+    shows by their metavars alone.
 
     Typer validates by Pydantic, whose import takes as long as all else before a verb starts.
     """
@@ -165,7 +169,21 @@ def _unvalidated(parameters: list[Any]) -> list[Any]:
             parameter.process_value = partial(
                 _processed, parameter, annotation, parameter.process_value
             )
+        if parameter.param_type_name == "argument":
+            _describe(parameter)
+        elif parameter.metavar is None and not parameter.is_flag:
+            parameter.metavar = METAVARS.get(annotation)
     return parameters
+
+
+def _describe(argument: Any) -> None:
+    """Sets how usage and help show an argument: typer's versions add brackets of their own, and the
+    name of the Python type."""
+    if "get_usage_pieces" in vars(argument):
+        return
+    name, record = argument.metavar, argument.get_help_record
+    argument.get_usage_pieces = lambda _: [name if argument.required else f"[{name}]"]
+    argument.get_help_record = lambda ctx: (name, record(ctx)[1])
 
 
 def _processed(

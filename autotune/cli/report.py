@@ -25,7 +25,7 @@ def report(
     shapes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MxNxK|KERNEL]...",
+            metavar="MxNxK|KERNEL...",
             help="Problems, ranges of them or user kernels; none for everything in the cache.",
         ),
     ] = None,

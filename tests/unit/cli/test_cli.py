@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from support.command_line import answer, own_machine, printed, run
 from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
@@ -18,6 +19,7 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import __version__, cli, device, gpu, settings
 from autotune.candidates import space
+from autotune.cli import cache
 from autotune.cli.output import show
 from autotune.cli.tuning import parse_seconds
 from autotune.errors import UsageError
@@ -44,9 +46,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--version") == f"{__version__}\n"
 
 
-@pytest.mark.parametrize("verb", ["doctor", "device", "occupancy", "tune", "best", "ladder"])
-def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, verb, "--help").startswith(f"Usage: autotune {verb}")
+def verbs() -> list[str]:
+    """Every verb, those below `cache` included."""
+    below = typer.main.get_command(cache.app()).commands  # type: ignore[attr-defined]
+    return ["", *cli.Commands(), *(f"cache {name}" for name in below)]
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_help_of_every_verb_is_plain_words(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(capsys, *verb.split(), "--help")
+    assert shown.startswith(f"Usage: {' '.join(['autotune', *verb.split()])} [OPTIONS]")
+    assert re.findall(r"\{\w*\}|\[\[|\]\]|</?[a-z][\w. \[\]]*>|\blist\[", shown) == []
+    assert "None" not in shown
 
 
 def test_help_lists_the_verbs_without_building_them(

@@ -92,11 +92,6 @@ def test_listing_does_not_create_the_cache(
     assert not store.root.exists()
 
 
-@pytest.mark.parametrize("verb", ["list", "export", "import", "merge", "verify", "prune"])
-def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "cache", verb, "--help").startswith(f"Usage: autotune cache {verb}")
-
-
 # export
 
 
