@@ -164,7 +164,10 @@ def _print_csv(selection: Selection, store: Store) -> None:
 
     writer = csv.writer(sys.stdout)
     if selection.single:
-        table = trial_table(subject_of(selection.records[0], store.root))
+        subject = subject_of(selection.records[0], store.root)
+        if subject.note:
+            print(f"warning: {subject.note}", file=sys.stderr)
+        table = trial_table(subject)
         writer.writerow(column.name for column in table.columns)
         writer.writerows(table.rows)
     else:

@@ -40,16 +40,15 @@ def record_page(analysis: Analysis) -> str:
     """
     top = analysis.headline
     figures, labels = parts.shared_labels(record_figures(analysis))
-    tables = {
-        "trials": {
-            "columns": [
-                {"name": column.name, "kind": column.kind} for column in analysis.trials.columns
-            ],
-            "rows": analysis.trials.rows,
-            "caption": "All trials, in the order of the search",
-            "file": "trials.csv",
-        }
+    trials = {
+        "columns": [
+            {"name": column.name, "kind": column.kind} for column in analysis.trials.columns
+        ],
+        "rows": analysis.trials.rows,
+        "caption": "All trials, in the order of the search",
+        "file": "trials.csv",
     }
+    tables = {"trials": trials} if analysis.steps else {}
     return document(
         f"{top.title} on {top.device}",
         tuple(_sections(analysis)),
@@ -65,7 +64,9 @@ def record_figures(analysis: Analysis) -> dict[str, Figure]:
     """The pictures of a record by name: those that it has data for."""
     top = analysis.headline
     vendor_us, vendor = top.vendor_us, top.vendor
-    figures = {"search": search_figure(analysis.steps, vendor_us, vendor)}
+    figures: dict[str, Figure] = {}
+    if analysis.steps:
+        figures["search"] = search_figure(analysis.steps, vendor_us, vendor)
     if analysis.roofline is not None:
         figures["roofline"] = roofline_figure(analysis.roofline)
     if analysis.costs:
@@ -108,9 +109,10 @@ def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
         yield "time, cold", time_us(top.cold_us), "L2 flushed"
     if top.tflops is not None:
         yield "TFLOP/s", f"{top.tflops:,.1f}", f"{percent(top.peak_share)} of the peak"
-        cached = top.roofline_share is not None and top.roofline_share > 1
-        remark = "hot inputs come from L2" if cached else "least time over time"
-        yield "of the roofline", percent(top.roofline_share), remark
+        yield "of the roofline, hot", percent(top.roofline_share), "what L2 holds is not moved"
+        if top.cold_roofline_share is not None:
+            share = percent(top.cold_roofline_share)
+            yield "of the roofline, cold", share, "every matrix moved once"
     if top.over_hot is not None:
         yield f"over {top.vendor}, hot", ratio(top.over_hot), f"it takes {time_us(top.vendor_us)}"
     if top.over_cold is not None:
@@ -127,12 +129,15 @@ def _sections(analysis: Analysis) -> Iterator[Section]:
     if analysis.residency is not None:
         yield _occupancy(analysis)
     yield _leaders(analysis)
-    yield Section("trials", "All trials", '<div id="table-trials"></div>')
+    if analysis.steps:
+        yield Section("trials", "All trials", '<div id="table-trials"></div>')
     yield _rejections(analysis)
     yield Section("repeat", "Repeat it", parts.commands(analysis.headline.commands))
 
 
 def _search(analysis: Analysis) -> Section:
+    if not analysis.steps:
+        return Section("search", "The search", parts.paragraph(analysis.stop))
     failed = sum(analysis.failures.values())
     stages = ", ".join(f"{stage} {count(n)}" for stage, n in analysis.failures.items())
     number = len(analysis.steps)

@@ -46,19 +46,26 @@ class Selection:
         answers: look-ups of the problems that were asked for and are not tuned.
         single: whether it is one problem or kernel: the one asked for, or the only one recorded.
         device_option: the `--device` that was given.
+        spans: the ranges that were asked for; None if everything was.
     """
 
     records: tuple[TuningRecord, ...]
     answers: tuple[Answer, ...]
     single: bool
     device_option: str | None
+    spans: tuple[Span, ...] | None = None
 
     def ranges(self, store: Store) -> tuple[Range, ...]:
-        """The tuned ranges of the records' devices; shipped ones too if a device was given."""
+        """The tuned ranges of the records' devices, inside the ranges that were asked for; shipped
+        ones too if a device was given."""
         devices = {record.device.slug: record.device for record in self.records}.values()
         if self.device_option is not None:
-            return tuple(row for device in devices for row in Records(store).ranges(device))
-        return tuple(row for device in devices for row in ranges.load(store.root, device))
+            tuned = [row for device in devices for row in Records(store).ranges(device)]
+        else:
+            tuned = [row for device in devices for row in ranges.load(store.root, device)]
+        if self.spans is None:
+            return tuple(tuned)
+        return tuple(row for row in tuned if any(_covers(span, row) for span in self.spans))
 
 
 def selected(
@@ -103,7 +110,8 @@ def selected(
             option = f" --device {spelled(device)}" if device else ""
             answers.append(_answer(shape, resolved, store, options, option, len(shapes) == 1))
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
-    return Selection(tuple(records), tuple(answers), single, device)
+    spans = tuple(Span.parse(shape, **options) for shape in shapes if ".." in shape)
+    return Selection(tuple(records), tuple(answers), single, device, spans)
 
 
 def device_option(record: TuningRecord, given_option: str | None) -> str | None:
@@ -189,9 +197,15 @@ def _matching(
         )
 
 
+def _covers(span: Span, tuned: Range) -> bool:
+    ends = (sized(tuned.problem, tuned.dimension, size) for size in (tuned.low, tuned.high))
+    return tuned.dimension == span.dimension and all(_inside(end, span) for end in ends)
+
+
 def _inside(problem: Problem, span: Span) -> bool:
     size = int(getattr(problem, span.dimension))
-    return sized(problem, span.dimension, span.high) == span.problem and size >= span.low
+    alike = sized(problem, span.dimension, span.high) == span.problem
+    return alike and span.low <= size <= span.high
 
 
 def _answer(

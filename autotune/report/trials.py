@@ -53,7 +53,8 @@ def of_record(record: Record, root: Path) -> Trials:
     """The trials that led to a record, as far as the cache has them."""
     subject = subject_of(record, root)
     title = f"{record.title} on {record.device.name}, {record.evidence}"
-    return Trials(title, record.problem, tuple(row.trial for row in subject.trials), subject.note)
+    trials = tuple(row.trial for row in subject.trials) or subject.entries
+    return Trials(title, record.problem, trials, subject.note)
 
 
 def without_record(problem: Problem, device: Device, family: str, root: Path) -> Trials | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 
-from autotune.occupancy.roofline import least_seconds
-from autotune.records import Entry, TuningRecord
+from autotune.occupancy.roofline import least_hot_seconds, least_seconds
+from autotune.records import Entry, Record, TuningRecord
 from autotune.report import formatting
 from autotune.report.analysis.subject import Subject
 from autotune.report.formatting import seconds_since, vendor
@@ -31,7 +31,10 @@ class Headline:
         cold_us: median time with L2 flushed; None if not measured.
         tflops: TFLOP/s; None for a user kernel.
         peak_share: share of the precision's peak; None for a user kernel.
-        roofline_share: the roofline's least time over the time; None for a user kernel.
+        roofline_share: the least hot time of the roofline over the time, for which what L2 holds is
+            not moved again; None for a user kernel.
+        cold_roofline_share: the least time with every matrix moved once over the cold time of the
+            best cold configuration; None for a user kernel, or if none was measured.
         vendor: the vendor baseline's label.
         vendor_us, over_hot, over_cold: its time, and its times over the winner's (above 1 the
             winner is faster); None if it was not timed.
@@ -55,6 +58,7 @@ class Headline:
     tflops: float | None
     peak_share: float | None
     roofline_share: float | None
+    cold_roofline_share: float | None
     vendor: str
     vendor_us: float | None
     over_hot: float | None
@@ -96,9 +100,8 @@ def headline(
         cold_us=measured.cold_us,
         tflops=None if rate is None else rate / 1e12,
         peak_share=rate / record.device.peak(problem.compute) if problem and rate else None,
-        roofline_share=(
-            least_seconds(problem, record.device) * 1e6 / measured.time_us if problem else None
-        ),
+        roofline_share=roofline_share(record, best, "hot"),
+        cold_roofline_share=roofline_share(record, record.best_cold, "cold"),
         vendor=vendor(problem.compute) if problem else "",
         vendor_us=record.baseline.time_us if record.baseline else None,
         over_hot=over_vendor(record, best, "hot"),
@@ -119,6 +122,18 @@ def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective)
     ours = entry.measurement.estimate(objective) if entry else None
     baseline = record.baseline.estimate(objective) if record.baseline else None
     return baseline.time_us / ours.time_us if ours and baseline else None
+
+
+def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
+    """The roofline's least time over an entry's time, each hot or each cold: L2 serves hot inputs.
+
+    None for a user kernel, or if the time is unknown.
+    """
+    timed = entry.measurement.estimate(objective) if entry else None
+    if timed is None or not isinstance(record, Record):
+        return None
+    bound = least_seconds if objective == "cold" else least_hot_seconds
+    return bound(record.problem, record.device) * 1e6 / timed.time_us
 
 
 def why_it_won(entries: Sequence[Entry], best: Entry) -> str:

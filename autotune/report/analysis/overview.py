@@ -8,11 +8,11 @@ from datetime import datetime
 from shlex import quote
 
 from autotune.lookup.answer import Answer
-from autotune.occupancy.roofline import least_seconds
+from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, TuningRecord
 from autotune.records.ranges import Range
-from autotune.report.analysis.headline import age, over_vendor
+from autotune.report.analysis.headline import age, over_vendor, roofline_share
 from autotune.runners.base import Evidence
 
 LEAST_POINTS = 3
@@ -36,7 +36,7 @@ class OverviewRow:
         family: the winner's kernel family.
         time_us: hot time; None if unknown.
         tflops: TFLOP/s; None for a user kernel.
-        roofline_share: the roofline's least time over the time; None for a user kernel.
+        roofline_share, cold_roofline_share: as of a `Headline`.
         over_hot, over_cold: the vendor baseline's time over the winner's; None if not timed.
         expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
         trials: of the last tuning run; None if it was not tuned.
@@ -53,6 +53,7 @@ class OverviewRow:
     time_us: float | None
     tflops: float | None
     roofline_share: float | None
+    cold_roofline_share: float | None
     over_hot: float | None
     over_cold: float | None
     expected_loss: float | None
@@ -98,7 +99,8 @@ def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> Ove
         family=best.config.family,
         time_us=time_us,
         tflops=problem.speed(time_us) / 1e12 if problem else None,
-        roofline_share=_roofline_share(problem, record, time_us),
+        roofline_share=roofline_share(record, best, "hot"),
+        cold_roofline_share=roofline_share(record, record.best_cold, "cold"),
         over_hot=over_vendor(record, best, "hot"),
         over_cold=over_vendor(record, record.best_cold, "cold"),
         expected_loss=None if predicted else 0.0,
@@ -112,7 +114,7 @@ def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> Ove
 def answer_row(answer: Answer) -> OverviewRow:
     """The row of a problem that was not tuned, from its look-up."""
     time_us, problem = answer.time_us, answer.problem
-    least = least_seconds(problem, answer.device) * 1e6
+    least = least_hot_seconds(problem, answer.device) * 1e6
     return OverviewRow(
         title=str(problem),
         device=answer.device.name,
@@ -122,6 +124,7 @@ def answer_row(answer: Answer) -> OverviewRow:
         time_us=time_us,
         tflops=None if time_us is None else problem.speed(time_us) / 1e12,
         roofline_share=None if time_us is None else least / time_us,
+        cold_roofline_share=None,
         over_hot=None,
         over_cold=None,
         expected_loss=answer.expected_loss,
@@ -202,7 +205,3 @@ def _reason(row: OverviewRow) -> tuple[str, float | None] | None:
     if row.stale is not None:
         return f"{STALE}: {row.stale}", None
     return None
-
-
-def _roofline_share(problem: Problem | None, record: TuningRecord, time_us: float) -> float | None:
-    return None if problem is None else least_seconds(problem, record.device) * 1e6 / time_us

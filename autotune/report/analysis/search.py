@@ -104,7 +104,8 @@ def stop_sentence(subject: Subject, rest: Outlook | None) -> str:
     if subject.source == "recording":
         return f"{count:,} configurations were recorded one after another, not searched."
     if subject.source == "record":
-        return f"The search made {made.trials:,} trials in {made.seconds:.0f} s."
+        took = f" in {_duration(made.seconds)}" if made.seconds >= 1 else ""
+        return f"The search made {made.trials:,} trials{took}; only the best are in the record."
     last = next((row.seconds for row in reversed(subject.trials) if row.seconds is not None), None)
     times = "" if last is None else f", the last {_duration(last)} after the first began"
     sentence = f"The search stopped after {count:,} trials{times}."

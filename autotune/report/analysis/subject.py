@@ -11,7 +11,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, CacheError
 from autotune.families import registry
 from autotune.problem import Problem
-from autotune.records import Entry, FamilyRecord, Provenance, Record, TuningRecord
+from autotune.records import FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.merging import KEPT
 from autotune.records.record import folder_of
 from autotune.runners.base import Candidate, Failure
@@ -29,9 +29,9 @@ class Subject:
 
     Attributes:
         record: the record.
-        trials: in the order in which they finished; those of the record if no others are left.
-        source: where the trials are from: a journal, a recording, or the record alone.
-        note: why only the record's trials are there; empty if all are.
+        trials: in the order in which they finished; none if the record stands alone.
+        source: where the trials are from: a journal or a recording; `record` if there are none.
+        note: why there are no trials; empty if there are.
         families: the kernel families that were searched.
     """
 
@@ -47,6 +47,14 @@ class Subject:
         return self.record.problem if isinstance(self.record, Record) else None
 
     @property
+    def entries(self) -> tuple[Trial, ...]:
+        """The record's entries as trials: the best few of its search, fastest first."""
+        return tuple(
+            Trial(entry.config, entry.measurement, entry.resources, entry.occupancy, entry.limiter)
+            for entry in self.record.entries
+        )
+
+    @property
     def device(self) -> Device:
         """The record's device."""
         return self.record.device
@@ -56,7 +64,7 @@ def subject_of(record: TuningRecord, root: Path) -> Subject:
     """A record with the trials of its journal in the cache `root`.
 
     Trials count if they have the record's driver, compiler and kernel sources. Without such trials
-    the record stands for itself, with a note that says why.
+    the record stands alone, with a note that says why.
     """
     slug = record.problem.slug if isinstance(record, Record) else record.slug
     name = f"{slug}.{record.evidence}.log"
@@ -118,16 +126,11 @@ def _kinds(record: TuningRecord) -> str:
 
 
 def _alone(record: TuningRecord, why: str) -> Subject:
-    trials = tuple(FinishedTrial(_trial(entry), None) for entry in record.entries)
-    count = len(record.entries)
-    kept, shown = ("configuration", "is") if count == 1 else (f"{count} configurations", "are")
-    note = f"{why}; the record's {kept} of {record.provenance.trials} trials {shown} shown"
+    count, tried = len(record.entries), record.provenance.trials
+    kept = "best entry" if count == 1 else f"best {count} entries"
+    note = f"{why}; the record has its {kept} of {tried:,} trials only"
     families = tuple(dict.fromkeys(entry.config.family for entry in record.entries))
-    return Subject(record, trials, "record", note, families)
-
-
-def _trial(entry: Entry) -> Trial:
-    return Trial(entry.config, entry.measurement, entry.resources, entry.occupancy, entry.limiter)
+    return Subject(record, (), "record", note, families)
 
 
 def _merged(studies: Mapping[str, tuple[FinishedTrial, ...]]) -> tuple[FinishedTrial, ...]:

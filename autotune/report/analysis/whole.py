@@ -34,9 +34,9 @@ class Analysis:
 
     Attributes:
         source: where the trials are from.
-        note: why only the record's trials are there; empty if all are.
+        note: why there are no trials; empty if there are.
         headline: the winner.
-        steps: the trials in their order.
+        steps: the trials in their order; none if the record stands alone.
         failures: failed trials by stage.
         stop: a sentence on where the search stopped and what the rest promises.
         roofline: None for a user kernel.
@@ -70,10 +70,9 @@ class Analysis:
         top = self.headline
         speed = "" if top.tflops is None else f", {top.tflops:.2f} TFLOP/s"
         over = "" if top.over_hot is None else f", {top.over_hot:.1%} of {top.vendor}'s speed"
-        return (
-            f"{top.title} on {top.device}: {top.time_us:.2f} us{speed}{over}, {top.evidence}; "
-            f"{len(self.steps)} trials"
-        )
+        shown = f"{len(self.steps)} trials" if self.steps else f"best {len(self.leaders)} entries"
+        time = f"{top.time_us:.2f} us{speed}{over}, {top.evidence}"
+        return f"{top.title} on {top.device}: {time}; {shown}"
 
     def to_json(self) -> dict[str, object]:
         """All of it as JSON values: times in microseconds, shares and losses as fractions."""

@@ -26,7 +26,8 @@ TERA = 1e12
 def roofline_figure(roofline: Roofline) -> Figure:
     """The roofs of device memory and L2, the textbook's kernels, the trials by occupancy, and the
     winner; TFLOP/s over FLOP per byte that the blocks load."""
-    roofs, points = roofline.roofs, (*roofline.trials, *roofline.textbook)
+    roofs, points = roofline.roofs, [*roofline.trials, *roofline.textbook]
+    points += [roofline.winner] if roofline.winner else []
     values = [point.flop_per_byte for point in points] + [roofline.once]
     low, high = min(values) / 1.6, max(*values, roofs.peak / roofs.dram) * 1.6
     data = [

@@ -20,7 +20,8 @@ from support.sample_records import H100
 from support.sample_subject import TRIALS, by_hand, searched, user_kernel
 
 from autotune.problem import Problem
-from autotune.records import Record, Store
+from autotune.records import Record, Store, ranges
+from autotune.records.ranges import Range, Segment
 from autotune.report.page import html
 
 SHAPE = PROBLEM.shape
@@ -132,8 +133,34 @@ def test_everything_in_the_cache_is_an_overview(
 def test_range_takes_the_sizes_inside(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for m in (64, 128, 256):
         measured(cache, Problem(m, 256, 256))
-    table = rows(printed(capsys, "report", "100..300x256x256", "--csv"))
-    assert [row["title"] for row in table] == ["128x256x256:f32:nn", "256x256x256:f32:nn"]
+    table = rows(printed(capsys, "report", "100..200x256x256", "--csv"))
+    assert [row["title"] for row in table] == ["128x256x256:f32:nn"]
+
+
+def test_report_of_a_range_lists_tuned_ranges_inside_it(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for m in (64, 128, 256):
+        measured(cache, Problem(m, 256, 256))
+    for low, high in ((1, 64), (1, 256)):
+        segment = Segment(low, high, high)
+        tuned = Range(H100, Problem(high, 256, 256), "m", (segment,), 0.05)
+        ranges.save(cache, tuned)
+    assert [row["range"] for row in data_of(capsys, "1..128x256x256")["ranges"]] == [
+        "1..64x256x256:f32:nn"
+    ]
+    assert len(data_of(capsys)["ranges"]) == 2
+
+
+def test_record_without_trials_has_no_rows_and_says_so(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(cache, PROBLEM)
+    capsys.readouterr()
+    assert run("report", SHAPE, "--csv") == 0
+    output = capsys.readouterr()
+    assert rows(output.out) == []
+    assert "the record has its best 2 entries of 6 trials only" in output.err
 
 
 def test_untuned_among_several_is_looked_up(

@@ -28,12 +28,14 @@ from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 from autotune.candidates.cost import fitted
 from autotune.errors import AutotuneError
 from autotune.occupancy import occupancy
+from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.report.analysis import parameters, rejections, residency, roofline, search, trials
-from autotune.report.analysis.headline import age, headline, why_it_won
+from autotune.report.analysis.headline import age, headline, roofline_share, why_it_won
 from autotune.report.analysis.reasons import sentence
 from autotune.report.analysis.subject import subject_of, subject_of_recording
 from autotune.report.analysis.whole import analysed
+from autotune.report.record_page import record_figures, record_page
 from autotune.runners.base import Failure
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.outlook import Outlook
@@ -78,7 +80,8 @@ def test_headline_has_the_record_s_numbers() -> None:
     assert top.tflops == pytest.approx(rate / 1e12)
     assert top.peak_share == pytest.approx(rate / H100.peak_fp32)
     least = max(2 * 256**3 / H100.peak_fp32, 3 * 256 * 256 * 4 / H100.memory_bandwidth)
-    assert top.roofline_share == pytest.approx(least / 10e-6)
+    assert top.roofline_share == pytest.approx(2 * 256**3 / H100.peak_fp32 / 10e-6)
+    assert top.cold_roofline_share == pytest.approx(least / 11e-6)
     assert top.over_hot == pytest.approx(0.9)
     assert top.over_cold == pytest.approx(15 / 11)
     assert top.age == "1 d ago"
@@ -272,16 +275,47 @@ def test_trials_of_other_sources_do_not_count(
     subject = subject_of(other, cache)
     assert subject.source == "record"
     assert "no trials of the record's kernel sources" in subject.note
-    assert len(subject.trials) == len(record.entries)
+    assert subject.trials == ()
 
 
 def test_record_without_its_journal_stands_for_itself(tmp_path: Path) -> None:
     subject = subject_of(by_hand().record, tmp_path)
-    assert len(subject.trials) == 2
+    assert subject.trials == ()
+    assert len(subject.entries) == 2
     assert subject.note == (
-        "its journal of trials is not in this cache; the record's 2 configurations of 6 trials "
-        "are shown"
+        "its journal of trials is not in this cache; the record has its best 2 entries of 6 trials "
+        "only"
     )
+
+
+def test_record_alone_draws_no_search(tmp_path: Path) -> None:
+    record = by_hand().record
+    unclocked = replace(record, provenance=replace(record.provenance, seconds=0.0))
+    data = analysed(subject_of(unclocked, tmp_path), stale=None, now=NOW)
+    assert (data.steps, data.costs, data.heat, data.trials.rows) == ((), (), None, ())
+    assert data.stop == "The search made 6 trials; only the best are in the record."
+    assert data.summary.endswith("best 2 entries")
+    drawn = {"roofline", "occupancy-threads", "occupancy-registers", "occupancy-shared"}
+    assert {*record_figures(data)} == drawn | {"occupancy-map", "leaders"}
+    page = record_page(data)
+    assert "the record has its best 2 entries of 6 trials only" in page.lower()
+    assert "table-trials" not in page.partition("<script")[0]
+
+
+@pytest.mark.parametrize("size", [256, 1024, 4096])
+def test_no_share_of_the_roofline_exceeds_its_bound(size: int) -> None:
+    """Hot times that the bandwidth of device memory forbids: L2 of 50 MB serves the matrices."""
+    record = by_hand().record
+    assert isinstance(record, Record)
+    problem = Problem(16, size, size, "bf16", "nt")
+    once = 1e6 * problem.bytes / H100.memory_bandwidth
+    timed = replace(record.best.measurement, time_us=once / 1.25, cold_us=once * 2)
+    best = replace(record.best, measurement=timed)
+    small = replace(record, problem=problem, entries=(best,))
+    assert roofline_share(small, best, "hot") == pytest.approx(
+        1.25 * problem.flops / H100.peak("bf16") / once * 1e6
+    )
+    assert roofline_share(small, best, "cold") == pytest.approx(0.5)
 
 
 def test_damaged_journal_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

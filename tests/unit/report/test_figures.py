@@ -37,7 +37,7 @@ def analysis() -> Analysis:
 
 def row(title: str, hot: float | None) -> OverviewRow:
     return OverviewRow(
-        *(title, "H100", "tuned", "measured", "simt", 1.0, 2.0, 0.5),
+        *(title, "H100", "tuned", "measured", "simt", 1.0, 2.0, 0.5, 0.4),
         *(hot, hot, 0.0, 30, "1 d ago", None),
     )
 
@@ -51,14 +51,13 @@ def accepted(figure: base.Figure) -> None:
     plotly.graph_objects.Figure(figure)
 
 
-def test_shares_above_the_roofline_are_explained() -> None:
-    usual, cached = row("64x64x64", 1.0), replace(row("32x32x32", 1.0), roofline_share=1.2)
-    assert "hot inputs come from L2" not in overview_text(usual)
-    assert "above 100% of the roofline, hot inputs come from L2" in overview_text(usual, cached)
-    top = analysis().headline
-    for share, remark in ((0.8, "least time over time"), (1.2, "hot inputs come from L2")):
-        shown = replace(analysis(), headline=replace(top, roofline_share=share))
-        assert f"<small>{remark}</small>" in record_page(shown)
+def test_shares_of_the_roofline_say_what_is_compared() -> None:
+    assert "hot: what L2 holds is not moved; cold: every matrix is moved once" in overview_text(
+        row("64x64x64", 1.0)
+    )
+    page = record_page(analysis())
+    for remark in ("what L2 holds is not moved", "every matrix moved once"):
+        assert f"<small>{remark}</small>" in page
 
 
 def test_configurations_may_break_behind_commas() -> None:
