@@ -39,6 +39,8 @@ def main() -> None:
     except BaseException as error:
         signals.raised = False
         if signals.first is None:
+            if isinstance(error, SystemExit) and isinstance(error.code, int) and _busy():
+                _end(error.code)
             raise
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             _end(signals.status if error.code == INTERRUPTED else error.code)
@@ -85,6 +87,15 @@ class Signals:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         else:
             sys.__unraisablehook__(ignored)
+
+
+def _busy() -> bool:
+    """Whether threads would keep the process from ending: those that still compile what a search
+    gave up."""
+    import threading
+
+    others = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    return any(not thread.daemon for thread in others)
 
 
 def _end(status: int, line: bytes = b"") -> "NoReturn":

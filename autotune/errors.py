@@ -67,6 +67,10 @@ class RunnerError(AutotuneError):
     """The runner failed as a whole, not for one candidate."""
 
 
+class BudgetError(AutotuneError):
+    """The time limit was over before anything was timed."""
+
+
 class VerificationError(AutotuneError):
     """A recorded kernel computed a wrong result in the check that its user asked for."""
 

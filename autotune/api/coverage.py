@@ -9,15 +9,18 @@ octave is tuned in any case: the model may be wrong.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from time import monotonic
 
 from autotune.candidates.family_names import AUTO
 from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import as_tuned, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device
+from autotune.errors import BudgetError
 from autotune.families.config import Config
 from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
@@ -37,7 +40,12 @@ OCTAVE = 2
 CAUTION = 1.0
 """Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
 
-Search = Callable[[Problem], Record]
+ENDS = 0.5
+"""Share of a budget for the ends of a range; the rest is for judging the sizes between and racing
+some of them."""
+
+Search = Callable[[Problem, float | None], Record]
+"""Tunes a problem until a time by `time.monotonic`; None sets none."""
 Surveys = Mapping[Problem, Sequence[Config]]
 
 
@@ -51,36 +59,87 @@ def cover(
     family: str = AUTO,
     race: Search | None = None,
     order: str | None = None,
+    deadline: float | None = None,
 ) -> Range:
-    """Tunes sizes until the expected loss at every probe is at most `loss`.
+    """Tunes sizes until the expected loss at every probe is at most `loss`, or time is over.
 
     `search` tunes a problem and records it; `race`, if any, does so for the sizes between the ends.
-    Both keep to the `order` of summation, if there is one. The range is recorded after each size.
+    Both keep to the `order` of summation, if there is one. The range is recorded after the ends and
+    after each size or batch of sizes between them.
+
+    Raises:
+        BudgetError: if the deadline, by `time.monotonic`, is over before both ends are tuned.
     """
-    records, surveys = Records(store), _surveys(span, device, order)
+    records, clock = Records(store), _Clock(deadline)
     tuned: dict[int, Record] = {}
     ends = span.high, span.low
-    pending = [*ends]
+    surveys: Surveys = {}
+    pending = [*dict.fromkeys(ends)]
     while pending:
         size = pending.pop()
-        problem = span.at(size)
+        problem, between = span.at(size), size not in ends
         record = _recorded(problem, device, records, family, order)
-        if record is None or not _is_tuned(
-            record, objective, quick=bool(race) and size not in ends
-        ):
-            record = (race if race and size not in ends else search)(problem)
+        if record is None or not _is_tuned(record, objective, quick=bool(race) and between):
+            tune = race if race and between else search
+            try:
+                record = tune(problem, clock.turn(len(pending) + 1))
+            except BudgetError:
+                if not between:
+                    raise
+                break
         tuned[size] = record
         if pending:
             continue
+        began, surveys = monotonic(), surveys or _surveys(span, device, order)
         losses = expected(span, device, tuned, records.records(device), surveys, objective, order)
         covered = _range(span, device, tuned, losses, objective)
         covered = replace(covered, family=None if family == AUTO else family, order=order)
         ranges.save(store.root, covered)
+        clock.assessed(monotonic() - began)
+        if not clock.goes_on:
+            if covered.loss > loss:
+                warnings.warn(_unfinished(covered, loss), stacklevel=2)
+            break
         if covered.loss > loss:
             pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
         elif race:
             pending += _between(span, tuned)
     return covered
+
+
+def _unfinished(covered: Range, loss: float) -> str:
+    return (
+        f"{covered}: the budget was over at an expected loss of {covered.loss:.1%}, above "
+        f"{loss:.1%}; run again to go on"
+    )
+
+
+class _Clock:
+    """Divides the time until a deadline among the searches of a range and the judgements after
+    them, which take seconds as well.
+
+    Args:
+        deadline: by `time.monotonic`; None for no end.
+    """
+
+    def __init__(self, deadline: float | None) -> None:
+        self._deadline = math.inf if deadline is None else deadline
+        self._kept_s = 0.0 if deadline is None else (1 - ENDS) * (deadline - monotonic())
+
+    def turn(self, waiting: int) -> float | None:
+        """When the next of as many searches has to end; None for no end."""
+        now = monotonic()
+        ends = now + (self._deadline - now - self._kept_s) / waiting
+        return None if ends == math.inf else ends
+
+    def assessed(self, seconds: float) -> None:
+        """Keeps as many seconds for the next judgement as the last one took."""
+        self._kept_s = seconds
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is time for a search and the judgement after it."""
+        return monotonic() + 2 * self._kept_s < self._deadline
 
 
 def _between(span: Span, tuned: Collection[int]) -> list[int]:

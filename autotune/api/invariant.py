@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from autotune import compiler, files, settings
@@ -72,16 +72,18 @@ def tune(
         references = _references(span, order, resolved, records)
         place = RangePlace(workplace, records.store, order, references)
 
-        def search(problem: Problem) -> Record:
+        def search(problem: Problem, until: float | None) -> Record:
+            timed, observer = replace(options, deadline=until), observed(problem)
             if options.quick:
-                return place.race(problem, options, observed(problem))
-            return place.run(GemmTunable(problem, order=order), options, observed(problem))
+                return place.race(problem, timed, observer)
+            return place.run(GemmTunable(problem, order=order), timed, observer)
 
-        def race(problem: Problem) -> Record:
-            return place.race(problem, race_options(options), observed(problem))
+        def race(problem: Problem, until: float | None) -> Record:
+            quick = race_options(replace(options, deadline=until))
+            return place.race(problem, quick, observed(problem))
 
-        store, objective = records.store, options.objective
-        return cover(span, resolved, store, search, loss, objective, family, race, order)
+        store, limits = records.store, (loss, options.objective, family, race, order)
+        return cover(span, resolved, store, search, *limits, deadline=options.deadline)
 
 
 def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Options) -> str:

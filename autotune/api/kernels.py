@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
@@ -169,7 +170,7 @@ def tune_kernel(
     score = Score(objective) if callable(objective) else None
     decides = "hot" if callable(objective) else objective
     limits = trials, budget, seed, sampler, jobs, decides, storage
-    search = replace(options_of(*limits), score=score, energy=energy)
+    search = replace(options_of(*limits), score=score, energy=energy).begun(monotonic())
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = work_of(kernel.name, arguments, reference, rtol, atol)

@@ -13,7 +13,14 @@ from autotune.api.shapes import Shapes, ShapesLike
 from autotune.api.shown import shown_all
 from autotune.candidates.family_names import AUTO, families_of
 from autotune.device import Device
-from autotune.errors import AutotuneError, CacheError, DeviceError, MissingError, UsageError
+from autotune.errors import (
+    AutotuneError,
+    BudgetError,
+    CacheError,
+    DeviceError,
+    MissingError,
+    UsageError,
+)
 from autotune.lookup.answer import Answer
 from autotune.lookup.exact import exact
 from autotune.lookup.in_range import in_range
@@ -27,11 +34,8 @@ from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
-from autotune.tuning.options import Options, options_of, require_time
-from autotune.tuning.shared_budget import LEAST_S, Stake, spend
-
-SHAPE_BUDGET_S = 20.0
-"""Default seconds of a shape."""
+from autotune.tuning.options import SHAPE_BUDGET_S, Options, enough, options_of, require_time
+from autotune.tuning.shared_budget import Stake, spend
 
 UNTUNED_LOSS = 0.1
 """Loss of a kernel chosen without a search: on an H100 it was 11 % (`docs/python.md`)."""
@@ -74,7 +78,7 @@ def tune_all(
     Args:
         shapes: how often each shape runs, such as what `autotune.torch.recording` noted; or a list,
             in which each shape counts as often as it stands there.
-        budget: seconds of all searches together; by default 20 for each shape to be searched.
+        budget: seconds of the call; by default 20 for each shape to be searched.
         trials: stop each search at this number of configurations; the other arguments are those of
             `tune`.
         progress: whether to show one progress bar, on standard error or in the notebook.
@@ -86,6 +90,7 @@ def tune_all(
         UsageError: for an impossible shape, an unknown device, or invalid limits.
         MissingError: without a GPU, a driver or a compiler, where they are needed.
         CacheError: if the cache directory cannot be written.
+        BudgetError: if the budget was over before any shape was tuned.
     """
     options = options_of(trials, budget, seed, sampler, jobs, objective)
     counted = Shapes.of(shapes)
@@ -115,9 +120,7 @@ def tune_shapes(
             observer of each.
     """
     require_time(options, "tuning several shapes")
-    if options.budget_s is not None and options.budget_s < LEAST_S:
-        least = f"a search takes {LEAST_S:g} s: give more"
-        raise UsageError(f"budget is {options.budget_s:g} s; {least}")
+    began = monotonic()
     place = _Place(targets.resolve(device), targets.measures(device), options, family)
     rows = {problem: place.row(problem, count) for problem, count in shapes.items()}
     stakes = {row.problem: place.stake(row) for row in rows.values() if row.why is None}
@@ -129,15 +132,23 @@ def tune_shapes(
     ):
 
         def search(problem: Problem, seconds: float) -> bool:
-            limited, observer = replace(options, budget_s=seconds), observed(problem, seconds)
+            limited = replace(options, budget_s=seconds).begun(monotonic())
+            observer = observed(problem, seconds)
             run = partial(tuning.search_at, workplace, problem, limited, family=family)
             earlier = rows[problem]
             row = rows[problem] = _searched(earlier, partial(run, observer=observer))
             took = row.searched_s - earlier.searched_s
             return row.why is not None or took < ENDED * seconds
 
-        spend(stakes, budget, search)
-    return ShapesReport(place.tuned(row) for row in rows.values())
+        spend(stakes, budget - (monotonic() - began), search)
+    report = ShapesReport(place.tuned(row) for row in rows.values())
+    reasons = [row.why for row in report]
+    if NO_TIME in reasons and None not in reasons:
+        raise BudgetError(
+            f"budget is {budget:g} s, which was over before a shape was tuned; give "
+            f"{enough(budget, count):g} s or more"
+        )
+    return report
 
 
 def _searched(row: ShapeRow, search: Callable[[], object]) -> ShapeRow:
@@ -151,6 +162,8 @@ def _searched(row: ShapeRow, search: Callable[[], object]) -> ShapeRow:
         search()
     except (MissingError, CacheError, DeviceError):
         raise
+    except BudgetError:
+        row = replace(row, why=row.why if row.searched_s else NO_TIME)
     except AutotuneError as error:
         row = replace(row, why=str(error))
     return replace(row, searched_s=row.searched_s + monotonic() - began)

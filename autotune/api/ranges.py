@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from autotune.api import tuning
@@ -51,7 +53,8 @@ def tune_range(
     Args:
         text: a problem with one size as LOW..HIGH, such as `1..512x4096x4096:bf16`.
         loss: accepted loss against full tuning; 0.05 is 5 %.
-        budget: seconds of each search; the other arguments are those of `tune`.
+        budget: seconds of the call, after which the range is as good as it is; by default 60 for
+            each search. The other arguments are those of `tune`.
         objective: the time of the loss, and of each search: `hot` or `cold`.
         progress: whether to show a progress bar of each search, on standard error or in the
             notebook, if there is no observer.
@@ -63,10 +66,12 @@ def tune_range(
         UsageError: for an impossible range or loss, an unknown device, or invalid limits; for batch
             invariance of a range that is not of M.
         NotFoundError: with `batch_invariant`, if no order of summation serves every M.
+        BudgetError: if the budget was over before the ends of the range were tuned.
         AutotuneError: as `tune`.
     """
-    span = Span.parse(text, **arguments)
+    began, span = monotonic(), Span.parse(text, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs, objective)
+    options = options if budget is None else options.begun(began)
     with shown_each(options, observer, progress) as observed:
         return tune(
             span,
@@ -104,14 +109,14 @@ def tune(
     store = Store(cache_dir())
     with Workplace(device, seed=options.seed) as workplace:
 
-        def search(problem: Problem) -> Record:
-            return tuning.search_at(
-                workplace, problem, options, family=family, observer=observed(problem)
-            )
+        def search(problem: Problem, until: float | None) -> Record:
+            timed, observer = replace(options, deadline=until), observed(problem)
+            return tuning.search_at(workplace, problem, timed, family=family, observer=observer)
 
-        def race(problem: Problem) -> Record:
-            quick = race_options(options)
+        def race(problem: Problem, until: float | None) -> Record:
+            quick = race_options(replace(options, deadline=until))
             return tuning.search_at(workplace, problem, quick, observer=observed(problem))
 
         between = race if family == "auto" else None  # a race takes all families
-        return cover(span, resolved, store, search, loss, options.objective, family, between)
+        limits = loss, options.objective, family, between
+        return cover(span, resolved, store, search, *limits, deadline=options.deadline)

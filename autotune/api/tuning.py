@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
@@ -58,8 +59,8 @@ def tune(
             numbers, also as text such as `0,1`, or `all`.
         trials: stop at this number of configurations, those of earlier calls and of other processes
             included.
-        budget: stop after this number of seconds; 60 if neither limit is given, except that
-            `exhaustive` then tries everything.
+        budget: end this number of seconds after the call; 60 if neither limit is given, except
+            that `exhaustive` then tries everything.
         seed: random seed.
         sampler: `gp`, which stops by itself, `tpe`, `random` or `exhaustive`.
         family: kernel family: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
@@ -85,12 +86,14 @@ def tune(
         UsageError: for an impossible problem, an unknown device, or invalid limits.
         MissingError: without a GPU, a driver or a compiler, where they are needed.
         CacheError: if the cache directory cannot be written.
+        BudgetError: if the budget was over before a configuration was timed.
         AutotuneError: if no configuration works.
     """
-    posed = problem_of(*problem, **arguments)
+    began, posed = monotonic(), problem_of(*problem, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
     if quick:
         options = quick_options(options, family)
+    options = options.begun(began)
     with shown(posed, options, observer, progress) as observes:
         return search(
             posed,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,7 +61,8 @@ def tune(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Time limit: 60s, 2m or 90 (seconds).  [default: 60s; several shapes: 20s each]"
+            help="Time limit of all: 60s, 2m or 90 (seconds).  [default: 60s; of a range, for each "
+            "search; several shapes: 20s each]"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
@@ -119,7 +121,7 @@ def tune(
     from autotune.problem.span import Span
     from autotune.tuning.options import options_of, quick_options
 
-    seconds = None if budget is None else parse_seconds(budget)
+    began, seconds = monotonic(), None if budget is None else parse_seconds(budget)
     search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
     if quick and (shapes is None or len(shapes) != 1 or ".." in shapes[0]):
         raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
@@ -136,6 +138,7 @@ def tune(
         tune_shapes(counted, shared, device, devices, family, quiet, json)
         return
     (shape,) = shapes
+    search = search if seconds is None else search.begun(began)
     if ".." not in shape:
         problem = problem_of(shape, **options)
         place = device, devices, family, recording

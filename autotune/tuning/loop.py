@@ -59,6 +59,7 @@ def tune(
 
     Raises:
         AutotuneError: if there is no configuration to try, or none of those tried has a time.
+        BudgetError: if the time was over before one was tried.
         RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written; an `UnsavedError` if results are affected.
     """
@@ -72,6 +73,8 @@ def tune(
             run.rematch()
         if run.leaderboard.leaders:
             return run.save()
+        if run.cut_short:
+            raise run.too_late()
     except BaseException as error:
         if run.leaderboard.leaders and not run.settled:
             run.save(error)

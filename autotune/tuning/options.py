@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
@@ -13,6 +13,10 @@ from autotune.runners.base import TIMES, Objective, objective_named
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 BUDGET_S = 60.0
 """Seconds of search where the caller sets no limit."""
+
+SHAPE_BUDGET_S = 20.0
+"""Seconds that are enough for a search of one shape: workers start, kernels compile, the leaders
+are timed. Shapes that share a budget have as many each by default."""
 
 RACE_REACH = 1.05
 """The final round of a race has what takes at most this multiple of the best time: times that are
@@ -26,9 +30,8 @@ class Options:
     Attributes:
         trials: limit on evaluated configurations of the study, those of earlier runs and of other
             processes included; None sets none.
-        budget_s: limit on the seconds of this run, exceeded only until a first guess works; None
-            sets none. Without either limit every configuration is tried, unless the sampler is
-            `gp`, which stops by itself.
+        budget_s: limit on the seconds of this run; None sets none. Without either limit every
+            configuration is tried, unless the sampler is `gp`, which stops by itself.
         seed: the sampler's random seed.
         sampler: `gp` models the times by a Gaussian process; without a limit on `trials` it stops
             when further trials are not expected to gain 0.75 %. `tpe` is Optuna's
@@ -44,6 +47,8 @@ class Options:
             failure.
         energy: whether energies are measured too: of the ten fastest, or with a `score` of every
             trial.
+        deadline: when the run has to end, by `time.monotonic`; None stands for `budget_s` after it
+            begins. Runs of one call share the call's.
     """
 
     trials: int | None = None
@@ -56,6 +61,13 @@ class Options:
     quick: bool = False
     score: Callable[[Any], float] | None = None
     energy: bool = False
+    deadline: float | None = field(default=None, compare=False)
+
+    def begun(self, now: float) -> Options:
+        """The options with a deadline, if they have a budget: the call began at `now`."""
+        if self.deadline is not None or self.budget_s is None:
+            return self
+        return replace(self, deadline=now + self.budget_s)
 
     @property
     def guided(self) -> bool:
@@ -112,6 +124,11 @@ def options_of(
     return Options(trials, budget, seed, checked_sampler, jobs, checked_objective, storage)
 
 
+def enough(budget_s: float | None, searches: int = 1) -> float:
+    """Seconds to recommend for searches where a budget was too small."""
+    return max(SHAPE_BUDGET_S * searches, 2 * (budget_s or 0.0))
+
+
 def require_time(options: Options, tunable: str) -> None:
     """Refuses an objective that is no time, for what is tuned by expected times.
 
@@ -133,10 +150,11 @@ def quick_options(options: Options, family: str = "auto") -> Options:
     """
     usual = Options(jobs=options.jobs, objective=options.objective)
     stated = [
-        field.name
-        for field in fields(Options)
-        if getattr(options, field.name) != getattr(usual, field.name)
-        and (field.name, getattr(options, field.name)) != ("budget_s", BUDGET_S)
+        each.name
+        for each in fields(Options)
+        if each.compare
+        and getattr(options, each.name) != getattr(usual, each.name)
+        and (each.name, getattr(options, each.name)) != ("budget_s", BUDGET_S)
     ]
     stated += ["family"] if family != "auto" else []
     if stated:
@@ -146,8 +164,9 @@ def quick_options(options: Options, family: str = "auto") -> Options:
 
 
 def race_options(options: Options) -> Options:
-    """The options of the races between the searches of these."""
-    return quick_options(Options(jobs=options.jobs, objective=options.objective))
+    """The options of the races between the searches of these, with the same deadline."""
+    quick = quick_options(Options(jobs=options.jobs, objective=options.objective))
+    return replace(quick, deadline=options.deadline)
 
 
 def _checked(option: str, value: str, literal: Any) -> Any:

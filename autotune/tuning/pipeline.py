@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
+from time import monotonic
 
 from autotune.compiler import CompileFailure, Program
 from autotune.cores import available
@@ -50,6 +52,7 @@ def ahead(
     ordered: bool,
     window: int | None = None,
     spare: Spare = lambda _: None,
+    deadline: float = math.inf,
 ) -> Prepared:
     """Prepares configurations, `window` of them under way at once.
 
@@ -66,6 +69,7 @@ def ahead(
             configurations: it needs no compiler, and proposing ahead only costs.
         spare: proposes a configuration whose programs are compiled, so that the device has work;
             asked whenever nothing is ready and order does not matter.
+        deadline: when to give up waiting for the compiler, by `time.monotonic`.
     """
     runner = compiler.runner
     if window is None:
@@ -77,12 +81,16 @@ def ahead(
             _fill(waiting, source, compiler, window, ordered)
             if not waiting:
                 return
-            place = 0 if ordered else _ready(waiting)
-            extra = spare(compiler.has_compiled) if place is None else None
+            extra = None
+            if not ordered and _ready(waiting) is None:
+                extra = spare(compiler.has_compiled)
             if extra is not None:
                 slot = compiler.begin(extra)
             else:
-                slot = waiting.pop(_first_ready(waiting) if place is None else place)
+                place = _first_ready(waiting[:1] if ordered else waiting, deadline)
+                if place is None:
+                    return
+                slot = waiting.pop(place)
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
         compiler.drop(waiting)
@@ -204,9 +212,13 @@ def _ready(waiting: Sequence[_Slot]) -> int | None:
     return next((place for place, slot in enumerate(waiting) if slot.ready), None)
 
 
-def _first_ready(waiting: Sequence[_Slot]) -> int:
-    """Waits until a slot is ready; returns the first one's place."""
+def _first_ready(waiting: Sequence[_Slot], deadline: float) -> int | None:
+    """Waits until a slot is ready; returns the first one's place, None if the deadline is over."""
     while (place := _ready(waiting)) is None:
+        left = deadline - monotonic()
+        if left <= 0:
+            return None
         programs = [program for slot in waiting for program in slot.programs.values()]
-        wait([program for program in programs if not program.done()], return_when=FIRST_COMPLETED)
+        pending = [program for program in programs if not program.done()]
+        wait(pending, None if left == math.inf else left, FIRST_COMPLETED)
     return place

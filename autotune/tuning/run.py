@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from time import monotonic
 from typing import Generic, TypeVar
 
-from autotune.errors import CacheError, UnsavedError
+from autotune.errors import BudgetError, CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.records import Store, TuningRecord
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
@@ -17,10 +18,9 @@ from autotune.tuning.accuracy import Accuracy, extended
 from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, WrittenTrials
-from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.metering import measured, rematched
-from autotune.tuning.options import Options
+from autotune.tuning.options import Options, enough
 from autotune.tuning.pipeline import Compiler, Prepared, ahead
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
@@ -31,7 +31,7 @@ from autotune.tuning.searches import listed, race_of, race_search, refuse_inaccu
 from autotune.tuning.tunable import Tunable
 
 RESERVE = 0.05
-"""Share of the budget kept for the rematch."""
+"""Share of the time kept for the rematch."""
 
 R = TypeVar("R", bound=TuningRecord)
 
@@ -50,6 +50,8 @@ class Run(Generic[R]):
         observer: Observer,
     ) -> None:
         self._began, self._over, self.settled = monotonic(), False, False
+        ends = options.begun(self._began).deadline
+        self._deadline = math.inf if ends is None else ends - RESERVE * (ends - self._began)
         objective.check(tunable, runners[0], options)
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._origin, self._observer = options, origin, observer
@@ -64,6 +66,8 @@ class Run(Generic[R]):
         context = self._runner, store, options, self._quarantine.barred()
         self._race = race_of(tunable, *context)
         self._racing = bool(self._race.configs)
+        if not self._time_left():
+            raise self.too_late()
         # While candidates are listed, which may take a second.
         self.compiler.begin_first(self._race.configs[: options.trials])
         self._candidates, self._guesses = listed(tunable, *context, self._race)
@@ -101,7 +105,7 @@ class Run(Generic[R]):
     def _goes_on(self) -> bool:
         """Prepares what follows the first round of a race: in a quick run the second round, else
         the search, which guesses the second round first. Returns whether anything follows."""
-        if not self._racing:
+        if not self._racing or not self._time_left():
             return False
         if self._options.quick:
             return self._races_on()
@@ -121,8 +125,8 @@ class Run(Generic[R]):
 
     def _search(self) -> None:
         """Tries proposals, and ends with all trials in the journal and judged."""
-        asked = self._proposals.asked()
-        with closing(self._prepared(asked, ordered=not self._live)) as prepared:
+        asked, limit = self._proposals.asked(), self._deadline
+        with closing(self._prepared(asked, ordered=not self._live, deadline=limit)) as prepared:
             for trial in self._pool.trials(self._trial_events.between(prepared), self._time_left):
                 self._tell(trial)
                 if self.accuracy.baseline is None and self._pool.baseline is not None:
@@ -185,7 +189,7 @@ class Run(Generic[R]):
         """Lets others take the places of what is too inaccurate in a race; in a search, raises the
         limit on trials if all that was measured is refused."""
         if self._racing:
-            return self._races_on()
+            return self._time_left() and self._races_on()
         count = len(self.leaderboard.trials)
         refused = self.accuracy.closest is not None and not self.leaderboard.leaders
         options = extended(self._options, count)
@@ -224,8 +228,11 @@ class Run(Generic[R]):
         if baseline is not None:
             self._race.refuse(self._tunable.inaccurate(self._race.considered, baseline))
 
-    def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
-        return ahead(configs, self.compiler, ordered=ordered, spare=self._proposals.spare)
+    def _prepared(
+        self, configs: Iterable[Config], *, ordered: bool, deadline: float = math.inf
+    ) -> Prepared:
+        spare = self._proposals.spare
+        return ahead(configs, self.compiler, ordered=ordered, spare=spare, deadline=deadline)
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
         """The trial of a candidate, sent to the journal."""
@@ -254,8 +261,17 @@ class Run(Generic[R]):
         return Progress(len(board.trials), board.failures, board.best, seconds, busy)
 
     def _time_left(self) -> bool:
-        """Whether there is time; the first guesses are tried until one works, however little."""
-        budget = self._options.budget_s
-        if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
-            return True
-        return self.leaderboard.best is None and len(self.leaderboard.trials) < GUESSES
+        """Whether there is time for another trial."""
+        return monotonic() < self._deadline
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the time was over before the first trial."""
+        return not self.leaderboard.trials and not self._time_left()
+
+    def too_late(self) -> BudgetError:
+        """The error of a run whose time was over before its first trial."""
+        return BudgetError(
+            f"the time was over before a configuration of {self._tunable} was timed; give "
+            f"{enough(self._options.budget_s):g} s or more"
+        )

@@ -17,7 +17,14 @@ from support.sample_records import H100, entry, record
 
 from autotune import Shapes, tune_all
 from autotune.api import many, tuning
-from autotune.errors import AutotuneError, CacheError, MissingError, ProblemError, UsageError
+from autotune.errors import (
+    AutotuneError,
+    BudgetError,
+    CacheError,
+    MissingError,
+    ProblemError,
+    UsageError,
+)
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.report.tuned_shapes import ShapesReport
@@ -200,9 +207,18 @@ def test_short_budget_leaves_the_least_worthwhile(
     assert [row.why for row in report] == ["no time left", None]
 
 
-def test_budget_too_short_for_a_search_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"budget is 2 s; a search takes 3 s: give more"):
+def test_budget_that_tunes_no_shape_is_an_error(searches: Searches) -> None:
+    with pytest.raises(BudgetError, match=r"budget is 2 s, which was over .*; give 40 s or more"):
         tuned([SMALL, LARGE], budget=2)
+    searches.error = {SMALL: BudgetError("over"), LARGE: BudgetError("over")}
+    with pytest.raises(BudgetError, match="budget is 8 s, which was over before a shape was tuned"):
+        tuned([SMALL, LARGE], budget=8)
+
+
+def test_shape_that_time_cut_off_is_no_failure(searches: Searches) -> None:
+    searches.error[SMALL] = BudgetError("over")
+    report = tuned([SMALL, LARGE], budget=30)
+    assert ([row.why for row in report], report.failed) == (["no time left", None], False)
 
 
 @pytest.mark.usefixtures("searches")

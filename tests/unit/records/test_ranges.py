@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -13,11 +14,11 @@ from rich.console import Console
 from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
-from autotune.api import ranges
+from autotune.api import coverage, ranges
 from autotune.api.coverage import cover
 from autotune.candidates import cost, space
 from autotune.device import Device
-from autotune.errors import NotFoundError, ProblemError, UsageError
+from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.span import Span
@@ -172,7 +173,7 @@ class TwoConfigSearch:
         self.asked: list[int] = []
         self._store, self._card = store, card
 
-    def __call__(self, problem: Problem) -> Record:
+    def __call__(self, problem: Problem, _until: float | None = None) -> Record:
         self.asked.append(problem.m)
         entries = [
             replace(entry(width, cost.predict(tiled(width), problem, H100)), config=tiled(width))
@@ -241,10 +242,10 @@ def test_recorded_points_are_not_tuned_again(store: Store) -> None:
 def test_interrupt_loses_no_point(store: Store) -> None:
     search = TwoConfigSearch(store)
 
-    def pressed(problem: Problem) -> Record:
+    def pressed(problem: Problem, until: float | None) -> Record:
         if search.asked:
             raise KeyboardInterrupt
-        return search(problem)
+        return search(problem, until)
 
     with pytest.raises(KeyboardInterrupt):
         cover(SPAN, H100, store, pressed)
@@ -257,10 +258,62 @@ def test_range_of_one_size_is_one_point(store: Store) -> None:
     assert (covered.segments, covered.loss) == ((Segment(64, 64, 64),), 0.0)
 
 
+@pytest.mark.usefixtures("two")
+def test_searches_of_a_range_share_its_time(store: Store) -> None:
+    search, turns = TwoConfigSearch(store), list[float]()
+
+    def timed(problem: Problem, until: float | None) -> Record:
+        assert until is not None
+        turns.append(until)
+        return search(problem)
+
+    deadline = monotonic() + 1000
+    cover(SPAN, H100, store, timed, loss=0.05, race=timed, deadline=deadline)
+    assert len(turns) > 2
+    # Half of the time is for the ends, a quarter for each.
+    assert turns[0] == pytest.approx(deadline - 750, abs=20)
+    assert turns[1] == pytest.approx(deadline - 500, abs=20)
+    assert all(turn < deadline for turn in turns)
+
+
+def half(span: Span, _: Device, tuned: dict[int, Record], *__: Any) -> dict[int, dict[int, float]]:
+    """An expected loss of 50 % at every size that is not tuned."""
+    return {probe: dict.fromkeys(tuned, 0.5 * (probe not in tuned)) for probe in span.probes}
+
+
+@pytest.mark.usefixtures("two")
+def test_range_whose_time_is_over_is_recorded_as_it_is(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coverage, "expected", half)
+    search = TwoConfigSearch(store)
+    with pytest.warns(UserWarning, match=r"was over at an expected loss of 50.0%, above 0.0%"):
+        covered = cover(SPAN, H100, store, search, loss=1e-6, deadline=monotonic())
+    assert search.asked == [1, 512]
+    assert stored.load(store.root, H100) == (covered,)
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("tuned", [0, 1, 2])
+def test_range_needs_both_ends(store: Store, tuned: int) -> None:
+    search = TwoConfigSearch(store)
+
+    def limited(problem: Problem, until: float | None) -> Record:
+        if len(search.asked) == tuned:
+            raise BudgetError("the time was over")
+        return search(problem, until)
+
+    if tuned == 2:
+        assert cover(SPAN, H100, store, limited, loss=1e-6).points == (SPAN.at(1), SPAN.at(512))
+        return
+    with pytest.raises(BudgetError, match="the time was over"):
+        cover(SPAN, H100, store, limited)
+
+
 class ColdSearch(TwoConfigSearch):
     """A search whose cold times are the hot ones of the other configuration."""
 
-    def __call__(self, problem: Problem) -> Record:
+    def __call__(self, problem: Problem, _until: float | None = None) -> Record:
         tuned = super().__call__(problem)
         swapped = [entry.measurement.time_us for entry in reversed(tuned.entries)]
         entries = tuple(

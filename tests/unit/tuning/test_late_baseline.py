@@ -18,6 +18,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement
+from autotune.tuning import pipeline, run
 from autotune.tuning.accuracy import EXTRA
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.gemm import GemmTunable
@@ -98,10 +99,17 @@ def test_search_ends_after_a_number_of_refused_trials(store: Store) -> None:
     assert message.endswith("is allowed; allow more trials or time")
 
 
-def test_budget_limits_the_extension(store: Store) -> None:
+def ends_after_twelve(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a second pass with each measurement, and a budget of 12.5 s end after twelve."""
+    for module in (run, pipeline):
+        monkeypatch.setattr(module, "monotonic", lambda: float(len(runner.measured)))
+
+
+def test_budget_limits_the_extension(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = FineRunner(lambda _: False)
+    ends_after_twelve(runner, monkeypatch)
     with pytest.raises(AutotuneError, match="allow more trials or time"):
-        go(runner, store, Options(trials=12, budget_s=1e-9, sampler="random"), family="simt")
+        go(runner, store, Options(trials=12, budget_s=12.5, sampler="random"), family="simt")
     assert len(runner.measured) == 12
 
 
@@ -123,7 +131,8 @@ def test_proposals_that_time_cuts_off_take_no_place(
 
     monkeypatch.setattr(Journal, "claim", granted)
     runner = FineRunner(lambda _: False)
-    options = Options(trials=12, budget_s=1e-9, sampler="random", jobs=TOGETHER)
+    ends_after_twelve(runner, monkeypatch)
+    options = Options(trials=12, budget_s=12.5, sampler="random", jobs=TOGETHER)
     with pytest.raises(AutotuneError, match="allow more trials or time"):
         go(runner, store, options, family="simt", compile=compiled_together)
     assert len(runner.measured) == 12

@@ -15,6 +15,8 @@ from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Event
+from time import monotonic
 
 import pytest
 from support.fake_runner import (
@@ -33,8 +35,8 @@ from support.sample_records import record as sample_record
 from support.slow_tuning import tune_slowly
 from support.waiting import HANG_S, happens
 
-from autotune.compiler import Program
-from autotune.errors import AutotuneError, ConfigError, RunnerError
+from autotune.compiler import CompileFailure, Program
+from autotune.errors import AutotuneError, BudgetError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
@@ -42,7 +44,7 @@ from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, Store, TuningRecord
 from autotune.runners.base import BestTimes, Failure, Measurement, Objective, Stage
 from autotune.runners.recording import Origin
-from autotune.tuning import device_pool, run
+from autotune.tuning import device_pool, pipeline, run
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
@@ -120,14 +122,33 @@ def test_trials_are_limited(store: Store) -> None:
     assert len(runner.measured) == 17
 
 
-def test_tiny_budget_still_tries_the_first_guess(store: Store) -> None:
-    assert tune_with(FakeRunner(), store, Options(budget_s=1e-9)).provenance.trials == 1
-
-
-def test_tiny_budget_gives_up_after_the_first_guesses(store: Store) -> None:
-    runner = FakeRunner(lambda _: Failure("launch", "no"))
-    with pytest.raises(AutotuneError, match=f"launch {GUESSES}"):
+def test_budget_too_small_for_a_trial_is_an_error(store: Store) -> None:
+    runner = FakeRunner()
+    with pytest.raises(BudgetError, match=r"before a configuration of .* was timed; give 20 s"):
         tune_with(runner, store, Options(budget_s=1e-9))
+    assert runner.measured == []
+
+
+def test_budget_does_not_wait_for_the_compiler(store: Store) -> None:
+    done = Event()
+
+    def slow(template: Template, arch: str) -> Program | CompileFailure:
+        done.wait(30)
+        return compiled(template, arch)
+
+    began = monotonic()
+    try:
+        with pytest.raises(BudgetError, match="give 20 s or more"):
+            tune_with(FakeRunner(), store, Options(budget_s=1.0), compile=slow)
+        assert monotonic() - began < 10
+    finally:
+        done.set()
+
+
+def test_deadline_of_the_call_ends_a_later_run(store: Store) -> None:
+    over = Options(budget_s=60.0, deadline=monotonic())
+    with pytest.raises(BudgetError, match="give 120 s or more"):
+        tune_with(FakeRunner(), store, over)
 
 
 def test_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +159,7 @@ def test_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPat
         return by_width(config)
 
     monkeypatch.setattr(run, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
     record = tune_with(runner, store, Options(budget_s=10))
@@ -508,6 +530,7 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
     # Events wait for the disk, which does not follow this clock.
     monkeypatch.setattr(Journal, "unwritten", frozenset())
     monkeypatch.setattr(run, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     observer = Slow()
     tune_with(FakeRunner(outcome), store, Options(trials=3), observer=observer)
