@@ -94,8 +94,8 @@ def _busy() -> bool:
     gave up."""
     import threading
 
-    others = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
-    return any(not thread.daemon for thread in others)
+    threads = {*threading.enumerate()} - {threading.main_thread()}
+    return any(not thread.daemon for thread in threads)
 
 
 def _end(status: int, line: bytes = b"") -> "NoReturn":

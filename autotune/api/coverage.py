@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from time import monotonic
 
@@ -64,46 +66,38 @@ def cover(
     """Tunes sizes until the expected loss at every probe is at most `loss`, or time is over.
 
     `search` tunes a problem and records it; `race`, if any, does so for the sizes between the ends.
-    Both keep to the `order` of summation, if there is one. The range is recorded after the ends and
-    after each size or batch of sizes between them.
+    Both keep to the `order` of summation, if there is one. The range is recorded after each size.
 
     Raises:
         BudgetError: if the deadline, by `time.monotonic`, is over before both ends are tuned.
     """
-    records, clock = Records(store), _Clock(deadline)
-    tuned: dict[int, Record] = {}
-    ends = span.high, span.low
-    surveys: Surveys = {}
-    pending = [*dict.fromkeys(ends)]
+    records, clock, tuned = Records(store), _Clock(deadline), dict[int, Record]()
+    surveys = cache(lambda: _surveys(span, device, order))
+    pending = [*dict.fromkeys((span.high, span.low))]
     while pending:
         size = pending.pop()
-        problem, between = span.at(size), size not in ends
+        problem, between = span.at(size), span.low < size < span.high
         record = _recorded(problem, device, records, family, order)
         if record is None or not _is_tuned(record, objective, quick=bool(race) and between):
             tune = race if race and between else search
             try:
                 record = tune(problem, clock.turn(len(pending) + 1))
             except BudgetError:
-                if not between:
-                    raise
-                break
+                if between:
+                    break
+                raise
         tuned[size] = record
         if pending:
             continue
-        began, surveys = monotonic(), surveys or _surveys(span, device, order)
-        losses = expected(span, device, tuned, records.records(device), surveys, objective, order)
-        covered = _range(span, device, tuned, losses, objective)
-        covered = replace(covered, family=None if family == AUTO else family, order=order)
-        ranges.save(store.root, covered)
-        clock.assessed(monotonic() - began)
-        if not clock.goes_on:
-            if covered.loss > loss:
-                warnings.warn(_unfinished(covered, loss), stacklevel=2)
-            break
-        if covered.loss > loss:
-            pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
-        elif race:
-            pending += _between(span, tuned)
+        with clock.judging():
+            evidence = tuned, records.records(device), surveys()
+            losses = expected(span, device, *evidence, objective, order)
+            covered = _range(span, device, tuned, losses, objective, family, order)
+            ranges.save(store.root, covered)
+        sizes = _worst(losses) if covered.loss > loss else _between(span, tuned) if race else []
+        pending = sizes if clock.goes_on else []
+    if covered.loss > loss:
+        warnings.warn(_unfinished(covered, loss), stacklevel=2)
     return covered
 
 
@@ -132,14 +126,22 @@ class _Clock:
         ends = now + (self._deadline - now - self._kept_s) / waiting
         return None if ends == math.inf else ends
 
-    def assessed(self, seconds: float) -> None:
-        """Keeps as many seconds for the next judgement as the last one took."""
-        self._kept_s = seconds
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Keeps as many seconds for the next judgement as this one takes."""
+        began = monotonic()
+        yield
+        self._kept_s = monotonic() - began
 
     @property
     def goes_on(self) -> bool:
         """Whether there is time for a search and the judgement after it."""
         return monotonic() + 2 * self._kept_s < self._deadline
+
+
+def _worst(losses: Mapping[int, Mapping[int, float]]) -> list[int]:
+    """The probe with the largest expected loss."""
+    return [max(losses, key=lambda probe: (min(losses[probe].values()), probe))]
 
 
 def _between(span: Span, tuned: Collection[int]) -> list[int]:
@@ -239,6 +241,8 @@ def _range(
     tuned: Mapping[int, Record],
     losses: Mapping[int, Mapping[int, float]],
     objective: Objective,
+    family: str,
+    order: str | None,
 ) -> Range:
     """The range in which each probe, and the sizes between it and the probe before, run the tuned
     size with the least expected loss."""
@@ -256,4 +260,5 @@ def _range(
         worst = 1.0  # nothing tuned runs at a probe yet: that probe is tuned next
     evidence = max((record.evidence for record in tuned.values()), key=BEST_FIRST.index)
     sizes = span.problem, span.dimension, tuple(segments)
-    return Range(device, *sizes, worst, evidence, objective)
+    alone = None if family == AUTO else family
+    return Range(device, *sizes, worst, evidence, objective, alone, order)

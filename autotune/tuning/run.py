@@ -50,8 +50,7 @@ class Run(Generic[R]):
         observer: Observer,
     ) -> None:
         self._began, self._over, self.settled = monotonic(), False, False
-        ends = options.begun(self._began).deadline
-        self._deadline = math.inf if ends is None else ends - RESERVE * (ends - self._began)
+        self._deadline = _last_trial(options, self._began)
         objective.check(tunable, runners[0], options)
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._origin, self._observer = options, origin, observer
@@ -60,22 +59,19 @@ class Run(Generic[R]):
         self.accuracy, self._live = Accuracy(tunable.judged), runners[0].evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
         self._pool = DevicePool(runners, self._measured, ahead=self._live)
-        self._quarantine = Quarantine(
-            store, self._runner.device, self._runner.evidence, origin.source
-        )
+        kind = self._runner.device, self._runner.evidence
+        self._quarantine = Quarantine(store, *kind, origin.source)
         context = self._runner, store, options, self._quarantine.barred()
         self._race = race_of(tunable, *context)
         self._racing = bool(self._race.configs)
-        if not self._time_left():
-            raise self.too_late()
+        self._require_time()
         # While candidates are listed, which may take a second.
         self.compiler.begin_first(self._race.configs[: options.trials])
         self._candidates, self._guesses = listed(tunable, *context, self._race)
         configs = self._candidates.configs
         self._axes = axes_of(configs)
-        self.journal = open_journal(
-            tunable, self._runner, store, origin, self._axes, options.storage
-        )
+        where = store, origin, self._axes, options.storage
+        self.journal = open_journal(tunable, self._runner, *where)
         self.leaderboard = Leaderboard(options.objective, options.score, options.reach)
         for trial in still_hold(self.journal.told, tunable, configs):
             self.leaderboard.add(trial)
@@ -269,9 +265,19 @@ class Run(Generic[R]):
         """Whether the time was over before the first trial."""
         return not self.leaderboard.trials and not self._time_left()
 
+    def _require_time(self) -> None:
+        if not self._time_left():
+            raise self.too_late()
+
     def too_late(self) -> BudgetError:
         """The error of a run whose time was over before its first trial."""
         return BudgetError(
             f"the time was over before a configuration of {self._tunable} was timed; give "
             f"{enough(self._options.budget_s):g} s or more"
         )
+
+
+def _last_trial(options: Options, began: float) -> float:
+    """Until when a run that began then may try configurations, by `time.monotonic`."""
+    ends = options.begun(began).deadline
+    return math.inf if ends is None else ends - RESERVE * (ends - began)
