@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import DeviceSpec, Json
-from autotune.cli.output import RECORD_WIDTH, Interrupted, show, show_json
+from autotune.cli.output import Interrupted, show, show_json
 from autotune.cli.tuning import parse_seconds
 
 
@@ -74,4 +74,4 @@ def tune_kernel(
         return
     from autotune.report import kernel_record
 
-    show(kernel_record.render(record), RECORD_WIDTH)
+    show(kernel_record.render(record))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import DeviceSpec, Json
-from autotune.cli.output import LEAST_WIDTH, Interrupted, show, show_json
+from autotune.cli.output import Interrupted, show, show_json
 
 
 def ladder(
@@ -42,7 +42,7 @@ def ladder(
     if json:
         show_json(ladder.to_json(climbed))
     else:
-        show(ladder.render(climbed), LEAST_WIDTH, least=LEAST_WIDTH)
+        show(ladder.render(climbed))
 
 
 def _local_or_recorded() -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import Json
-from autotune.cli.output import LEAST_WIDTH, show, show_json
+from autotune.cli.output import show, show_json
 from autotune.cli.stores import OnDevice, opened_store, slug_of
 
 if TYPE_CHECKING:
@@ -54,6 +54,6 @@ def _list_problems(items: Sequence[Item], slug: str | None, json: bool) -> None:
     if json:
         show_json({"records": listing.to_json(rows)})
     elif rows:
-        show(listing.render(rows), least=LEAST_WIDTH)
+        show(listing.render(rows))
     else:
         print(f"no records; `autotune tune 1024x1024x1024{local.option_here()}` makes one")

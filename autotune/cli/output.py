@@ -13,42 +13,23 @@ if TYPE_CHECKING:
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of each unit of time on the command line."""
 
-PIPE_WIDTH = 160
-"""Columns of tables where the output is not a terminal: wide enough for all of them."""
-
-RECORD_WIDTH = 80
-"""Columns of a record where the output is not a terminal."""
-
-LEAST_WIDTH = 80
-"""Columns that tables of many columns take even on a narrower terminal."""
-
 
 class Interrupted(Exception):
     """A signal ended the verb; the text, if any, says what became of its work."""
 
 
-def show(renderable: RenderableType, width: int = PIPE_WIDTH, *, least: int = 0) -> None:
-    """Prints a table.
-
-    Args:
-        renderable: the table.
-        width: columns where the output is not a terminal.
-        least: columns on a narrower terminal, which then wraps the lines: no figure is cut off.
-    """
+def show(renderable: RenderableType) -> None:
+    """Prints texts and tables: as wide as the terminal, elsewhere without wrapping a line."""
     from rich.console import Console
+
+    from autotune.report.tables import natural_width
 
     # A closed standard output is None.
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(width=None if terminal else width)
-    if console.width < least:
-        console = Console(width=least)
-    if not console.options.ascii_only:
-        console.print(renderable)
-        return
-    with console.capture() as captured:
-        console.print(renderable)
-    # An escape in its place would be six characters wide.
-    print(captured.get().replace("…", "~"), end="")
+    console = Console()
+    if not terminal:
+        console = Console(width=natural_width(console, renderable))
+    console.print(renderable, crop=False)
 
 
 def show_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

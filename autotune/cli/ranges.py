@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.cli.output import RECORD_WIDTH, Interrupted, show, show_json
+from autotune.cli.output import Interrupted, show, show_json
 
 if TYPE_CHECKING:
     from autotune.problem.span import Span
@@ -49,4 +49,4 @@ def tune_span(
     if json:
         show_json(tuned.to_json() | {"device": tuned.device.name})
     else:
-        show(report.render(tuned), RECORD_WIDTH)
+        show(report.render(tuned))

@@ -13,7 +13,7 @@ from autotune.cli.options import (
     Shape,
     with_problem_options,
 )
-from autotune.cli.output import LEAST_WIDTH, show, show_csv, show_json
+from autotune.cli.output import show, show_csv, show_json
 
 if TYPE_CHECKING:
     from autotune.problem import Problem
@@ -51,7 +51,7 @@ def trials(
         rows = [dict(zip(names, row, strict=True)) for row in table.rows]
         show_json({"title": selected.title, "note": selected.note, "trials": rows})
     else:
-        show(report.render(selected, top), least=LEAST_WIDTH)
+        show(report.render(selected, top))
 
 
 def _found(problem: Problem, device: str | None, family: str | None) -> Trials:

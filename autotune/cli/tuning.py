@@ -22,7 +22,7 @@ from autotune.cli.options import (
     Shape,
     with_problem_options,
 )
-from autotune.cli.output import RECORD_WIDTH, SECONDS, Interrupted, show, show_json
+from autotune.cli.output import SECONDS, Interrupted, show, show_json
 from autotune.cli.ranges import tune_span
 from autotune.cli.shapes import counted_shapes, tune_shapes
 
@@ -206,7 +206,7 @@ def _show_tuned(
         counts = {} if rejected is None else {"rejected": rejected, "failed": failed}
         show_json(record.to_json(tuned, objective, overall) | counts)
         return
-    show(record.render(tuned, objective, overall), RECORD_WIDTH)
+    show(record.render(tuned, objective, overall))
     if rejected is not None:
         show(rejections.render(rejected, failed))
 
@@ -248,7 +248,7 @@ def best(
     if json:
         show_json(record.to_json(result, decides, overall))
     else:
-        show(record.render(result, decides, overall), RECORD_WIDTH)
+        show(record.render(result, decides, overall))
 
 
 def parse_seconds(text: str) -> float:

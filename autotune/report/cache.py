@@ -14,7 +14,7 @@ from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRe
 from autotune.records.ranges import Range
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {
@@ -27,7 +27,7 @@ _LABELS: dict[Kind, str] = {
 }
 
 
-def overview(root: Path, items: Sequence[Item]) -> Table:
+def overview(root: Path, items: Sequence[Item]) -> FittedTable:
     """A row for the records of each device and kind of evidence, and for each other kind of file.
 
     The column `what` is a device with the evidence, or the kind of file; sizes are in bytes.
@@ -62,7 +62,7 @@ def overview_json(root: Path, items: Sequence[Item]) -> dict[str, object]:
     }
 
 
-def faults(items: Iterable[Item]) -> Table:
+def faults(items: Iterable[Item]) -> FittedTable:
     """A row for each broken file."""
     table = _table("broken", "file", "why")
     for item in items:
@@ -70,7 +70,7 @@ def faults(items: Iterable[Item]) -> Table:
     return table
 
 
-def stale(records: Iterable[tuple[TuningRecord, str]]) -> Table:
+def stale(records: Iterable[tuple[TuningRecord, str]]) -> FittedTable:
     """A row for each record whose driver, compiler or kernel sources have changed."""
     table = _table("stale; `autotune cache verify --retime` measures again", "record", "changed")
     for record, why in records:
@@ -155,17 +155,16 @@ def _recorded(items: Iterable[Item]) -> dict[tuple[str, str], list[Item]]:
     return groups
 
 
-def _table(title: str, *columns: str) -> Table:
-    from rich.table import Table
+def _table(title: str, *columns: str) -> FittedTable:
+    from autotune.report.tables import FittedTable
 
-    table = Table(title=title, title_justify="left", box=None, header_style="dim")
+    table = FittedTable(title=title, title_justify="left")
     for name in columns:
-        right = name in ("files", "bytes")
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
+        table.add(name, "number" if name in ("files", "bytes") else "prose")
     return table
 
 
-def _count(table: Table, label: str, items: Sequence[Item]) -> None:
+def _count(table: FittedTable, label: str, items: Sequence[Item]) -> None:
     table.add_row(label, f"{len(items):,}", f"{_bytes(items):,}")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.maintenance.fingerprints import Fingerprint
 from autotune.maintenance.regression import TimeCheck
 from autotune.report.formatting import cell
+from autotune.report.tables import FittedTable
 
 SHORT = 16
 """Digits of a hash in a table."""
@@ -18,9 +18,9 @@ SHORT = 16
 
 def fingerprint_table(ours: Fingerprint) -> RenderableType:
     """The hash of each shape, and that of all."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("shape", overflow="fold")
-    table.add_column("hash", no_wrap=True)
+    table = FittedTable()
+    table.add("shape", "text")
+    table.add("hash", "text")
     for problem, digest in ours.shapes.items():
         table.add_row(str(problem), digest[:SHORT] if digest else "nothing would run")
     return Group(table, Text(ours.digest))
@@ -34,11 +34,11 @@ def fingerprint_json(ours: Fingerprint) -> dict[str, object]:
 
 def checks_table(checks: Sequence[TimeCheck], least: float) -> RenderableType:
     """A line for each problem, and how many are too slow."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("shape", overflow="fold")
+    table = FittedTable()
+    table.add("shape", "text")
     for header in ("bundle us", "now us", "ratio"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("")
+        table.add(header)
+    table.add("", "prose", worth=-1.5)
     for check in checks:
         slow = f"below {least:g}" if check.ratio < least else ""
         table.add_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from autotune.problem.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
+
+    from autotune.report.tables import FittedTable
 
 _LABELS = {
     "sms": "SMs",
@@ -33,20 +35,20 @@ def render(device: Device) -> RenderableType:
     return Group(table, *sources) if sources else table
 
 
-def render_sm(sm: SmLimits) -> Table:
+def render_sm(sm: SmLimits) -> FittedTable:
     """A row for each limit of an SM; sizes in bytes."""
     return _facts([("SM", sm.name), *_limits(sm)])
 
 
-def render_catalogue() -> Table:
+def render_catalogue() -> FittedTable:
     """A row for each device of the catalogue, in the catalogue's order."""
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("key", no_wrap=True)
-    table.add_column("sm", no_wrap=True)
+    table = FittedTable()
+    table.add("key", "text")
+    table.add("sm", "text")
     for header in ("SMs", "L2\nMiB", "memory\nGiB", "GB/s", "fp32\nTFLOP/s", "bf16\nTFLOP/s"):
-        table.add_column(header, justify="right", no_wrap=True)
+        table.add(header)
     for key, card in catalogue().items():
         tensor = card.tensor_rate("bf16") is not None
         table.add_row(
@@ -74,12 +76,12 @@ def catalogue_json() -> dict[str, object]:
     }
 
 
-def _facts(rows: Iterable[tuple[str, str]]) -> Table:
-    from rich.table import Table
+def _facts(rows: Iterable[tuple[str, str]]) -> FittedTable:
+    from autotune.report.tables import FittedTable
 
-    table = Table(box=None, show_header=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right")
+    table = FittedTable(show_header=False)
+    table.add("", "prose")
+    table.add("", worth=math.inf)
     for label, value in rows:
         table.add_row(label, value)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import sys
 import time
@@ -80,14 +81,15 @@ def verdict(checks: Sequence[Check]) -> str:
 def render(checks: Sequence[Check]) -> RenderableType:
     """A row for each check, with its remedy below, then the verdict; grey what is not needed."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
+
+    from autotune.report.tables import FittedTable
 
     failed = broken(checks)
     marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-")}
-    table = Table(box=None, show_header=False)
+    table = FittedTable(show_header=False)
     for _ in ("mark", "name", "detail"):
-        table.add_column(overflow="fold")
+        table.add("", "prose", worth=math.inf)
     for check in checks:
         needed = check.ok or check in failed
         detail = Text(check.detail)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.families.config import Config
 from autotune.records import Entry, Provenance, Record, TuningRecord
+from autotune.report.tables import FittedTable, OneLine, Titled
 from autotune.runners.base import Evidence, Measurement
 
 RUNNERS_UP = 5
@@ -19,22 +19,18 @@ _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bo
 
 
 def titled(text: str, evidence: Evidence) -> RenderableType:
-    """A line with the evidence at its right end."""
-    title = Table.grid(expand=True)
-    title.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    title.add_column(no_wrap=True, justify="right")
-    title.add_row(Text(text, style="bold"), Text(evidence.upper(), style=_STYLES[evidence]))
-    return title
+    """A line with the evidence at its right end; below it where the line has no room."""
+    return Titled(Text(text, style="bold"), Text(evidence.upper(), style=_STYLES[evidence]))
 
 
-def runners_up(best: Config, record: TuningRecord) -> Table:
+def runners_up(best: Config, record: TuningRecord) -> FittedTable:
     """The entries that follow the best, each with the parameters in which it differs."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = FittedTable()
     ties = {entry.config for entry in record.ties} if best == record.best.config else set()
     speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
     for heading in ("runner-up", *speeds, "regs", "shared", "occ."):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("differs in")
+        table.add(heading)
+    table.add("differs in", "prose", worth=-0.5)
     followers = [entry for entry in record.entries if entry.config != best]
     for entry in followers[:RUNNERS_UP]:
         time_us = entry.measurement.time_us
@@ -47,8 +43,7 @@ def runners_up(best: Config, record: TuningRecord) -> Table:
             str(entry.resources.registers),
             str(entry.resources.shared),
             f"{entry.occupancy:.0%}",
-            # `no_wrap` on the cell: a column with `no_wrap` would not shrink to fit.
-            Text(difference(entry.config, best), no_wrap=True, overflow="ellipsis"),
+            OneLine(difference(entry.config, best)),
         )
     return table
 

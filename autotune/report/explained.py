@@ -113,15 +113,16 @@ def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[
 
 def rules(explanation: Explanation) -> RenderableType:
     """A row for each rule: what it finds, and the numbers it reads or what is wrong with them."""
-    from rich.table import Table
     from rich.text import Text
+
+    from autotune.report.tables import FittedTable
 
     if not explanation.verdicts:
         return Text()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = FittedTable()
     for header in ("rule", "finding"):
-        table.add_column(header, no_wrap=True)
-    table.add_column("numbers", overflow="fold")
+        table.add(header, "text")
+    table.add("numbers", "prose", worth=0.5)
     for verdict in explanation.verdicts:
         table.add_row(
             Text(verdict.rule),

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.device import Device
@@ -16,6 +15,7 @@ from autotune.occupancy import roofline
 from autotune.problem import PRECISIONS, Problem
 from autotune.report import cell, vendor
 from autotune.report.entries import spaced
+from autotune.report.tables import FittedTable
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
@@ -82,8 +82,8 @@ def render(ladder: Ladder) -> RenderableType:
     """The ladder as a table, precision by precision; the evidence is in its title."""
     title = Text(f"{ladder.problem} on {ladder.device.name}  ", style="bold")
     title.append(ladder.evidence.upper())
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("kernel", no_wrap=True)
+    table = FittedTable()
+    table.add("kernel", "text")
     headers = (
         "TFLOP/s",
         "of\ncuBLAS",
@@ -94,8 +94,8 @@ def render(ladder: Ladder) -> RenderableType:
         "occ.",
     )
     for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("limiter")
+        table.add(header)
+    table.add("limiter", "prose")
     for part in ladder.parts:
         if ladder.higher:
             peak = ladder.device.peak(part.problem.compute)

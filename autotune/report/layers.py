@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.lookup.layers import FASTER, Report, Row
 from autotune.report import cell
+from autotune.report.tables import FittedTable
 
 NOTE = "gain: cuBLAS's time over the tuned kernel's, less 1"
 
@@ -28,13 +28,13 @@ def render(report: Report) -> RenderableType:
     return Group(title, table, Text(NOTE, style="dim"))
 
 
-def layer_table(first: str, figures: Sequence[str]) -> Table:
+def layer_table(first: str, figures: Sequence[str]) -> FittedTable:
     """An empty table of layers: their names, a column for each figure, and a verdict."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=36)
+    table = FittedTable()
+    table.add(first, "prose")
     for header in figures:
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("")
+        table.add(header)
+    table.add("", "prose", worth=-0.5)
     return table
 
 

@@ -14,7 +14,7 @@ from autotune.runners.base import Evidence
 from autotune.runners.recording import Origin
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,18 @@ def rows(records: Iterable[TuningRecord], today: Origin) -> tuple[RecordRow, ...
     return tuple(_row(record, today, now) for record in records)
 
 
-def render(rows: Sequence[RecordRow]) -> Table:
+def render(rows: Sequence[RecordRow]) -> FittedTable:
     """The rows as a table; its last column says what changed since a record was measured."""
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("problem", "device", "evidence"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("time", "over cuBLAS", "age"):
-        table.add_column(heading, justify="right", overflow="fold")
-    table.add_column("stale", overflow="fold")
+    table = FittedTable()
+    table.add("problem", "text")
+    table.add("device", "text", worth=-3)
+    table.add("evidence", "text", worth=-2.5)
+    table.add("time", worth=-1)
+    table.add("over cuBLAS", worth=-2)
+    table.add("age", worth=-4)
+    table.add("stale", "prose", worth=-5)
     for row in rows:
         table.add_row(
             *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),

@@ -19,7 +19,7 @@ from autotune.problem import Problem
 from autotune.report import cell
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,17 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
         return dict(zip(widths, pool.map(registers, widths), strict=True))
 
 
-def render(rows: Sequence[OccupancyRow]) -> Table:
+WORTH = {"shared\nbytes": -7.5, "regs": -6.5, "limiter": -4.5, "limits": -11.5}
+"""What columns are worth that come before ones of more use; see `FittedTable`."""
+
+
+def render(rows: Sequence[OccupancyRow]) -> FittedTable:
     """The rows as a table for 80 columns or more; columns without any value are left out.
 
     The rows have the same size of a cluster; those of more than one block have no bounds, for lack
     of room.
     """
-    from rich.table import Table
+    from autotune.report.tables import FittedTable, Kind
 
     size = rows[0].cluster
     bounds = rows if size == 1 else ()
@@ -159,10 +163,10 @@ def render(rows: Sequence[OccupancyRow]) -> Table:
         "limits": ["" if row.tile_width else _limits(row) for row in rows],
     }
     shown = {header: cells for header, cells in columns.items() if any(cells)}
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = FittedTable()
     for header in shown:
-        words = header in ("limiter", "limits")
-        table.add_column(header, justify="left" if words else "right", no_wrap=not words)
+        kind: Kind = "prose" if header in ("limiter", "limits") else "number"
+        table.add(header, kind, WORTH.get(header))
     for cells in zip(*shown.values(), strict=True):
         table.add_row(*cells)
     return table

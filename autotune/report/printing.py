@@ -43,14 +43,14 @@ def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
     """Lines of plain text without trailing blanks."""
     console = Console(width=width, file=StringIO(), color_system=None, force_jupyter=False)
     with console.capture() as captured:
-        console.print(renderable)
+        console.print(renderable, crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def html_of(renderable: RenderableType, width: int = WIDTH) -> str:
     """One HTML element, with inline styles and escaped text."""
     console = Console(width=width, file=StringIO(), record=True, force_jupyter=False)
-    console.print(renderable)
+    console.print(renderable, crop=False)
     return console.export_html(inline_styles=True, code_format=_PAGE)
 
 

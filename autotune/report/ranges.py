@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.records.ranges import Range
+from autotune.report.tables import FittedTable
 from autotune.runners.base import basis
 
 
 def render(tuned: Range) -> RenderableType:
     """A line for each segment: its sizes, and the size whose record they run."""
     dimension = tuned.dimension.upper()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(dimension, justify="right", no_wrap=True)
-    table.add_column("as tuned at", justify="right", no_wrap=True)
+    table = FittedTable()
+    table.add(dimension)
+    table.add("as tuned at")
     for segment in tuned.segments:
         sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
         table.add_row(sizes, str(segment.point))

@@ -12,7 +12,7 @@ from autotune.occupancy.sweeps import BlockDemand, Headroom, best_block_sizes, h
 from autotune.report.occupancy import OccupancyRow, kernel_row
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
 NAMES = {"threads": "threads", "registers": "regs", "shared": "shared\nbytes"}
 """The swept fields of `OccupancyRow` and `BlockDemand`, from the outermost, and their headings."""
@@ -82,28 +82,28 @@ def swept(
     return Sweep(rows, best if alone else {})
 
 
-def render(sweep: Sweep) -> Table:
+def render(sweep: Sweep) -> FittedTable:
     """A row for each kernel; neighbours that differ in their last amount alone and fare alike are
     one row with a range.
 
     One device has a column for each value, several have one column each, such as `8 (100%) warps`.
     """
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
     swept_names = sweep.swept or tuple(NAMES)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = FittedTable()
     for name in swept_names:
-        table.add_column(NAMES[name], justify="right", no_wrap=True)
+        table.add(NAMES[name], worth=1)
     single = len(sweep.rows) == 1
     clusters = next(iter(sweep.rows.values()))[0].cluster > 1
     if single:
         extra = ("clusters", "idle\nSMs") if clusters else ()
         for header in ("blocks\nan SM", "occu-\npancy", *extra):
-            table.add_column(header, justify="right", no_wrap=True)
-        table.add_column("limiter")
+            table.add(header)
+        table.add("limiter", "prose")
     else:
         for label in sweep.rows:
-            table.add_column(f"{label}\nblocks an SM")
+            table.add(f"{label}\nblocks an SM", "text")
     for amounts, rows in _merged(sweep, swept_names):
         cells = _cells(rows[0], clusters) if single else [_fare(row, clusters) for row in rows]
         table.add_row(*amounts, *cells)
@@ -152,15 +152,16 @@ def headrooms(
     }
 
 
-def render_headrooms(rooms: Mapping[str, Sequence[tuple[int, Headroom]]]) -> Table:
+def render_headrooms(rooms: Mapping[str, Sequence[tuple[int, Headroom]]]) -> FittedTable:
     """A row for each block size and number of blocks, with the most a block may take."""
-    from rich.table import Table
+    from autotune.report.tables import FittedTable
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = FittedTable()
     for header in ("threads", "blocks\nan SM"):
-        table.add_column(header, justify="right", no_wrap=True)
+        table.add(header, worth=1)
     for label in rooms if len(rooms) > 1 else [""]:
-        table.add_column(f"{label}\noccupancy, most registers, most shared bytes".strip())
+        heading = f"{label}\noccupancy, most registers,\nmost shared bytes".strip()
+        table.add(heading, "text")
     for pairs in zip(*rooms.values(), strict=True):
         size, room = pairs[0]
         table.add_row(str(size), str(room.blocks), *(_room(each) for _, each in pairs))

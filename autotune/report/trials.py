@@ -84,14 +84,15 @@ def journals(problem: Problem, device: Device, root: Path) -> Iterator[JournalFo
 def render(shown: Trials, top: int) -> RenderableType:
     """The fastest `top` trials, and the number of failures by stage with an example of each."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
+    from autotune.report.tables import FittedTable
+
     timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = FittedTable()
     for heading in ("time", "spread", "TFLOP/s", "regs", "occ."):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("configuration", overflow="fold")
+        table.add(heading)
+    table.add("configuration", "prose", worth=-0.5)
     for trial in timed[:top]:
         table.add_row(*_cells(trial, shown.problem))
     rest = len(timed) - top

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.report import printing
 from autotune.report.formatting import cell
+from autotune.report.tables import FittedTable
 
 TUNED, NO_TIME = "tuned before", "no time left"
 """Why a shape was not searched."""
@@ -86,11 +86,11 @@ class ShapesReport(tuple[ShapeRow, ...]):
 
 def render(rows: ShapesReport) -> RenderableType:
     """A line for each shape, the longest total first, and the sums where all are known."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("shape", overflow="fold")
+    table = FittedTable()
+    table.add("shape", "text")
     for header in ("runs", "us", "cuBLAS us", "gain", "from", "searched"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+        table.add(header)
+    table.add("", "prose", worth=-2.5)
     for row in sorted(rows, key=lambda row: -(row.time_us or 0.0)):
         table.add_row(
             str(row.problem),

@@ -231,8 +231,8 @@ def test_narrow_terminal_cuts_nothing_off() -> None:
     console = Console(width=40)
     path = "/a/very/long/path/of/a/cache/that/does/not/fit"
     with console.capture() as shown:
-        console.print(doctor.render([doctor.Check("cache", True, path)]))
-    assert path in shown.get().replace("\n", "").replace(" ", "").replace("okcache", "")
+        console.print(doctor.render([doctor.Check("cache", True, path)]), crop=False)
+    assert path in shown.get()
 
 
 def test_what_is_not_needed_is_grey() -> None:

@@ -1,0 +1,141 @@
+"""The tables of all reports: numbers are never cut, columns of less worth go first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+Kind = Literal["number", "text", "prose"]
+"""How a column is set: numbers to the right and texts to the left, both whole; prose in lines."""
+
+PADDING = 2
+"""Blanks behind each column."""
+
+PROSE = 24
+"""Columns of the terminal that prose takes at least, unless it is shorter."""
+
+ROOM = 12
+"""Columns of the terminal for the words of `OneLine`, at least."""
+
+LINE = 80
+"""Columns of a title, unless it is longer."""
+
+UNLIMITED = 1_000_000
+"""Columns in which nothing wraps."""
+
+
+class FittedTable(Table):
+    """A table that leaves out columns where the terminal is too narrow for all of them.
+
+    Columns go from the right, or by their worth; those that stay are wider than the terminal rather
+    than cut.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(box=None, padding=(0, PADDING, 0, 0), header_style="dim", **settings)
+        self._worth: list[float] = []
+
+    def add(self, heading: str, kind: Kind = "number", worth: float | None = None) -> None:
+        """Adds a column; by default the first stays, and each is worth less than the one before."""
+        first = math.inf if not self._worth else -len(self._worth)
+        self._worth.append(first if worth is None else worth)
+        right = kind == "number"
+        self.add_column(
+            heading,
+            justify="right" if right else "left",
+            no_wrap=kind != "prose",
+            overflow="fold",
+        )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.update(width=UNLIMITED)
+        measured = [self._measure_column(console, wide, column) for column in self.columns]
+        kept = [*range(len(measured))]
+        while sum(self._needed(place, measured) for place in kept) > options.max_width:
+            last = min(kept, key=self._worth.__getitem__)
+            if self._worth[last] == math.inf:
+                break
+            kept.remove(last)
+        widths = {place: self._least(place, measured) for place in kept}
+        for place in kept:  # what is left is for prose, and nothing is left of a narrow terminal
+            room = max(0, options.max_width - sum(widths.values()))
+            widths[place] = min(measured[place].maximum, widths[place] + room)
+        options = options.update(width=max(options.max_width, sum(widths.values())))
+        yield from self._only(widths).__rich_console__(console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [self._measure_column(console, options, column).maximum for column in self.columns]
+        return Measurement(0, sum(widths))
+
+    def _least(self, place: int, measured: Sequence[Measurement]) -> int:
+        """The width, with its padding, below which a column would cut words."""
+        whole = self.columns[place].no_wrap
+        return measured[place].maximum if whole else measured[place].minimum
+
+    def _needed(self, place: int, measured: Sequence[Measurement]) -> int:
+        """The width for which columns of less worth go."""
+        return max(self._least(place, measured), min(measured[place].maximum, PROSE))
+
+    def _only(self, widths: Mapping[int, int]) -> Table:
+        """A plain table of these columns, with their widths."""
+        result = Table(
+            box=None,
+            padding=(0, PADDING, 0, 0),
+            header_style="dim",
+            title=self.title,
+            title_justify=self.title_justify,
+            show_header=self.show_header,
+        )
+        result.columns = [
+            replace(self.columns[place], _index=number, width=width - PADDING)
+            for number, (place, width) in enumerate(widths.items())
+        ]
+        result.rows = self.rows
+        return result
+
+
+class OneLine:
+    """Words in one line; `...` stands for those that the terminal has no room for."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = self._words
+        while cell_len(shown) > options.max_width and " " in shown:
+            shown = f"{shown.removesuffix(' ...').rpartition(' ')[0]} ..."
+        yield Text(shown.lstrip(), no_wrap=True, overflow="ignore")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(ROOM, cell_len(self._words)), cell_len(self._words))
+
+
+class Titled:
+    """A text with a word at the right end of a line of `LINE` columns, or behind it where the
+    terminal has no room."""
+
+    def __init__(self, text: Text, word: Text) -> None:
+        self._text, self._word = text, word
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        words = self._text.cell_len + self._word.cell_len
+        room = min(options.max_width, max(LINE, words + 2)) - words
+        yield Text.assemble(self._text, " " * max(2, room), self._word)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        width = self._text.cell_len + 2 + self._word.cell_len
+        return Measurement(1, max(width, LINE))
+
+
+def natural_width(console: Console, renderable: Any) -> int:
+    """The columns in which nothing of a text or table wraps."""
+    options = console.options.update(width=UNLIMITED)
+    return Measurement.get(console, options, renderable).maximum
