@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from autotune import settings
 from autotune.candidates.family_names import AUTO, families_of
+from autotune.candidates.unserved import unserved
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
@@ -150,7 +151,7 @@ def answered(
     if answer is None and frozen:
         raise FrozenError(unrecorded(problem, resolved))
     if answer is None:
-        raise NotFoundError(f"no kernel can run {problem} on {resolved.name}; give another device")
+        raise NotFoundError(f"{unserved(problem, resolved)}; give another device")
     commands = tune_command(problem), tune_command(problem, option(device))
     return replace(answer, note=answer.note.replace(*commands))
 

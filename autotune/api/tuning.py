@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
 from autotune.api.shown import shown
+from autotune.candidates.unserved import unserved
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import Record, Store
@@ -182,5 +183,5 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
             problem, runner.device, Records(store), objective, configs=runner.known()
         )
     if not considered.first:
-        raise NotFoundError(f"no kernel can run {problem} on {runner.device.name}")
+        raise NotFoundError(unserved(problem, runner.device))
     return QuickTunable(problem, raced=considered)

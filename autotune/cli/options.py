@@ -54,7 +54,7 @@ ObjectiveName = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-METAVARS = {str: "TEXT", int: "INTEGER", float: "FLOAT", Path: "PATH"}
+METAVARS: dict[object, str] = {str: "TEXT", int: "INTEGER", float: "FLOAT", Path: "PATH"}
 """What the help shows for a value of an option without a metavar."""
 
 PROBLEM_OPTIONS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune.candidates.unserved import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
@@ -151,7 +152,7 @@ def gather(
 def _export(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:
     answer = find(problem, device)
     if answer is None:
-        raise NotFoundError(f"no kernel can run {problem} on {device.name}; leave it out")
+        raise NotFoundError(f"{unserved(problem, device)}; leave it out")
     alignment = Alignment.dense(problem)
     plan = registry.plan(answer.config, problem, alignment)
     programs = tuple(_compile(launch.template, device.arch, build) for launch in plan.launches)

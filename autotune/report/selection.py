@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autotune.candidates.unserved import unserved
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
@@ -234,5 +235,5 @@ def _answer(
         raise NotFoundError(f"{problem} is not tuned {where}; run `autotune tune {problem}{hint}`")
     answer = lookup(problem, device, store)
     if answer is None:
-        raise NotFoundError(f"no kernel can run {problem} on {device.name}; leave it out")
+        raise NotFoundError(f"{unserved(problem, device)}; leave it out")
     return answer

@@ -10,6 +10,7 @@ from autotune.candidates.diversity import diverse
 from autotune.candidates.family_names import AUTO, families_of
 from autotune.candidates.ordered import order_of
 from autotune.candidates.recorded import current, for_compute, kernel_kind
+from autotune.candidates.unserved import ARCHITECTURE, unserved
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.problem import Problem, distance
@@ -126,6 +127,8 @@ def _legal(problem: Problem, runner: Runner, family: str, order: str | None) -> 
 
 
 def _no_candidates(problem: Problem, runner: Runner, family: str, rejected: Counter[str]) -> str:
+    if runner.known() is None and ARCHITECTURE in rejected and len(rejected) == 1:
+        return unserved(problem, runner.device, family)
     kernel = "configuration" if family == AUTO else f"{family} configuration"
     reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
     why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
