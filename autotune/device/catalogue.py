@@ -83,8 +83,8 @@ def find(text: str) -> Device:
     near = dict.fromkeys(keys[name] for name in difflib.get_close_matches(wanted, keys, n=5))
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise DeviceError(
-        f"unknown device {text!r}; {hint}give one that `autotune device --list` lists, "
-        "or a JSON file as `autotune device --json` prints it"
+        f"unknown device {text!r}; {hint}give one that `autotune device --list` lists, its compute "
+        "capability such as sm_80 for occupancy, or a JSON file as `autotune device --json` prints"
     )
 
 

@@ -11,7 +11,7 @@ from autotune.errors import DeviceError
 
 _KIB = 1024
 _REGISTERS = 64 * _KIB
-_ARCH = re.compile(r"sm_(\d{1,3})", re.IGNORECASE)
+_ARCH = re.compile(r"(?:(?:sm|compute)_(\d{1,3})[af]?|(\d{1,2})\.(\d))", re.IGNORECASE)
 
 
 class SmLimits(Protocol):
@@ -111,7 +111,8 @@ the reserved shared memory."""
 
 
 def sm_named(text: str) -> Sm | None:
-    """The SM that a text such as `sm_86` names; None if the text has another form.
+    """The SM that a text such as `sm_86`, `sm_90a`, `compute_86` or `8.6` names; None if the text
+    has another form.
 
     Raises:
         DeviceError: for a compute capability whose limits are unknown.
@@ -119,7 +120,7 @@ def sm_named(text: str) -> Sm | None:
     match = _ARCH.fullmatch(text.strip())
     if match is None:
         return None
-    number = int(match[1])
+    number = int(match[1] or match[2] + match[3])
     sm = SMS.get((number // 10, number % 10))
     if sm is None:
         supported = ", ".join(sm.name for sm in SMS.values())

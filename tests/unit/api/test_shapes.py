@@ -29,7 +29,7 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.report.tuned_shapes import ShapesReport
 from autotune.targets.workplace import Workplace
-from autotune.tuning.options import Options
+from autotune.tuning.options import SHAPE_BUDGET_S, Options
 from autotune.tuning.shared_budget import spend
 
 SMALL, LARGE = Problem(64, 64, 64), Problem(2048, 2048, 2048)
@@ -162,7 +162,7 @@ def test_budget_is_that_of_all_searches(searches: Searches) -> None:
 
 def test_default_budget_is_that_of_every_shape(searches: Searches) -> None:
     tuned([SMALL, Problem(64, 64, 72)])
-    assert searches.calls[-1][1] == pytest.approx(2 * many.SHAPE_BUDGET_S, abs=0.5)
+    assert searches.calls[-1][1] == pytest.approx(2 * SHAPE_BUDGET_S, abs=0.5)
 
 
 @pytest.mark.usefixtures("searches")

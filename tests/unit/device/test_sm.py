@@ -76,3 +76,8 @@ def test_other_texts_name_no_sm(text: str) -> None:
 def test_unknown_sm_lists_the_known() -> None:
     with pytest.raises(DeviceError, match=r"'sm_35'; give one of sm_50, .* sm_121"):
         sm_named("sm_35")
+
+
+@pytest.mark.parametrize("text", ["sm_90", "SM_90a", "compute_90", "compute_90a", "9.0"])
+def test_compute_capability_has_several_spellings(text: str) -> None:
+    assert sm_named(text) == SMS[9, 0]
