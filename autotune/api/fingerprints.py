@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from autotune import settings
 from autotune.lookup import batch_invariant as invariant
-from autotune.lookup.kept_choice import KEPT_STEPS
-from autotune.lookup.lookup import RECORDED
+from autotune.lookup.kept_choice import steps_of
 from autotune.maintenance import fingerprints
 from autotune.maintenance.fingerprints import Fingerprint
 from autotune.problem import ProblemLike, problem_of
@@ -37,7 +36,7 @@ def fingerprint(
         MissingError: without a GPU, if no other device is given.
     """
     problems = [problem_of(shape) for shape in shapes]
-    steps = RECORDED if settings.mode().frozen else KEPT_STEPS
+    steps = steps_of(settings.mode())
     if batch_invariant:
         steps = (invariant.batch_invariant,)
     store = Store(settings.cache_dir())

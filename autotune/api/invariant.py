@@ -15,7 +15,7 @@ from autotune.candidates.ordered import order_of
 from autotune.device import Device
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
-from autotune.lookup.batch_invariant import order_recorded
+from autotune.lookup.batch_invariant import order_recorded, outside_order
 from autotune.lookup.promising import RACED, Contenders
 from autotune.problem import Problem
 from autotune.problem.span import Span
@@ -24,7 +24,7 @@ from autotune.records.ranges import Range
 from autotune.runners.base import Runner
 from autotune.settings import cache_dir
 from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.targets.sources import DEFAULT, DeviceLike, option
 from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
 from autotune.tuning.events import Observer
@@ -69,7 +69,7 @@ def tune(
         order = order_recorded(span.problem, resolved, records)
         if order is None:
             order = choose_order(span, resolved, workplace, options)
-        references = _references(span, order, resolved, records)
+        references = _references(span, order, resolved, records, option(device))
         place = RangePlace(workplace, records.store, order, references)
 
         def search(problem: Problem, until: float | None) -> Record:
@@ -121,7 +121,9 @@ def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, optio
     return min(logs, key=logs.__getitem__)
 
 
-def _references(span: Span, order: str, device: Device, records: Records) -> tuple[Config, ...]:
+def _references(
+    span: Span, order: str, device: Device, records: Records, option: str
+) -> tuple[Config, ...]:
     """Configurations for the smallest M, one of which all others are compared with, on few rows.
 
     Raises:
@@ -133,10 +135,7 @@ def _references(span: Span, order: str, device: Device, records: Records) -> tup
         return (record.best.config,)
     ranked = ordered_by_time(problem, device, order)
     if not ranked:
-        raise NotFoundError(
-            f"no kernel of the range's order of summation, {order}, can run {problem} on "
-            f"{device.name}; start the range at a larger M"
-        )
+        raise NotFoundError(outside_order(problem, device, records, option))
     return tuple(config for _, config in ranked[:RACED])
 
 

@@ -135,8 +135,8 @@ def answered(
 ) -> Answer:
     """`choose` with its arguments decoded."""
     from autotune.lookup.answer import tune_command, unrecorded
-    from autotune.lookup.kept_choice import KEPT_STEPS
-    from autotune.lookup.lookup import RECORDED, lookup
+    from autotune.lookup.kept_choice import steps_of
+    from autotune.lookup.lookup import lookup
 
     decides = objective_named(objective)
     resolved = targets.resolve(device)
@@ -145,10 +145,9 @@ def answered(
         from autotune.lookup.batch_invariant import required
 
         return required(problem, resolved, _records(), decides, option(device))
-    frozen = settings.mode().frozen
-    steps = RECORDED if frozen else KEPT_STEPS
-    answer = lookup(problem, resolved, Store(settings.cache_dir()), decides, steps)
-    if answer is None and frozen:
+    mode = settings.mode()
+    answer = lookup(problem, resolved, Store(settings.cache_dir()), decides, steps_of(mode))
+    if answer is None and mode.frozen:
         raise FrozenError(unrecorded(problem, resolved))
     if answer is None:
         raise NotFoundError(f"{unserved(problem, resolved)}; give another device")

@@ -35,7 +35,7 @@ def load(entry: KernelEntry, device: DeviceLike | None = None) -> TunedKernel:
     if ordinal is None:
         ordinal = own.driver.current() or 0
     gpu, plan = own.gpu(ordinal).device, launch.plan(entry.config)
-    build = partial(compiler.compile, cache=settings.cache_dir(), kept_only=settings.mode().frozen)
+    build = partial(compiler.compile, cache=settings.cache_dir())
     with unpacked(launch.source) as (folder, folders):
         program = build(plan.main.template, gpu.arch, sources=folder, includes=folders)
     if isinstance(program, CompileFailure):

@@ -26,7 +26,6 @@ def compile(
     cache: Path | None,
     sources: Path | None = None,
     includes: Sequence[Path] | None = None,
-    kept_only: bool = False,
     with_installed: bool = False,
 ) -> Program | CompileFailure:
     """Compiles one instance of a kernel template for an architecture.
@@ -42,12 +41,11 @@ def compile(
         cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.
-        kept_only: whether to take programs from the cache alone.
         with_installed: whether a program that came with the package serves; that needs no compiler.
 
     Raises:
         MissingError: if there is no compiler.
-        FrozenError: with `kept_only`, if the cache does not have the program.
+        FrozenError: in the frozen mode, if the cache does not have the program.
     """
     if with_installed and (program := _installed(template, arch)) is not None:
         return program
@@ -60,12 +58,12 @@ def compile(
     except OSError as error:
         return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
     key = _key(source, template, target)
-    if kept_only:
+    if settings.mode().frozen:
         program = None if cache is None else kept(cache, key, template, target)
         if program is None:
             raise FrozenError(
-                f"{template.label} is not compiled for {target}, and the mode is frozen; "
-                "autotune.warmup compiles it where the mode is not"
+                f"{template.label} is not compiled for {target}, and the mode is frozen; run this "
+                "once, or autotune.warmup, where the mode is not"
             )
         return program
 
@@ -93,7 +91,9 @@ def ptx(
 
     Raises:
         MissingError: if there is no compiler.
+        FrozenError: in the frozen mode.
     """
+    settings.refuse_frozen(f"cannot compile {template.label} to PTX")
     _, tool = _toolchain()
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)

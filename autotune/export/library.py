@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune import settings
 from autotune.candidates.unserved import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
-from autotune.errors import AutotuneError, NotFoundError
+from autotune.errors import AutotuneError, FrozenError, NotFoundError
 from autotune.export.general import General, generals
 from autotune.export.portable import Ptx, portable_ptx
 from autotune.families import registry
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import Problem
 
 Find = Callable[[Problem, Device], Answer | None]
@@ -137,7 +138,8 @@ def gather(
         ptx: compiles a program to PTX, which is added for later GPUs; None adds none.
 
     Raises:
-        NotFoundError: if no kernel can run one of the problems.
+        NotFoundError: if no kernel can run one of the problems; a `FrozenError` if the mode is
+            frozen and it is not recorded.
         AutotuneError: if a kernel does not compile.
     """
     problems, devices = sorted(set(problems)), list(dict.fromkeys(devices))
@@ -151,6 +153,8 @@ def gather(
 
 def _export(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:
     answer = find(problem, device)
+    if answer is None and settings.mode().frozen:
+        raise FrozenError(unrecorded(problem, device))
     if answer is None:
         raise NotFoundError(f"{unserved(problem, device)}; leave it out")
     alignment = Alignment.dense(problem)

@@ -21,7 +21,8 @@ from autotune.export.names import check_name
 from autotune.export.portable import check_ptx, ptx_file
 from autotune.export.project import project
 from autotune.lookup import batch_invariant as invariant
-from autotune.lookup.lookup import STEPS, lookup
+from autotune.lookup.kept_choice import steps_of
+from autotune.lookup.lookup import lookup
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Store
 from autotune.runners.base import objective_named
@@ -86,7 +87,7 @@ def write(
     Raises:
         UsageError: for an invalid shape, device, format, objective or name.
         NotFoundError: if no kernel can run one of the shapes, or with `batch_invariant` no range
-            serves it.
+            serves it; a `FrozenError` in the frozen mode for what is not recorded or compiled.
         AutotuneError: if a kernel does not compile, the folder cannot be written, or it holds
             files of the same names that no export wrote or that changed since.
     """
@@ -103,7 +104,7 @@ def write(
     resolved = [targets.resolve(device) for device in devices]
     for device in resolved:
         targets.check_compilable(device)
-    steps = (invariant.required,) if batch_invariant else STEPS
+    steps = (invariant.required,) if batch_invariant else steps_of(settings.mode())
     decides, cache = objective_named(objective), settings.cache_dir()
     library = gather(
         name,

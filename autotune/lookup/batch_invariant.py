@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
+from autotune import settings
 from autotune.candidates.order_choice import ordered_by_time
 from autotune.candidates.recorded import as_tuned, is_legal
 from autotune.device import Device
-from autotune.errors import NotFoundError
+from autotune.errors import FrozenError, NotFoundError
 from autotune.lookup.answer import Answer, recorded_objective
 from autotune.lookup.expected_loss import expected_loss
 from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records
-from autotune.records.ranges import Range
+from autotune.records.ranges import Range, path_of
 from autotune.runners.base import TIMES, Objective
 
 
@@ -25,7 +27,7 @@ def batch_invariant(
     """The answer of the batch-invariant ranges of the problem's N, K, precision and layout.
 
     For an M outside them it is the configuration of the nearest tuned M, or the cost model's choice
-    in the same order. An epilogue or another output does not change the order, so that ranges of
+    in the same order, which the frozen mode does not guess. An epilogue or another output does not change the order, so that ranges of
     the plain product serve them too. The vendor's library is never answered.
     """
     ranges = _serving(problem, device, records)
@@ -38,7 +40,9 @@ def batch_invariant(
     )
     answers = (_recorded(tuned, problem, device, records, objective) for tuned in ranked)
     answer = next((answer for answer in answers if answer is not None), None)
-    return answer or _predicted(ranked[0], problem, device, objective)
+    if answer is None and not settings.mode().frozen:
+        return _predicted(ranked[0], problem, device, objective)
+    return answer
 
 
 def required(
@@ -51,15 +55,38 @@ def required(
     """As `batch_invariant`; `option` ends the command in the error, such as ` --device h100`.
 
     Raises:
-        NotFoundError: if no range serves the problem; with the command that tunes one.
+        NotFoundError: if no range serves the problem, with the command that tunes one; if no kernel
+            of the recorded order does, with the command that forgets it. A `FrozenError` in the
+            frozen mode for what only the cost model could answer.
     """
     answer = batch_invariant(problem, device, records, objective)
-    if answer is None:
+    if answer is not None:
+        return answer
+    if not (ranges := _serving(problem, device, records)):
         raise NotFoundError(
             f"no batch-invariant range serves {problem} on {device.name}; "
             f"`{range_command(problem, option=option)}` makes it"
         )
-    return answer
+    if settings.mode().frozen:
+        raise FrozenError(
+            f"no record of {ranges[0]} serves {problem} on {device.name}, and the mode is frozen; "
+            f"`{range_command(problem, ranges[0], option)}` where tuning is allowed"
+        )
+    raise NotFoundError(outside_order(problem, device, records, option))
+
+
+def outside_order(problem: Problem, device: Device, records: Records, option: str = "") -> str:
+    """Why no kernel of the recorded order runs a problem, with the commands that forget the order
+    and tune another; `option` ends the last, such as ` --device h100`."""
+    ranges = _serving(problem, device, records)
+    paths = (path_of(records.store.root, tuned) for tuned in ranges)
+    most = max(problem.m, *(tuned.high for tuned in ranges))
+    shape = str(replace(ranges[0].problem, m=problem.m)).partition("x")[2]
+    return (
+        f"no kernel of {ranges[0].order}, the order of summation of {ranges[0]}, can run {problem} "
+        f"on {device.name}; `{shlex.join(['rm', *map(str, paths)])}` forgets the order, then "
+        f"`autotune tune {problem.m}..{most}x{shape} --batch-invariant{option}` finds another"
+    )
 
 
 def range_command(problem: Problem, tuned: Range | None = None, option: str = "") -> str:

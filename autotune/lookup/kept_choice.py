@@ -80,6 +80,11 @@ KEPT_STEPS: tuple[Step, ...] = (*RECORDED, kept_choice)
 """The steps of a look-up that keeps what it has chosen."""
 
 
+def steps_of(mode: settings.Mode) -> tuple[Step, ...]:
+    """The steps of a look-up in a mode: the frozen mode does not guess."""
+    return RECORDED if mode.frozen else KEPT_STEPS
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """While it is open, BLAS runs in one thread: a choice multiplies matrices of some hundred rows,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
-from autotune.errors import AutotuneError, CacheError, UsageError
+from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
 from autotune.report import surroundings
 from autotune.report.driver_state import driver_version, gpus, session_library
@@ -172,6 +172,8 @@ def _compilation() -> _Result:
             result = compiler.compile(
                 Template("probe.cu", "probe", (("N", 2),)), arch, cache=None, sources=scratch
             )
+        except FrozenError:
+            return None, "not tried: the mode is frozen", ""
         except AutotuneError as error:
             return False, str(error), _INSTALL_NVRTC
     if isinstance(result, CompileFailure):

@@ -16,8 +16,8 @@ from autotune.families import registry
 from autotune.families.plan import Alignment
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.answer import Answer
-from autotune.lookup.kept_choice import KEPT_STEPS
-from autotune.lookup.lookup import RECORDED, lookup
+from autotune.lookup.kept_choice import steps_of
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.base import Objective
@@ -150,12 +150,12 @@ def _forget_mode() -> None:
 @lru_cache(maxsize=8)
 def _matmul(mode: Mode, cache: Path) -> Matmul:
     """The matmul of a mode. What runs in one mode is never what another looked up."""
-    store, steps = Store(cache), RECORDED if mode.frozen else KEPT_STEPS
+    store, steps = Store(cache), steps_of(mode)
 
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
         return lookup(problem, device, store, objective, steps)
 
-    build = partial(compiler.compile, cache=cache, kept_only=mode.frozen, with_installed=True)
+    build = partial(compiler.compile, cache=cache, with_installed=True)
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
 
 
@@ -167,7 +167,7 @@ def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
     def find(problem: Problem, device: Device, objective: Objective) -> Answer:
         return invariant.required(problem, device, records, objective)
 
-    build = partial(compiler.compile, cache=cache, kept_only=mode.frozen)
+    build = partial(compiler.compile, cache=cache)
     strict = replace(mode, missing="raise")  # the vendor's library has an order of its own
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, strict))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,12 +12,13 @@ from pathlib import Path
 import pytest
 from support.sample_records import entry, record
 
+import autotune
 from autotune import compiler
 from autotune.candidates import space
 from autotune.candidates.ordered import order_of
 from autotune.candidates.recorded import is_legal
 from autotune.device import find
-from autotune.errors import NotFoundError
+from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
@@ -102,6 +105,49 @@ def test_other_product_has_no_answer(changes: dict[str, int | str], records: Rec
 
 def test_required_answer_is_that_of_the_ranges(records: Records) -> None:
     assert required(sized(20), H100, records) == batch_invariant(sized(20), H100, records)
+
+
+ALIGNED = Problem(256, 512, 1024, "bf16", "tn")
+"""A product whose order of summation needs rows of A that start at multiples of 16 bytes."""
+
+
+@pytest.fixture
+def aligned(tmp_path: Path) -> Records:
+    """A range of `ALIGNED` whose order has no kernel for odd M."""
+    feasible = space.feasible(replace(ALIGNED, m=9), H100, "wgmma").configs
+    order = order_of(space.feasible(ALIGNED, H100, "wgmma").configs[0], ALIGNED)
+    assert str(order) not in {str(order_of(config, ALIGNED)) for config in feasible}
+    segments = (Segment(16, 256, 256),)
+    ranges.save(tmp_path, Range(H100, ALIGNED, "m", segments, 0.03, order=str(order)))
+    return Records(Store(tmp_path))
+
+
+def test_order_without_a_kernel_names_the_way_out(aligned: Records, tmp_path: Path) -> None:
+    (tuned,) = aligned.invariant_ranges(H100)
+    with pytest.raises(NotFoundError) as raised:
+        required(replace(ALIGNED, m=9), H100, aligned, option=" --device h100")
+    first, forget, _, tune, _ = str(raised.value).split("`")
+    assert f"can run {replace(ALIGNED, m=9)} on {H100.name}" in first
+    assert shlex.split(forget) == ["rm", str(ranges.path_of(tmp_path, tuned))]
+    assert tune == "autotune tune 9..256x512x1024:bf16:tn --batch-invariant --device h100"
+    subprocess.run(forget, shell=True, check=True)
+    assert order_recorded(ALIGNED, H100, aligned) is None
+
+
+def test_new_range_outside_the_order_names_the_way_out(
+    aligned: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(aligned.store.root))
+    with pytest.raises(NotFoundError, match=r"`rm .*-invariant\.json` forgets the order"):
+        autotune.tune_range("9..256x512x1024:bf16:tn", device="h100", batch_invariant=True)
+
+
+def test_frozen_look_up_does_not_guess_in_the_order(records: Records) -> None:
+    for m in (16, 256):
+        records.store.withdraw(ordered(m, of_order(m)[0]))
+    assert required(sized(16), H100, records).record is None
+    with autotune.frozen(), pytest.raises(FrozenError, match="no record of 4..256x512x1024"):
+        required(sized(16), H100, records)
 
 
 def test_record_names_the_range_that_it_is_a_point_of(records: Records) -> None:

@@ -19,12 +19,14 @@ from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
 from autotune import compiler, runtime, settings
+from autotune.cli import main
 from autotune.compiler import Program
 from autotune.errors import FrozenError, UsageError
 from autotune.families.plan import Template
 from autotune.maintenance.retiming import retime
 from autotune.problem import Problem
-from autotune.records import Store
+from autotune.records import Store, bundle
+from autotune.report import doctor
 from autotune.runtime import Kernel, process
 from autotune.runtime.driver import Driver
 from autotune.runtime.matmul import Matmul
@@ -200,13 +202,73 @@ def test_matmul_that_tunes_elsewhere_runs_what_is_recorded(
 def test_only_kept_programs_are_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = Template("naive.cu", "naive", (("VECTOR", 1),))
     monkeypatch.setattr(compiler.compilation, "_toolchain", lambda: ("NVRTC 1", compiler.nvrtc))
-    with pytest.raises(FrozenError, match=r"naive.* is not compiled for sm_90"):
-        compiler.compile(template, "sm_90", cache=cache, kept_only=True)
+    monkeypatch.setenv("AUTOTUNE_MODE", "frozen")
+    for kept in (cache, None):
+        with pytest.raises(FrozenError, match=r"naive.* is not compiled for sm_90"):
+            compiler.compile(template, "sm_90", cache=kept)
+    with pytest.raises(FrozenError, match=r"cannot compile naive.* to PTX: the mode is frozen"):
+        compiler.ptx(template, "sm_90")
     assert not cache.exists()
     key = compiler.keys([template], "sm_90").pop()
     program = Program(template, "sm_90", b"cubin", "naive", 32, 0, 0, 0, 1, "NVRTC 1", key, "")
     built = compiler.cache.cached(cache, key, template, "sm_90", lambda: program)
-    assert compiler.compile(template, "sm_90", cache=cache, kept_only=True) == built
+    assert compiler.compile(template, "sm_90", cache=cache) == built
+
+
+@pytest.fixture
+def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that fails the test where it is called."""
+
+    def build(*_: object) -> None:
+        raise AssertionError("compiled in the frozen mode")
+
+    monkeypatch.setattr(compiler.nvrtc, "build", build)
+    monkeypatch.setattr(compiler.nvrtc, "ptx", build)
+    monkeypatch.setattr(compiler.nvrtc, "version", lambda: "NVRTC 1")
+    monkeypatch.setenv("AUTOTUNE_MODE", "frozen")
+
+
+VERBS = {
+    "occupancy": "sm_90 --tile-width 16",
+    "explain": "4096x4096x4096 tiled:tile_width=16 --compile --device h100",
+    "export": "4096x4096x4096 --device h100 --out OUT",
+    "export unrecorded": "64x64x64 --device h100 --out OUT",
+    "best": "64x64x64 --device h100",
+    "tune": "64x64x64 --device replay:h100",
+    "check": "--against OUT.xz --device replay:h100",
+}
+
+
+@pytest.mark.usefixtures("_no_compiler")
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_refuses_to_compile_in_one_line(
+    verb: str, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = record(replace(entry(16, 100.0), config=tiled(16)))
+    Store(cache).save(saved)
+    before = sorted(cache.rglob("*"))
+    (tmp_path / "out.xz").write_bytes(bundle.dumps([saved]))
+    words = VERBS[verb].replace("OUT", str(tmp_path / "out"))
+    with pytest.raises(SystemExit) as ended:
+        main([verb.split()[0], *words.split()])
+    shown = capsys.readouterr().err
+    assert (ended.value.code, shown.count("\n")) == (FrozenError.exit_status, 1)
+    assert "frozen" in shown
+    assert sorted(cache.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("_no_compiler")
+def test_occupancy_of_a_user_kernel_is_refused() -> None:
+    with pytest.raises(FrozenError, match="is not compiled for sm_90, and the mode is frozen"):
+        autotune.kernel_occupancy(
+            "__global__ void scale(float *x) {}", "scale", {"N": [1]}, block=32, device=H100
+        )
+
+
+@pytest.mark.usefixtures("_no_compiler")
+def test_doctor_does_not_compile() -> None:
+    (check,) = [check for check in doctor.checks() if check.name == "compilation"]
+    assert (check.ok, check.detail) == (None, "not tried: the mode is frozen")
 
 
 # The setting.
