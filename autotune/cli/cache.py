@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,6 @@ def export(
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError, UsageError
     from autotune.maintenance import exchange
-    from autotune.records import bundle
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
@@ -74,7 +74,8 @@ def export(
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if file == STDOUT:
-        sys.stdout.buffer.write(bundle.dumps(chosen.records, chosen.ranges))
+        for piece in exchange.pieces(chosen):
+            sys.stdout.buffer.write(piece)
         return
     size = exchange.write(Path(file), chosen)
     if json:
@@ -95,8 +96,9 @@ def import_(
     from autotune.maintenance import exchange
     from autotune.targets import targets
 
-    # All files are read before the first record is merged.
-    contents = [item for path in files for item in exchange.read(path)]
+    for path in files:
+        exchange.check(path)  # to the end, before the first record is merged
+    contents = chain.from_iterable(map(exchange.read, files))
     _show_arrivals(exchange.absorb(opened_store(), contents, targets.here()), json)
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _BROKEN = (zlib.error, lzma.LZMAError, EOFError)
+_MEMORY = 128 << 20  # xz takes 65 MiB for what its highest preset compressed
 
 
 class _Decompressor(Protocol):
@@ -73,7 +74,7 @@ def _kind(data: bytes) -> str:
 
 def _decompressor(data: bytes) -> _Decompressor:
     if data.startswith(_XZ):
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY)
     return zlib.decompressobj(wbits=31)
 
 

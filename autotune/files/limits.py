@@ -16,10 +16,13 @@ DEVICE = 64 * _KIB
 """A device description has 1 KB."""
 
 BUNDLE = 16 * _MIB
-"""A bundle as it lies on disk: 120 records take 55 KB."""
+"""A bundle as it lies on disk: 120 records take 55 KB. A file may have any number of bundles."""
 
 BUNDLE_TEXT = 64 * _MIB
-"""An expanded bundle: 7,000 records of 9 KB, held three times while it is split into lines."""
+"""An expanded bundle, or what look-ups expand of a file: 7,000 records of 9 KB."""
+
+BUNDLE_RECORDS = 10_000
+"""Records of a file that look-ups read: describing them takes 50 s, once."""
 
 RECORDING = 4 * _MIB
 """A recording as it lies on disk: the shipped ones have 16 to 66 KB."""

@@ -5,17 +5,19 @@ Two records of one problem are merged by the rule in `records.merging`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
-from autotune.maintenance.inventory import Item, listed
+from autotune.maintenance.inventory import Item, listed, scan
 from autotune.problem import Problem
 from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, codec, ranges
 from autotune.records.bundle import Bundle
+from autotune.records.bundle_header import START
 from autotune.records.merging import stale
 from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
@@ -23,7 +25,7 @@ from autotune.records.record import BEST_FIRST, folder_of
 from autotune.runners.base import basis
 from autotune.runners.recording import Origin
 
-BUNDLE = output.OutputKind("bundle", (bundle.START,))
+BUNDLE = output.OutputKind("bundle", (START,))
 
 
 @dataclass(frozen=True)
@@ -60,62 +62,107 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
         ProblemError: for a text that is no problem.
     """
     wanted = _matching(problems)
-    readable = (item.content for item in listed(store.root) if item.content is not None)
-    contents = [content for content in readable if slug in (None, content.device.slug)]
-    records = [
-        content for content in contents if type(content) is Record and wanted(content.problem)
-    ]
-    records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
-    best = {
-        (folder_of(record.device, record.evidence), record.problem): record for record in records
-    }
-    tuned = [
-        content
-        for content in contents
-        if isinstance(content, Range)
-        and content.family is None
-        and all(map(wanted, content.points))
-    ]
-    ordered = [
-        content
-        for content in contents
-        if isinstance(content, OrderedRecord) and wanted(content.problem)
-    ]
-    ordered.sort(key=lambda record: (record.problem, record.order))
-    return Bundle((*(best[key] for key in sorted(best)), *ordered), tuple(tuned))
+    best: dict[tuple[str, Problem], tuple[int, Path]] = {}
+    ordered: list[tuple[Problem, str, Path]] = []
+    tuned: list[Range] = []
+    for item in scan(store.root):
+        content = item.content
+        if content is None or slug not in (None, content.device.slug):
+            continue
+        if isinstance(content, Range):
+            if content.family is None and all(map(wanted, content.points)):
+                tuned.append(content)
+        elif isinstance(content, OrderedRecord) and wanted(content.problem):
+            ordered.append((content.problem, content.order, item.path))
+        elif type(content) is Record and wanted(content.problem):
+            key = folder_of(content.device, content.evidence), content.problem
+            rank = BEST_FIRST.index(content.evidence), item.path
+            best[key] = min(rank, best.get(key, rank))
+    paths = (*(best[key][1] for key in sorted(best)), *(path for *_, path in sorted(ordered)))
+    return Bundle(StoredRecords(store, paths), tuple(tuned))
+
+
+@dataclass(frozen=True)
+class StoredRecords(Collection[Record]):
+    """Records of a store, each read when it is its turn: all of a large store take gigabytes.
+
+    Raises:
+        ValueError: while they are read, if a file was changed to what is no record.
+    """
+
+    store: Store
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __contains__(self, record: object) -> bool:
+        return any(record == stored for stored in self)
+
+    def __iter__(self) -> Iterator[Record]:
+        records = (self.store.read(path) for path in self.paths)
+        return (record for record in records if isinstance(record, Record))
 
 
 def write(path: Path, content: Bundle) -> int:
-    """Writes a bundle whole, or leaves the file unchanged; returns its bytes.
+    """Writes the file of a bundle whole, or leaves it unchanged; returns its bytes.
 
     Raises:
-        AutotuneError: if it cannot be written, or something else than a bundle is there.
+        AutotuneError: if it cannot be written, something else than a bundle is there, or a record was
+            damaged meanwhile.
     """
-    data = bundle.dumps(content.records, content.ranges)
+    data = b"".join(pieces(content))
     output.write(path, data, BUNDLE)
     return len(data)
 
 
-def read(path: Path) -> tuple[TuningRecord | Range, ...]:
-    """The content of a bundle, or of the file of a single record.
+def pieces(content: Bundle) -> Iterator[bytes]:
+    """The pieces of the file of a bundle.
+
+    Raises:
+        AutotuneError: if a record was damaged since it was chosen.
+    """
+    try:
+        yield from bundle.written(content)
+    except ValueError as error:
+        raise AutotuneError(f"a record {error}; export again") from error
+
+
+def read(path: Path) -> Iterator[TuningRecord | Range]:
+    """The content of a file of bundles, or of a single record, one after the other.
 
     Raises:
         UsageError: if there is no such file.
-        AutotuneError: if it is broken or its checksum is wrong.
+        AutotuneError: where it is broken or a checksum is wrong.
     """
     try:
-        data = files.read(path, limits.BUNDLE)
+        with files.opened(path) as file:
+            yield from _items(file)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; give a bundle") from error
-    try:
-        if bundle.is_bundle(data):
-            content = bundle.loads(data)
-            return (*content.records, *content.ranges)
-        return (codec.loads(data),)
     except ValueError as error:
         raise AutotuneError(
             f"{path}: no bundle or record that can be used: {error}; nothing was imported"
         ) from error
+
+
+def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
+    start = file.read(limits.DOCUMENT + 1)
+    file.seek(0)
+    if bundle.is_bundle(start):
+        yield from bundle.read(file)
+    else:
+        yield codec.loads(start)
+
+
+def check(path: Path) -> None:
+    """Reads a file of bundles to its end.
+
+    Raises:
+        AutotuneError: as `read`.
+    """
+    for _ in read(path):
+        pass
 
 
 def contents(root: Path, store: Store) -> tuple[list[TuningRecord | Range], list[Item]]:

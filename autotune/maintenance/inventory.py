@@ -66,15 +66,20 @@ def inspect(root: Path) -> list[Item]:
 
     Foreign files, locks and files that are deleted meanwhile are skipped.
     """
-    store = Store(root)
-    return [item for path in sorted(root.glob("*/**/*")) for item in _item(store, path)]
+    return [*scan(root, thorough=True)]
 
 
 def listed(root: Path) -> list[Item]:
     """As `inspect`, but reads only records and ranges."""
+    return [*scan(root)]
+
+
+def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
+    """The items of `listed`, or if `thorough` of `inspect`, one after the other: those of a large
+    cache take gigabytes together."""
     store = Store(root)
-    paths = sorted(root.glob("*/**/*"))
-    return [item for path in paths for item in _item(store, path, thorough=False)]
+    for path in sorted(root.glob("*/**/*"), key=str):
+        yield from _item(store, path, thorough=thorough)
 
 
 def recorded(items: Iterable[Item]) -> list[TuningRecord]:

@@ -13,97 +13,104 @@ and a record is decoded when it is asked for. Bundles of schema 1 are still read
 The header and every `PART` lines are compressed on their own. The header lists these parts, with
 the problems of their records, so that a single record costs the decompression of one part. Bundles
 of earlier versions are gzip, the first of them without such a list.
+
+A file of more than `CHUNK` records and ranges is several bundles in a row, written and read one
+after the other, so that any number of records takes the memory of one bundle.
 """
 
 from __future__ import annotations
 
-import lzma
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import io
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from itertools import accumulate, islice
+from typing import BinaryIO
 
 import msgspec
 
 from autotune.device import Device
-from autotune.files import checksum, limits
-from autotune.files.compressed import expanded, first_stream, is_compressed
-from autotune.files.decoding import convert, cut, parse, require_schema
-from autotune.files.domains import Count, Text
+from autotune.files import limits
+from autotune.files.compressed import expanded, is_compressed
+from autotune.files.decoding import cut, parse
 from autotune.problem import Problem
 from autotune.records import codec, compact, ranges
+from autotune.records.bundle_header import PartFields, read_header
+from autotune.records.bundle_writing import CHUNK, PART, Bundle, dumps, written
 from autotune.records.ranges import Range
 from autotune.records.record import Record
 
-SCHEMA = 2
-PART = 64
-"""Lines of a part: 300 KB, which take two milliseconds to decompress."""
-START = b'{"checksum":"'
-"""The first bytes of a bundle's text."""
-_HEADER_BYTES = 1 << 20  # more than a header of 400 devices and 10,000 problems
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """The content of a bundle, in its order."""
-
-    records: tuple[Record, ...]
-    ranges: tuple[Range, ...] = ()
-
-
-def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
-    """The file of records and ranges; the same content in the same order gives the same bytes.
-
-    Raises:
-        ValueError: if a number is not finite.
-    """
-    records, tuned = tuple(records), tuple(tuned)
-    lines = [*map(codec.line, records), *map(ranges.line, tuned)]
-    texts = [b"".join(line + b"\n" for line in part) for part in _parts(lines)]
-    parts = [lzma.compress(text) for text in texts]
-    body = b"".join(texts)
-    devices = dict.fromkeys(
-        [*(record.device for record in records), *(span.device for span in tuned)]
-    )
-    header = {
-        "schema": SCHEMA,
-        "devices": [device.to_json() for device in devices],
-        "records": len(records),
-        "ranges": len(tuned),
-        "sha256": sha256(body).hexdigest(),
-        "problems": [str(record.problem) for record in records],
-        "parts": [
-            {"bytes": len(part), "lines": text.count(b"\n"), "sha256": sha256(text).hexdigest()}
-            for part, text in zip(parts, texts, strict=True)
-        ],
-    }
-    return b"".join([lzma.compress(checksum.sealed(header) + b"\n"), *parts])
-
-
-def _parts(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (lines[start : start + PART] for start in range(0, len(lines), PART))
+__all__ = [
+    "CHUNK",
+    "PART",
+    "Bundle",
+    "BundleReader",
+    "chunks",
+    "dumps",
+    "is_bundle",
+    "loads",
+    "read",
+    "written",
+]
 
 
 def loads(data: bytes) -> Bundle:
     """The whole content of a file.
 
     Raises:
-        ValueError: if the file is anything but a bundle with right checksums.
+        ValueError: if the file is anything but bundles with right checksums.
     """
-    reader = BundleReader(data)
-    return Bundle(tuple(reader.records()), tuple(reader.ranges()))
+    items = [*read(io.BytesIO(data))]
+    tuned = tuple(item for item in items if isinstance(item, Range))
+    return Bundle(tuple(item for item in items if isinstance(item, Record)), tuned)
 
 
-def is_bundle(data: bytes) -> bool:
+def read(file: BinaryIO) -> Iterator[Record | Range]:
+    """The content of a file, read one bundle after the other.
+
+    Raises:
+        ValueError: at the first record or bundle that is broken or has a wrong checksum.
+    """
+    for data in chunks(file):
+        yield from BundleReader(data)
+
+
+def chunks(file: BinaryIO) -> Iterator[bytes]:
+    """The bundles of a file, of at most `limits.BUNDLE` bytes each.
+
+    Raises:
+        ValueError: if a header is broken, or a bundle is larger.
+    """
+    data = file.read(limits.BUNDLE + 1)
+    while True:
+        size = _size(data)
+        if size > limits.BUNDLE:
+            raise ValueError(f"it has a bundle of more than {limits.BUNDLE} bytes")
+        yield data[:size]
+        data = data[size:] + file.read(size)
+        if not data:
+            return
+
+
+def _size(data: bytes) -> int:
+    """The bytes of the first bundle: all, unless its header lists parts that end before."""
+    if not is_compressed(data):
+        return len(data)
+    header, start = read_header(data)
+    end = start + sum(part.bytes for part in header.parts)
+    return end if header.parts and end < len(data) else len(data)
+
+
+def is_bundle(start: bytes) -> bool:
     """Whether a file is a bundle rather than a single record, as far as its start tells.
 
     Raises:
         ValueError: if it is neither compressed nor JSON.
     """
-    if is_compressed(data):
+    if is_compressed(start):
         return True
-    document = parse(data)
+    document = parse(start)
     return isinstance(document, dict) and "records" in document
 
 
@@ -111,46 +118,58 @@ class BundleReader:
     """A bundle whose records are decoded when they are asked for.
 
     Args:
-        data: the file.
+        data: the bundle.
+        most: bytes to which the parts that are read may expand together; None is any number.
 
     Raises:
         ValueError: here, if the header is broken or the schema is another one; in every method, if
-            the rest is broken or its checksum is wrong.
+            the rest is broken, larger than `most`, or its checksum is wrong.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, most: int | None = None) -> None:
         if not is_compressed(data):
             data = dumps(*compact.loads(data))
-        self._data = data
-        self._header, self._start = _read_header(data)
+        self._data, self._most = data, most
+        self._header, self._start = read_header(data)
         self._decoded: dict[int, Record] = {}
-        self._read_parts: dict[int, list[bytes]] = {}
+        self._kept: dict[int, list[bytes]] = {}
+        self._sizes: dict[int, int] = {}
+        self._devices_of: dict[bytes, Device] = {}
         self.devices = tuple(Device.from_json(fields) for fields in self._header.devices)
 
+    def __len__(self) -> int:
+        """The number of its records."""
+        return self._header.records
+
+    def __iter__(self) -> Iterator[Record | Range]:
+        """The records, those in an order of summation too, then the ranges."""
+        for place, line in enumerate(self._lines()):
+            if place < self._header.records:
+                self._peek(place, line)
+                yield self._record(place, line)
+            else:
+                yield self._range(line)
+
     def records(self, serves: Callable[[Device], bool] | None = None) -> Iterator[Record]:
-        """The records, or those of the devices for which `serves` is true."""
-        for place, (_, raw_device) in enumerate(self._peeks):
-            device = self._device(raw_device)
+        """The records that look-ups take, of all devices or those for which `serves` is true."""
+        for place, line in enumerate(islice(self._lines(), self._header.records)):
+            _, device = self._peek(place, line)
             if serves is None or serves(device):
-                yield self._record(place)
+                record = self._record(place, line)
+                if type(record) is Record:
+                    yield record
 
     def record(self, serves: Callable[[Device], bool], problem: Problem) -> Record | None:
         """The last record of the problem for a device for which `serves` is true."""
-        if self._in_parts:
-            text, listed = str(problem), self._header.problems or ()
-            places = [place for place, name in enumerate(listed) if name == text]
-            records = (self._record(place) for place in reversed(places))
-            return next(
-                (
-                    record
-                    for record in records
-                    if record.problem == problem and serves(self._listed(record.device))
-                ),
-                None,
-            )
-        for place in reversed(self._places.get(problem, ())):
-            if serves(self._device(self._peeks[place][1])):
-                return self._record(place)
+        text = str(problem)
+        for place in reversed([place for place, name in enumerate(self._names) if name == text]):
+            if place not in self._decoded:
+                self._decoded[place] = self._record(place, self._line(place))
+            record = self._decoded[place]
+            if (type(record), record.problem) != (Record, problem):
+                continue
+            if serves(self._listed(record.device)):
+                return record
         return None
 
     @property
@@ -160,42 +179,69 @@ class BundleReader:
 
     def ranges(self) -> Iterator[Range]:
         """The ranges."""
-        if not self._header.ranges:
-            return
-        for line in self._lines[self._header.records :]:
-            tuned = ranges.loads(line)
-            self._listed(tuned.device)
-            yield tuned
+        if self._header.ranges:
+            yield from map(self._range, islice(self._lines(), self._header.records, None))
 
-    def _record(self, place: int) -> Record:
-        if place not in self._decoded:
-            record = codec.loads(self._line(place))
-            if not isinstance(record, Record):
-                raise ValueError(f"line {place + 2} is a record of {record.title}, not a problem")
-            self._decoded[place] = record
-        return self._decoded[place]
+    def _lines(self) -> Iterator[bytes]:
+        """The lines after the header, part by part."""
+        whole = sha256()
+        for number in range(len(self._parts)):
+            lines = self._part(number)
+            for line in lines:
+                whole.update(line + b"\n")
+            yield from lines
+        if (actual := whole.hexdigest()) != self._header.sha256:
+            raise _changed(self._header.sha256, actual)
 
     def _line(self, place: int) -> bytes:
-        """A record's line, from its part alone if the header lists it."""
-        if not self._in_parts:
-            return self._lines[place]
-        number, begins, first = 0, self._start, 0
-        while first + self._header.parts[number].lines <= place:
-            first += self._header.parts[number].lines
-            begins += self._header.parts[number].bytes
-            number += 1
-        if number not in self._read_parts:
-            part = self._header.parts[number]
-            text = expanded(self._data[begins : begins + part.bytes], limits.BUNDLE_TEXT)
-            if (actual := sha256(text).hexdigest()) != part.sha256:
-                raise _changed(part.sha256, actual)
-            self._read_parts[number] = text.splitlines()
-        return self._read_parts[number][place - first]
+        """A record's line. Its part is kept."""
+        number = bisect_right(self._firsts, place) - 1
+        if number not in self._kept:
+            self._kept[number] = self._part(number)
+        return self._kept[number][place - self._firsts[number]]
 
-    def _device(self, raw: bytes) -> Device:
+    def _part(self, number: int) -> list[bytes]:
+        """The lines of a part."""
+        part = self._parts[number]
+        if self._in_parts:
+            begin = self._start + sum(earlier.bytes for earlier in self._parts[:number])
+            most = min(part.lines * limits.RECORD, limits.BUNDLE_TEXT)
+            text = expanded(self._data[begin : begin + part.bytes], most)
+        else:
+            text = expanded(self._data, limits.BUNDLE_TEXT).partition(b"\n")[2]
+        if (actual := sha256(text).hexdigest()) != part.sha256:
+            raise _changed(part.sha256, actual)
+        self._sizes[number] = len(text)
+        if self._most is not None and sum(self._sizes.values()) > self._most:
+            raise ValueError(f"its records take more than {self._most} bytes; {IMPORT_IT}")
+        if (found := text.count(b"\n")) != part.lines:
+            raise ValueError(
+                f"it has {found} lines, its header tells of {self._header.records} records and "
+                f"{self._header.ranges} ranges"
+            )
+        return text.split(b"\n")[:-1]
+
+    def _peek(self, place: int, line: bytes) -> tuple[Problem, Device]:
+        """Problem and device of a record; the rest of the line is skipped."""
+        try:
+            peek = _PEEK.decode(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"line {place + 2}: {cut(str(error))}") from error
+        raw = bytes(peek.device)
         if raw not in self._devices_of:
             self._devices_of[raw] = self._listed(Device.from_json(parse(raw)))
-        return self._devices_of[raw]
+        return peek.problem, self._devices_of[raw]
+
+    def _record(self, place: int, line: bytes) -> Record:
+        record = codec.loads(line)
+        if not isinstance(record, Record):
+            raise ValueError(f"line {place + 2} is a record of {record.title}, not a problem")
+        return record
+
+    def _range(self, line: bytes) -> Range:
+        tuned = ranges.loads(line)
+        self._listed(tuned.device)
+        return tuned
 
     def _listed(self, device: Device) -> Device:
         """The device, which the header has to list: it says whom the bundle serves."""
@@ -214,41 +260,29 @@ class BundleReader:
         return (self._start + size, lines) == (len(self._data), rows)
 
     @cached_property
-    def _devices_of(self) -> dict[bytes, Device]:
-        return {}
+    def _parts(self) -> tuple[PartFields, ...]:
+        """The parts that the header lists, else the whole as one."""
+        header = self._header
+        if self._in_parts:
+            return header.parts
+        return (PartFields(len(self._data), header.records + header.ranges, header.sha256),)
 
     @cached_property
-    def _lines(self) -> list[bytes]:
-        """The lines after the header."""
-        _, _, body = expanded(self._data, limits.BUNDLE_TEXT).partition(b"\n")
-        if (actual := sha256(body).hexdigest()) != self._header.sha256:
-            raise _changed(self._header.sha256, actual)
-        lines = body.splitlines()
-        if len(lines) != self._header.records + self._header.ranges:
-            raise ValueError(
-                f"it has {len(lines)} lines, its header tells of {self._header.records} records "
-                f"and {self._header.ranges} ranges"
-            )
-        return lines
+    def _firsts(self) -> list[int]:
+        """The place of each part's first line."""
+        return [0, *accumulate(part.lines for part in self._parts)][:-1]
 
     @cached_property
-    def _peeks(self) -> list[tuple[Problem, bytes]]:
-        """Problem and device of each record; the rest of the line is skipped."""
-        peeks = []
-        for number, line in enumerate(self._lines[: self._header.records], start=2):
-            try:
-                peek = _PEEK.decode(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"line {number}: {cut(str(error))}") from error
-            peeks.append((peek.problem, bytes(peek.device)))
-        return peeks
+    def _names(self) -> Sequence[str]:
+        """The text of each record's problem."""
+        if self._in_parts:
+            return self._header.problems or ()
+        lines = islice(self._lines(), self._header.records)
+        return [str(self._peek(place, line)[0]) for place, line in enumerate(lines)]
 
-    @cached_property
-    def _places(self) -> dict[Problem, list[int]]:
-        places: dict[Problem, list[int]] = {}
-        for place, (problem, _) in enumerate(self._peeks):
-            places.setdefault(problem, []).append(place)
-        return places
+
+IMPORT_IT = "look-ups read no more of a file; `autotune cache import` takes all of it"
+"""What to do about a file that is too large for look-ups."""
 
 
 class _Peek(msgspec.Struct):
@@ -263,31 +297,3 @@ _PEEK = msgspec.json.Decoder(_Peek)
 
 def _changed(stated: str, actual: str) -> ValueError:
     return ValueError(f"checksum is {stated[:12]}, its content has {actual[:12]}; it was changed")
-
-
-@dataclass(frozen=True)
-class _PartFields:
-    """A part: its bytes in the file, its lines, and the hash of its text."""
-
-    bytes: Count
-    lines: Count
-    sha256: Text
-
-
-@dataclass(frozen=True)
-class _Header:
-    devices: tuple[dict[str, Any], ...]
-    records: Count
-    ranges: Count
-    sha256: Text
-    problems: tuple[Text, ...] | None = None
-    parts: tuple[_PartFields, ...] = ()
-
-
-def _read_header(data: bytes) -> tuple[_Header, int]:
-    """The header, for which only the start of the file is decompressed, and where it ends."""
-    start, end = first_stream(data, _HEADER_BYTES)
-    line = start.partition(b"\n")[0]
-    fields = require_schema(parse(line), "bundle", SCHEMA)
-    checksum.check(fields, line)
-    return convert(fields, _Header, "header"), end

@@ -22,9 +22,10 @@ from autotune import compiler, gpu
 from autotune.cli.cache import parse_age
 from autotune.device import find
 from autotune.errors import UsageError
+from autotune.files import limits
 from autotune.maintenance import exchange
 from autotune.problem import Problem
-from autotune.records import Record, Store, bundle, ranges
+from autotune.records import Record, Store, bundle, bundle_writing, ranges
 from autotune.targets import targets
 from autotune.targets.targets import Target
 
@@ -109,6 +110,35 @@ def test_export_writes_all_records_and_ranges(store: Store, tmp_path: Path) -> N
     assert run("cache", "export", str(tmp_path / "all.json")) == 0
     content = bundle.loads((tmp_path / "all.json").read_bytes())
     assert content == bundle.Bundle(tuple(saved), (TUNED,))
+
+
+def test_import_reads_any_number_of_exported_records(
+    store: Store, another: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_writing, "CHUNK", 3)
+    monkeypatch.setattr(limits, "BUNDLE", 4_000)  # a bundle takes 1,400 bytes
+    for number in range(1, 11):
+        store.save(record(problem=Problem(64 * number, 64, 64)))
+    path = tmp_path / "all.jsonl.xz"
+    assert run("cache", "export", str(path)) == 0
+    assert path.stat().st_size > limits.BUNDLE
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(another.root))
+    assert run("cache", "import", str(path)) == 0
+    assert another.records(H100) == store.records(H100)
+
+
+def test_import_of_a_file_broken_at_its_end_merges_nothing(
+    store: Store, another: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_writing, "CHUNK", 1)
+    for problem in (SMALL, SQUARE):
+        store.save(record(problem=problem))
+    path = tmp_path / "all.jsonl.xz"
+    assert run("cache", "export", str(path)) == 0
+    path.write_bytes(path.read_bytes()[:-30])
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(another.root))
+    assert run("cache", "import", str(path)) == 1
+    assert not another.root.exists()
 
 
 def test_export_prefers_the_best_evidence(store: Store, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
+import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from time import process_time
 from typing import Any
@@ -21,8 +23,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum, compressed
 from autotune.problem import Problem
-from autotune.records import Entry, Record, TuningRecord, bundle, codec
+from autotune.records import Entry, Record, TuningRecord, bundle, bundle_writing, codec
 from autotune.records.bundle import BundleReader
+from autotune.records.bundle_header import read_header
 from autotune.records.ranges import Range, Segment
 from autotune.runners.base import Measurement
 
@@ -155,6 +158,90 @@ def test_reading_takes_at_most_ten_times_as_long_as_its_json() -> None:
     lines = lzma.decompress(data).splitlines()
     limit = 10 * least_seconds(lambda: [json.loads(line) for line in lines])
     assert least_seconds(lambda: bundle.loads(data)) < limit
+
+
+# Several bundles in a row
+
+
+@pytest.fixture
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_writing, "CHUNK", 100)
+
+
+@pytest.mark.usefixtures("_small_chunks")
+def test_large_content_survives_its_file() -> None:
+    content = bundle.Bundle(tuple(long_records(250, 1)), (LOW, replace(LOW, device=find("t4"))))
+    data = b"".join(bundle.written(content))
+    assert len([*bundle.chunks(io.BytesIO(data))]) == 3
+    assert bundle.loads(data) == content
+
+
+def test_small_content_is_one_bundle_as_before() -> None:
+    content = bundle.Bundle(tuple(long_records(3)), (LOW,))
+    assert [*bundle.written(content)] == [bundle.dumps(content.records, content.ranges)]
+
+
+def test_header_of_distinct_devices_is_read() -> None:
+    """A bundle of the most records that are written together, each of a device of its own."""
+    name = "NVIDIA " + "x" * 40
+    devices = (replace(H100, name=f"{name} {number}") for number in range(bundle.CHUNK))
+    (original, *_) = long_records(1, 1)
+    header = BundleReader(bundle.dumps(replace(original, device=device) for device in devices))
+    assert len(header.devices) == bundle.CHUNK
+
+
+@pytest.mark.usefixtures("_small_chunks")
+def test_memory_does_not_grow_with_the_number_of_records() -> None:
+    """Beyond the file itself, which is read from a disk elsewhere."""
+    few, many = long_records(200, 1), long_records(1000, 1)
+
+    def peak(records: list[Record]) -> int:
+        file = io.BytesIO()
+        tracemalloc.start()
+        for piece in bundle.written(bundle.Bundle(records)):
+            file.write(piece)
+        file.seek(0)
+        assert sum(1 for _ in bundle.read(file)) == len(records)
+        most = tracemalloc.get_traced_memory()[1] - len(file.getvalue())
+        tracemalloc.stop()
+        return most
+
+    assert peak(many) < 1.5 * peak(few)
+
+
+@pytest.mark.usefixtures("_small_chunks")
+@pytest.mark.parametrize("cut", [1, 40, 3000])
+def test_file_that_is_cut_short_is_refused(cut: int) -> None:
+    data = b"".join(bundle.written(bundle.Bundle(long_records(250, 1))))
+    with pytest.raises(ValueError, match=r"cut short|not JSON|not xz"):
+        bundle.loads(data[:-cut])
+
+
+def test_part_of_fewer_lines_than_stated_is_refused() -> None:
+    originals = long_records(2)
+    data = bundle.dumps(originals)
+    header, start = read_header(data)
+    stated = asdict(header)
+    stated["records"], stated["problems"] = 3, [str(record.problem) for record in originals] + ["x"]
+    stated["parts"][0]["lines"] = 3
+    short = lzma.compress(checksum.sealed({"schema": 2, **stated}) + b"\n") + data[start:]
+    message = "it has 2 lines, its header tells of 3 records"
+    with pytest.raises(ValueError, match=message):
+        bundle.loads(short)
+    with pytest.raises(ValueError, match=message):
+        BundleReader(short).record(is_h100, originals[0].problem)
+
+
+def test_xz_that_takes_much_memory_is_refused() -> None:
+    greedy = {
+        "id": lzma.FILTER_LZMA2,
+        "dict_size": 256 << 20,
+        "mode": lzma.MODE_FAST,
+        "nice_len": 32,
+    }
+    data = lzma.compress(b"{}", filters=[greedy | {"mf": lzma.MF_HC3, "depth": 1}])
+    with pytest.raises(ValueError, match=r"it is not xz: Memory usage limit"):
+        bundle.loads(data)
 
 
 # Reading parts
