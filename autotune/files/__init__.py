@@ -9,7 +9,7 @@ built code. `decoding` turns JSON into typed values, or says what is wrong.
 
 from autotune.files.folders import ensure, temporary_dir, temporary_folder
 from autotune.files.locking import LOCK_SECONDS, locked, locked_file, locked_folder
-from autotune.files.reading import opened, read
+from autotune.files.reading import identity, opened, read
 from autotune.files.writing import (
     append,
     append_line,
@@ -30,6 +30,7 @@ __all__ = [
     "cut_torn_line",
     "delete",
     "ensure",
+    "identity",
     "locked",
     "locked_file",
     "locked_folder",

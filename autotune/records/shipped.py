@@ -3,11 +3,15 @@
     autotune/data/shipped/nvidia-h100-80gb-hbm3.jsonl.xz    a bundle for each model of GPU
     $AUTOTUNE_WISDOM_DIR                                    folders of bundles, separated as in PATH
 
-A bundle is read once in a process, and only if its header names the device's model.
+A file is read again only when it changes, and a bundle in it only if its header names the device's
+model. A file that is broken, or has more than look-ups read (`limits.BUNDLE_RECORDS` records,
+`limits.BUNDLE_TEXT` bytes), is skipped with a warning.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -19,7 +23,7 @@ from autotune import files, settings
 from autotune.device import Device, same_model
 from autotune.files import limits
 from autotune.problem import Problem
-from autotune.records.bundle import BundleReader
+from autotune.records.bundle import IMPORT_IT, BundleReader, chunks
 from autotune.records.ranges import Range
 from autotune.records.record import Record
 
@@ -65,18 +69,26 @@ def decoded(
 ) -> Iterator[T]:
     """Decodes each bundle that names a device for which `serves` is true.
 
-    A broken bundle, and a folder of a site that is missing, is skipped with a warning.
+    A broken file, and a folder of a site that is missing, is skipped with a warning.
     """
-    for path in chain.from_iterable(map(paths, _folders())):
+    for path in bundles():
         try:
-            reader = _reader(path)
-            if not any(map(serves, reader.devices)):
-                continue
-            content = decode(path, reader)
-        except (OSError, ValueError) as error:
-            warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
-        else:
-            yield content
+            file = _file(path, files.identity(path.stat()))
+        except OSError as error:
+            _warn(f"{path}: passed over: cannot be read: {error.strerror}")
+            continue
+        try:
+            for reader in file.readers():
+                if any(map(serves, reader.devices)):
+                    yield decode(path, reader)
+        except ValueError as error:
+            file.fault = str(error)
+            _warn(f"{path}: passed over: {error}")
+
+
+def bundles() -> Iterator[Path]:
+    """The files of bundles, in the order in which look-ups read them."""
+    return chain.from_iterable(map(paths, _folders()))
 
 
 def _folders() -> Iterator[Path]:
@@ -85,11 +97,44 @@ def _folders() -> Iterator[Path]:
         if folder.is_dir():
             yield folder
         else:
-            warnings.warn(f"AUTOTUNE_WISDOM_DIR: {folder} is no folder: passed over", stacklevel=2)
+            _warn(f"AUTOTUNE_WISDOM_DIR: {folder} is no folder: passed over")
     yield settings.shipped_dir()
 
 
+class _File:
+    """The bundles of a file, of which the headers were read, or why it is skipped."""
+
+    def __init__(self, path: Path) -> None:
+        self._readers: list[BundleReader] = []
+        self.fault = ""
+        try:
+            parts = [*chunks(io.BytesIO(files.read(path, limits.BUNDLE)))]
+            most = limits.BUNDLE_TEXT // len(parts)
+            self._readers = [BundleReader(part, most) for part in parts]
+        except OSError as error:
+            advice = f"; {IMPORT_IT}" if error.errno == errno.EFBIG else ""
+            self.fault = f"cannot be read: {error.strerror}{advice}"
+        except ValueError as error:
+            self.fault = str(error)
+        if (count := sum(map(len, self._readers))) > limits.BUNDLE_RECORDS:
+            self.fault = f"it has {count} records, over {limits.BUNDLE_RECORDS}; {IMPORT_IT}"
+
+    def readers(self) -> list[BundleReader]:
+        """The bundles.
+
+        Raises:
+            ValueError: if the file is broken or has too many records.
+        """
+        if self.fault:
+            raise ValueError(self.fault)
+        return self._readers
+
+
 @lru_cache(maxsize=64)
-def _reader(path: Path) -> BundleReader:
-    """The bundle, of which the header was read."""
-    return BundleReader(files.read(path, limits.BUNDLE))
+def _file(path: Path, identity: tuple[int, ...]) -> _File:
+    del identity  # a file that changed is another
+    return _File(path)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=1)  # one line, so that the filter shows each message once

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
+from hashlib import sha256
 from pathlib import Path
 from timeit import timeit
 
@@ -18,10 +20,10 @@ from support.sample_records import H100, SQUARE, entry, record
 from autotune.api import lookups
 from autotune.device import Device, find, same_architecture, same_model
 from autotune.errors import NotFoundError
-from autotune.files import checksum
+from autotune.files import checksum, compressed, limits, read
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
-from autotune.records import Record, Records, Store, bundle, codec, shipped
+from autotune.records import OrderedRecord, Record, Records, Store, bundle, codec, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
 from autotune.runners.predicted import PredictedRunner
@@ -129,11 +131,108 @@ def test_tampered_file_without_the_device_stays_closed(shipped_folder: Path) -> 
     assert shipped.records(H200) == ()
 
 
-def test_file_is_read_once(shipped_folder: Path) -> None:
+def test_file_is_read_once(shipped_folder: Path, reads: list[Path]) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
-    first = shipped.records(H100)
-    (shipped_folder / FILE).write_text("broken since")
-    assert shipped.records(H100) == first
+    assert shipped.records(H100) == shipped.records(H100)
+    assert shipped.record(H100, SQUARE) == tuned(16, 9.0)
+    assert reads == [shipped_folder / FILE]
+
+
+def test_replaced_file_of_the_same_time_is_read_again(shipped_folder: Path) -> None:
+    for made in (tuned(16, 9.0), tuned(16, 8.0)):
+        ship(shipped_folder, [made])
+        os.utime(shipped_folder / FILE, ns=(10**18, 10**18))
+        assert shipped.records(H100) == (made,)
+
+
+def test_record_in_an_order_of_summation_is_not_looked_up(shipped_folder: Path) -> None:
+    plain = tuned(16, 9.0)
+    values = {field.name: getattr(plain, field.name) for field in fields(plain)}
+    ship(shipped_folder, [plain, OrderedRecord(**values, family="auto", order="simt")])
+    assert shipped.records(H100) == (plain,)
+    assert shipped.record(H100, SQUARE) == plain
+
+
+# Files that are too large for look-ups
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are read."""
+    paths: list[Path] = []
+
+    def noted(path: Path, limit: int) -> bytes:
+        paths.append(path)
+        return read(path, limit)
+
+    monkeypatch.setattr(shipped.files, "read", noted)
+    return paths
+
+
+def padded(lines: int, blanks: int, parts: int) -> bytes:
+    """A bundle of many parts, each of a record of `SMALL`, said to be of `SQUARE`, and blanks."""
+    text = codec.line(tuned(16, 9.0, SMALL)) + b"\n" + (b" " * blanks + b"\n") * (lines - 1)
+    part = lzma.compress(text, preset=0)
+    header = {
+        "schema": 2,
+        "devices": [H100.to_json()],
+        "records": lines * parts,
+        "ranges": 0,
+        "sha256": sha256(text * parts).hexdigest(),
+        "problems": [str(SQUARE), *["x"] * (lines - 1)] * parts,
+        "parts": [{"bytes": len(part), "lines": lines, "sha256": sha256(text).hexdigest()}] * parts,
+    }
+    return lzma.compress(checksum.sealed(header) + b"\n") + part * parts
+
+
+TOO_LARGE = {
+    "lines of 8 MiB": (2, 1 << 23, 4, r"xz of more than 2097152 bytes"),
+    "many parts": (
+        3,
+        1 << 20,
+        40,
+        r"more than 67108864 bytes; look-ups .* `autotune cache import`",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", TOO_LARGE)
+def test_bomb_is_skipped_with_one_warning(
+    form: str, shipped_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, blanks, parts, why = TOO_LARGE[form]
+    (shipped_folder / FILE).write_bytes(padded(lines, blanks, parts))
+    sizes: list[int] = []
+
+    def noted(data: bytes, limit: int) -> bytes:
+        sizes.append(limit)
+        return compressed.expanded(data, limit)
+
+    monkeypatch.setattr("autotune.records.bundle.expanded", noted)
+    with pytest.warns(UserWarning, match=f"{FILE}: passed over: .*{why}"):
+        assert shipped.record(H100, SQUARE) is None
+    assert sum(sizes) < 128 << 20
+    expansions = len(sizes)
+    with pytest.warns(UserWarning, match=FILE):
+        assert shipped.record(H100, SQUARE) is None
+    assert len(sizes) == expansions
+
+
+def test_file_of_too_many_records_names_the_import(
+    shipped_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(shipped_folder, [tuned(16, 9.0), tuned(16, 8.0, SMALL)])
+    monkeypatch.setattr(limits, "BUNDLE_RECORDS", 1)
+    command = r"it has 2 records, over 1; .* `autotune cache import` takes all of it"
+    with pytest.warns(UserWarning, match=rf"{FILE}: passed over: {command}"):
+        assert shipped.records(H100) == ()
+
+
+def test_several_bundles_in_a_file_are_looked_up(shipped_folder: Path) -> None:
+    pair = tuned(16, 9.0), tuned(16, 8.0, SMALL)
+    (shipped_folder / FILE).write_bytes(b"".join(bundle.dumps([each]) for each in pair))
+    assert {*shipped.records(H100)} == {*pair}
+    assert shipped.record(H100, SMALL) == pair[1]
 
 
 def test_bundle_of_an_earlier_version_is_read(shipped_folder: Path) -> None:
