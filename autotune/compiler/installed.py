@@ -47,7 +47,7 @@ def dumps(programs: Iterable[Program], sources: dict[str, str]) -> bytes:
 
 def count(arch: str) -> int:
     """How many programs for an architecture came with the package."""
-    return len(_archive(_path(arch))[1])
+    return len(_archive(path(arch))[1])
 
 
 def has(template: Template, arch: str) -> bool:
@@ -56,7 +56,7 @@ def has(template: Template, arch: str) -> bool:
     Raises:
         OSError: if its source cannot be read.
     """
-    places = _archive(_path(arch))[1]
+    places = _archive(path(arch))[1]
     return bool(places) and _key_of(template, arch) in places
 
 
@@ -66,12 +66,12 @@ def find(template: Template, arch: str) -> Program | None:
     Raises:
         OSError: if its source cannot be read.
     """
-    path = _path(arch)
-    start, places = _archive(path)
+    archive = path(arch)
+    start, places = _archive(archive)
     if not places or (place := places.get(key := _key_of(template, arch))) is None:
         return None
     try:
-        with reading.opened(path) as file:
+        with reading.opened(archive) as file:
             file.seek(start + place[0])
             data = lzma.decompress(file.read(place[1]), lzma.FORMAT_RAW, filters=_FILTERS)
         header, _, cubin = data.partition(b"\n")
@@ -88,7 +88,8 @@ def target(template: Template, arch: str) -> str:
     return f"{arch}a" if template.specific else arch
 
 
-def _path(arch: str) -> Path:
+def path(arch: str) -> Path:
+    """The archive of an architecture's programs."""
     return settings.programs_dir() / f"{arch}{SUFFIX}"
 
 

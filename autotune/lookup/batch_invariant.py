@@ -27,8 +27,9 @@ def batch_invariant(
     """The answer of the batch-invariant ranges of the problem's N, K, precision and layout.
 
     For an M outside them it is the configuration of the nearest tuned M, or the cost model's choice
-    in the same order, which the frozen mode does not guess. An epilogue or another output does not change the order, so that ranges of
-    the plain product serve them too. The vendor's library is never answered.
+    in the same order, which the frozen mode does not guess. An epilogue or another output does not
+    change the order, so that ranges of the plain product serve them too. The vendor's library is
+    never answered.
     """
     ranges = _serving(problem, device, records)
     if not ranges:

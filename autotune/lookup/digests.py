@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import resources
+from itertools import chain
 from pathlib import Path
+from zlib import crc32
 
 from autotune import files, settings
 from autotune.device import Device, same_architecture, same_model
 from autotune.errors import AutotuneError
 from autotune.files import limits
+from autotune.lookup import state
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digest_file import FORMAT, dumps, loads
 from autotune.records import Record, Records, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.combined import first_of_each_problem
+from autotune.records.record import folders_of, holds
 from autotune.version import __version__
 
 SUFFIX = ".digest"
 FOLDER = "choices"
-
+PART, PARTS = 512, 64
+"""Most records of a digest; above, records are spread over so many digests, of which a new record
+makes one anew."""
 
 Digests = tuple[RecordDigest, ...]
 
@@ -104,30 +110,43 @@ def _first_of_each(
 
 def _of_store(device: Device, records: Records) -> Digests:
     """The digests of a store's records of a device."""
-    state = [*_state(records.store.root / Record.FOLDER, device)]
-    if not state:
+    root = records.store.root
+    listed = [
+        (f"{folder}/{row[0]}", *row[1:])
+        for folder in folders_of(device)
+        for row in state.of_folder(root / Record.FOLDER / folder)
+        if holds(folder, str(row[0]), device)
+    ]
+    if len(listed) <= PART:
+        return _kept_records(f"records{SUFFIX}", tuple(listed), device, records)
+    parts: dict[int, state.State] = {}
+    for row in listed:
+        slug = row[0].partition("/")[2].partition(".")[0]
+        parts.setdefault(crc32(slug.encode()) % PARTS, []).append(row)
+    digests = (
+        _kept_records(f"records-{number}{SUFFIX}", tuple(rows), device, records)
+        for number, rows in sorted(parts.items())
+    )
+    return tuple(chain.from_iterable(digests))
+
+
+@lru_cache(maxsize=2 * PARTS)
+def _kept_records(
+    name: str, rows: tuple[tuple[object, ...], ...], device: Device, records: Records
+) -> Digests:
+    """The digests of the records in some files of a device, by the state of these files."""
+    if not rows:
         return ()
-    key = _key(json.dumps([str(records.store.root), state]))
-    path = records.store.root / FOLDER / device.slug / f"records{SUFFIX}"
-    return _kept_records(path, key, records, device)
-
-
-@lru_cache(maxsize=8)
-def _kept_records(path: Path, key: str, records: Records, device: Device) -> Digests:
-    return tuple(_kept(path, key, lambda: records.store.records(device)))
+    root = records.store.root
+    paths = [root / Record.FOLDER / str(row[0]) for row in rows]
+    key = _key(state.key(str(root), rows))
+    path = root / FOLDER / device.slug / name
+    return tuple(_kept(path, key, lambda: records.store.records(device, paths)))
 
 
 @lru_cache(maxsize=16)
 def _of_bundle(path: Path, reader: BundleReader) -> Digests:
     return tuple(of_bundle(path, reader.content, reader.records))
-
-
-def _state(root: Path, device: Device) -> Iterator[tuple[str, int, int]]:
-    """The state of a device's files of records. A record is replaced by renaming."""
-    for path in sorted(root.glob(f"{device.slug}*/*.json")):
-        with suppress(OSError):
-            stat = path.stat()
-            yield str(path.relative_to(root)), stat.st_mtime_ns, stat.st_ino
 
 
 def _kept(path: Path, key: str, read: Callable[[], Iterable[Record]]) -> list[RecordDigest]:

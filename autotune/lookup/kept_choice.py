@@ -3,18 +3,17 @@
     choices/nvidia-h200/5e0c….json
 
 A choice takes some tens of milliseconds to find, more in a fresh process. The name of its file is a
-hash of the problem, the device, the objective, the versions of the package and of its kernels, and
-the state of all records, so that a choice made from others is not found again.
+hash of the problem, the device, the objective, the versions of the package and of its kernels, the
+programs of the package, and the state of all records (see `state`), so that a choice made from
+others is not found again.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 from threadpoolctl import ThreadpoolController
@@ -30,6 +29,7 @@ from autotune.families.config import Config
 from autotune.files import checksum, limits
 from autotune.files.decoding import convert, parse
 from autotune.files.domains import Microseconds, Text
+from autotune.lookup import state
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import RECORDED, Step
 from autotune.lookup.nearest import nearest
@@ -154,24 +154,15 @@ def _written(answer: Answer) -> bytes:
 def _path(problem: Problem, device: Device, records: Records, objective: Objective) -> Path:
     """The file of a choice."""
     root = records.store.root
-    depends = [
-        *(str(problem), device.to_json(), objective, __version__),
+    key = state.key(
+        *(str(problem), device, objective, __version__),
         source_hash(*registry.kernel_sources()),
-        *_state(root),
-        installed.count(device.arch),
-    ]
-    key = sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:32]
-    return root / FOLDER / device.slug / f"{key}.json"
+        [(folder.name, state.of_folder(folder)) for folder in sorted(_folders(root))],
+        state.of_files((*shipped.bundles(), installed.path(device.arch))),
+    )
+    return root / FOLDER / device.slug / f"{key[:32]}.json"
 
 
-def _state(root: Path) -> Iterator[tuple[object, ...]]:
-    """The times of all files and folders of records. A record is replaced by renaming, which
-    changes its folder's time."""
-    stored = root / Record.FOLDER
-    for folder in (stored, *sorted(stored.glob("*"))):
-        with suppress(OSError):
-            yield folder.name, folder.stat().st_mtime_ns
-    for path in shipped.paths(settings.shipped_dir()):
-        with suppress(OSError):
-            stat = path.stat()
-            yield str(path), stat.st_size, stat.st_mtime_ns
+def _folders(root: Path) -> Iterator[Path]:
+    """The folders of records of all devices."""
+    return (root / Record.FOLDER).glob("*")

@@ -86,7 +86,7 @@ class Records:
     def devices(self) -> Iterator[Device]:
         """The devices that the store has records of."""
         for folder in sorted((self.store.root / Record.FOLDER).glob("*")):
-            read = (_device_in(path) for path in sorted(folder.glob("*.json")))
+            read = (_device_in(path) for path in sorted(folder.glob("*.json"), key=str))
             if (device := next(filter(None, read), None)) is not None:
                 yield device
 

@@ -242,14 +242,22 @@ def folder_of(device: Device, evidence: Evidence) -> str:
     return prediction_slug(device) if evidence == "predicted" else device.slug
 
 
+def folders_of(device: Device) -> tuple[str, ...]:
+    """The names of a device's folders, which may be one."""
+    return tuple(dict.fromkeys((device.slug, prediction_slug(device))))
+
+
+def holds(folder: str, name: str, device: Device) -> bool:
+    """Whether a file in a folder of that name is one of a device."""
+    return folder == (prediction_slug(device) if name.endswith(PREDICTED) else device.slug)
+
+
 def paths_of(root: Path, device: Device) -> Iterator[Path]:
     """The files of a device below `root`, which has a folder for each device."""
-    predicted = prediction_slug(device)
-    for path in sorted((root / device.slug).glob("*.json")):
-        if predicted == device.slug or not path.name.endswith(PREDICTED):
-            yield path
-    if predicted != device.slug:
-        yield from sorted((root / predicted).glob(f"*{PREDICTED}"))
+    for folder in folders_of(device):
+        for path in sorted((root / folder).glob("*.json"), key=str):
+            if holds(folder, path.name, device):
+                yield path
 
 
 def evidence_named(name: str) -> Evidence:

@@ -169,9 +169,10 @@ class Store:
         named = [record for record in records if name in record.names]
         return sorted(named, key=lambda record: (record.title, record.device.name))
 
-    def records(self, device: Device) -> list[Record]:
-        """The record with the best evidence of every problem on the device, by problem."""
-        return _best_of_each(self._all(Record, device))
+    def records(self, device: Device, paths: Iterable[Path] | None = None) -> list[Record]:
+        """The record with the best evidence of every problem on the device, by problem: all, or
+        those in some of its files."""
+        return _best_of_each(self._all(Record, device, paths))
 
     def family_records(self, device: Device, family: str) -> list[FamilyRecord]:
         """As `records`, of searches that were asked for one kernel family."""
@@ -214,9 +215,12 @@ class Store:
         records = (self._read(path, kind) for path in paths)
         return next((record for record in records if record is not None), None)
 
-    def _all(self, kind: type[R], device: Device) -> Iterator[R]:
-        """All readable records of a kind on the device."""
-        loaded = (self._read(path, kind) for path in paths_of(self.root / kind.FOLDER, device))
+    def _all(
+        self, kind: type[R], device: Device, paths: Iterable[Path] | None = None
+    ) -> Iterator[R]:
+        """All readable records of a kind on the device, or those in some of its files."""
+        chosen = paths_of(self.root / kind.FOLDER, device) if paths is None else paths
+        loaded = (self._read(path, kind) for path in chosen)
         return (record for record in loaded if record is not None)
 
     def _path(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import lzma
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.sample_records import H100, record
+from support.sample_records import H100, SQUARE, record
 
 from autotune import settings
 from autotune.candidates.samples import Sample, SampleGroup, groups_of
@@ -16,7 +17,7 @@ from autotune.lookup import digests
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digest_file import dumps, loads
 from autotune.problem import Problem
-from autotune.records import Record, Records, Store, shipped
+from autotune.records import Record, Records, Store, codec, shipped
 from autotune.records.bundle import BundleReader
 from autotune.runners.base import Objective
 
@@ -122,6 +123,34 @@ def test_damaged_digest_is_made_again(damage: bytes, records: Records) -> None:
     (path,) = records.store.root.glob("choices/*/*.digest")
     path.write_bytes(damage)
     assert len(own(records)) == 1
+
+
+def test_record_edited_in_place_makes_a_new_digest(records: Records) -> None:
+    own(records)
+    path = records.store.path(H100, SQUARE)
+    before = path.stat()
+    path.write_bytes(codec.dumps(record(baseline_us=5.0)))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (digest,) = own(records)
+    assert digest.baseline is not None
+    assert digest.baseline.time_us == 5.0
+
+
+def test_new_record_among_many_makes_one_digest_anew(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "PART", 8)
+    monkeypatch.setattr(digests, "PARTS", 4)
+    problems = [Problem(64 * number, 64, 64) for number in range(1, 33)]
+    for problem in problems[:-1]:
+        records.store.save(record(problem=problem))
+    assert {digest.problem for digest in own(records)} == {SQUARE, *problems[:-1]}
+    records.store.save(record(problem=problems[-1]))
+    before = {path: path.stat().st_ino for path in records.store.root.glob("choices/*/*.digest")}
+    assert {digest.problem for digest in own(records)} == {SQUARE, *problems}
+    after = {path: path.stat().st_ino for path in before}
+    assert len(before) == 4
+    assert sum(after[path] != before[path] for path in before) == 1
 
 
 def test_new_record_makes_a_new_digest(records: Records) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,14 @@ from support.sample_records import H100, entry, record
 import autotune
 from autotune import settings
 from autotune.candidates import space
+from autotune.compiler import installed
+from autotune.families.config import Config
 from autotune.lookup import kept_choice
 from autotune.lookup.answer import Answer
 from autotune.lookup.kept_choice import FOLDER, KEPT_STEPS
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
-from autotune.records import Record, Store
+from autotune.records import Record, Store, bundle, codec
 
 NEAR = Problem(4096, 4096, 2048)
 ASKED = Problem(4096, 4096, 2052)
@@ -96,6 +99,60 @@ def test_other_version_makes_a_new_choice(
         (tmp_path / "shipped" / "more.json").write_text("{}")
         with pytest.warns(UserWarning, match="passed over"):
             ask(store)
+    ask(store)
+    assert choices == [ASKED, ASKED]
+
+
+def site(folder: Path, *made: Record) -> str:
+    """A folder of a site with one bundle."""
+    folder.mkdir(exist_ok=True)
+    (folder / "site.jsonl.xz").write_bytes(bundle.dumps(made))
+    return str(folder)
+
+
+def test_bundles_of_a_site_make_a_new_choice(
+    store: Store, choices: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = ask(store)
+    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", site(tmp_path / "site", timed(NEAR, 300.0, 16)))
+    assert ask(store).config == tiled(16)
+    site(tmp_path / "site", timed(NEAR, 300.0, 8))
+    assert ask(store).config == tiled(8)
+    monkeypatch.delenv("AUTOTUNE_WISDOM_DIR")
+    assert ask(store) == without
+    assert choices == [ASKED] * 3
+
+
+@pytest.mark.parametrize("way", ["replaced", "edited in place"])
+def test_record_with_its_times_restored_makes_a_new_choice(
+    way: str, store: Store, choices: list[Problem]
+) -> None:
+    """As `rsync -a` and tar do."""
+    store.save(timed(NEAR, 900.0, 16))
+    path = store.path(H100, NEAR)
+
+    def ask_dated() -> Config:
+        for place in (path, path.parent, path.parent.parent):
+            os.utime(place, ns=(10**18, 10**18))
+        return ask(store).config
+
+    assert ask_dated() == tiled(16)
+    content = codec.dumps(timed(NEAR, 900.0, 32))
+    if way == "replaced":
+        path.with_suffix(".new").write_bytes(content)
+        path.with_suffix(".new").replace(path)
+    else:
+        path.write_bytes(content)
+    assert ask_dated() == tiled(32)
+    assert choices == [ASKED, ASKED]
+
+
+def test_other_programs_make_a_new_choice(
+    store: Store, choices: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_PROGRAMS_DIR", str(tmp_path))
+    ask(store)
+    (tmp_path / "sm_90.programs").write_bytes(installed.dumps([], {}))
     ask(store)
     assert choices == [ASKED, ASKED]
 
