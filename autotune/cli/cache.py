@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,8 +21,10 @@ from autotune.cli.stores import OnDevice, opened_store, slug_of
 
 if TYPE_CHECKING:
     from autotune.maintenance.exchange import ImportResult
+    from autotune.maintenance.inventory import Item
     from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
+    from autotune.records.ranges import Range
 
 STDOUT = "-"
 
@@ -114,10 +117,15 @@ def merge(
 
     store, today = opened_store(), targets.here()
     caches = [exchange.contents(root, store) for root in directories]
-    for item in (item for _, broken in caches for item in broken):
+    contents = map(_content, chain.from_iterable(caches))
+    _show_arrivals(exchange.absorb(store, filter(None, contents), today), json)
+
+
+def _content(item: Item) -> TuningRecord | Range | None:
+    """The record or range of an item; None, with a warning, of a broken file."""
+    if item.fault is not None:
         print(f"warning: {item.path}: passed over: {item.fault}", file=sys.stderr)
-    contents = [item for intact, _ in caches for item in intact]
-    _show_arrivals(exchange.absorb(store, contents, today), json)
+    return item.content
 
 
 def verify(
@@ -134,29 +142,23 @@ def verify(
     A record is stale if this machine has another driver, compiler or kernel source now. It is
     still used.
     """
-    from autotune.maintenance.inventory import inspect, stale_records
+    from autotune.maintenance.inventory import scan, verdict
     from autotune.report import cache
     from autotune.targets import sources, targets
 
     store, today = opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
     slug = targets.resolve(device or sources.DEFAULT).slug if retime else slug_of(store, device)
-    items = inspect(store.root)
-    broken = [item for item in items if item.fault is not None]
-    stale = [
-        (record, change)
-        for record, change in stale_records(items, today)
-        if slug in (None, record.device.slug)
-    ]
+    count, broken, stale = verdict(scan(store.root, thorough=True), today, slug)
     if not json:
         if broken:
             show(cache.faults(broken))
         if stale and not retime:
             show(cache.stale(stale))
-        print(f"{len(items)} files: {len(broken)} broken, {len(stale)} stale records")
+        print(f"{count} files: {len(broken)} broken, {len(stale)} stale records")
     retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
     if json:
-        show_json(cache.verdict_json(items, stale, retimed))
+        show_json(cache.verdict_json(count, broken, stale, retimed))
     if broken or any(result.trouble for result in retimed):
         raise typer.Exit(1)
 
@@ -195,44 +197,50 @@ def prune(
     """
     from autotune.errors import UsageError
     from autotune.maintenance import pruning
-    from autotune.maintenance.inventory import listed
+    from autotune.maintenance.inventory import scan
 
     if records and device is None:
         raise UsageError("--records deletes those of one device; give --device")
     if not (programs or broken or superseded or journals or records or mend):
         programs = broken = superseded = mend = True
     store = opened_store()
+    # Without their contents, which take gigabytes together.
+    items = [replace(item, content=None) for item in scan(store.root, thorough=mend)]
     unneeded = pruning.chosen(
-        listed(store.root),
+        items,
         programs=programs,
         broken=broken,
         superseded=superseded,
         journals=journals,
         records=records,
         slug=slug_of(store, device),
+        tuned=(item.content for item in scan(store.root)),
     )
     age = None if older_than is None else parse_age(older_than)
     if age is not None:
         unneeded = pruning.older(unneeded, age)
     size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
-    mended = _mended(store, slug_of(store, device), age, dry_run) if mend else {}
+    gone = {item.path for item in unneeded}
+    rest = [item for item in items if item.path not in gone] if mend else []
+    mended = _mended(rest, slug_of(store, device), age, dry_run)
     if json:
         paths = [str(item.path) for item in unneeded]
-        rest = {"mended": mended} if mend else {}
-        show_json({"deleted": not dry_run, "files": paths, "bytes": size} | rest)
+        also = {"mended": mended} if mend else {}
+        show_json({"deleted": not dry_run, "files": paths, "bytes": size} | also)
         return
     for path, done in mended.items():
         print(f"{path}: {done}")
     print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
 
 
-def _mended(store: Store, slug: str | None, age: float | None, dry_run: bool) -> dict[str, str]:
+def _mended(
+    items: Sequence[Item], slug: str | None, age: float | None, dry_run: bool
+) -> dict[str, str]:
     """A line for each broken file and its repair."""
     from autotune.maintenance import pruning
-    from autotune.maintenance.inventory import inspect
     from autotune.maintenance.mending import mend
 
-    faults = [item for item in inspect(store.root) if item.fault is not None]
+    faults = [item for item in items if item.fault is not None]
     chosen = [item for item in faults if slug in (None, item.path.parent.name)]
     chosen = chosen if age is None else pruning.older(chosen, age)
     return {str(item.path): "to mend" if dry_run else mend(item) for item in chosen}

@@ -25,20 +25,21 @@ def list_(
 ) -> None:
     """List the cache: records by device, programs, trials, and their sizes."""
     from autotune.errors import UsageError
-    from autotune.maintenance.inventory import listed
+    from autotune.maintenance.inventory import scan
     from autotune.report import cache
 
     if device is not None and not problems:
         raise UsageError("--device chooses among records; give --problems too")
     store = opened_store()
     root = store.root
-    items = listed(root)
     if problems:
-        _list_problems(items, slug_of(store, device), json)
-    elif json:
-        show_json(cache.overview_json(root, items))
+        _list_problems([*scan(root)], slug_of(store, device), json)
+        return
+    totals = cache.totals(scan(root))
+    if json:
+        show_json(cache.overview_json(root, totals))
     else:
-        show(cache.overview(root, items))
+        show(cache.overview(root, totals))
 
 
 def _list_problems(items: Sequence[Item], slug: str | None, json: bool) -> None:

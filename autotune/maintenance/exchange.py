@@ -13,7 +13,7 @@ from typing import BinaryIO
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
-from autotune.maintenance.inventory import Item, listed, scan
+from autotune.maintenance.inventory import Item, scan
 from autotune.problem import Problem
 from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, codec, ranges
 from autotune.records.bundle import Bundle
@@ -165,8 +165,8 @@ def check(path: Path) -> None:
         pass
 
 
-def contents(root: Path, store: Store) -> tuple[list[TuningRecord | Range], list[Item]]:
-    """The readable records and ranges of another cache directory, and the broken files.
+def contents(root: Path, store: Store) -> Iterator[Item]:
+    """The files of another cache directory, one after the other.
 
     Raises:
         UsageError: if it is no directory, or that of the store itself.
@@ -175,9 +175,7 @@ def contents(root: Path, store: Store) -> tuple[list[TuningRecord | Range], list
         raise UsageError(f"{root} is no directory; give a cache directory, or import a file")
     if store.root.exists() and root.samefile(store.root):
         raise UsageError(f"{root} is the cache itself; give another directory")
-    items = listed(root)
-    readable = [item.content for item in items if item.content is not None]
-    return readable, [item for item in items if item.fault is not None]
+    return scan(root)
 
 
 def absorb(

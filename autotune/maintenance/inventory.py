@@ -85,13 +85,28 @@ def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
 def recorded(items: Iterable[Item]) -> list[TuningRecord]:
     """The records among the files, by device and title."""
     records = [item.content for item in items if isinstance(item.content, TuningRecord)]
-    return sorted(records, key=_order)
+    return sorted(records, key=order)
 
 
 def stale_records(items: Iterable[Item], today: Origin) -> list[tuple[TuningRecord, str]]:
     """Measured records whose origin differs from `today`, and what changed."""
     pairs = [(record, change(record, today)) for record in recorded(items)]
     return [(record, why) for record, why in pairs if why is not None]
+
+
+def verdict(
+    items: Iterable[Item], today: Origin, slug: str | None
+) -> tuple[int, list[Item], list[tuple[TuningRecord, str]]]:
+    """The number of files, the broken ones, and the stale records of a device, None for any."""
+    count, broken = 0, list[Item]()
+    stale: list[tuple[TuningRecord, str]] = []
+    for item in items:
+        count += 1
+        if item.fault is not None:
+            broken.append(item)
+        if item.content is not None and slug in (None, item.content.device.slug):
+            stale += stale_records([item], today)
+    return count, broken, sorted(stale, key=lambda pair: order(pair[0]))
 
 
 def change(record: TuningRecord, today: Origin) -> str | None:
@@ -102,8 +117,8 @@ def change(record: TuningRecord, today: Origin) -> str | None:
     return stale(record, replace(today, source="") if isinstance(record, KernelRecord) else today)
 
 
-def _order(record: TuningRecord) -> tuple[object, ...]:
-    """Records of problems first, by their sizes."""
+def order(record: TuningRecord) -> tuple[object, ...]:
+    """The sort key of records: by device, those of problems first, by their sizes."""
     sizes = (0, record.problem) if isinstance(record, Record) else (1, record.title)
     return record.device.name, *sizes, BEST_FIRST.index(record.evidence)
 

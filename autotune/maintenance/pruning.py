@@ -7,10 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from autotune import compiler, files
-from autotune.candidates import space
-from autotune.errors import ConfigError
+from autotune.candidates.recorded import Legality
 from autotune.families import registry
-from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import Item
 from autotune.records import Record
@@ -28,6 +26,7 @@ def chosen(
     journals: bool,
     records: bool,
     slug: str | None,
+    tuned: Iterable[object] = (),
 ) -> list[Item]:
     """The files of the chosen kinds.
 
@@ -39,16 +38,17 @@ def chosen(
         journals: the trials of searches.
         records: records of problems and of user kernels, and ranges.
         slug: the device of all but programs; None for any.
+        tuned: the records and ranges of the cache, which are read if it has programs.
 
     Raises:
-        MissingError: if programs are asked for, without a compiler.
+        MissingError: if programs are asked for and there are some, without a compiler.
     """
     selected = aside(items, "broken") if broken else []
     selected += aside(items, "superseded") if superseded else []
     kinds = ("journal",) * journals + ("record", "kernel", "range") * records
     selected += [item for item in items if item.kind in kinds]
     selected = [item for item in selected if slug in (None, item.path.parent.name)]
-    return selected + (unused_programs(items) if programs else [])
+    return selected + (unused_programs(items, tuned) if programs else [])
 
 
 def used(records: Iterable[Record]) -> frozenset[str]:
@@ -59,13 +59,15 @@ def used(records: Iterable[Record]) -> frozenset[str]:
     """
     wanted: dict[str, set[Template]] = defaultdict(set)
     for record in records:
-        for entry in record.entries:
-            wanted[record.device.arch] |= _templates(entry.config, record)
+        legal = Legality(record.problem, record.device)
+        for config in (entry.config for entry in record.entries if legal(entry.config)):
+            launches = registry.plan(config, record.problem).launches
+            wanted[record.device.arch].update(launch.template for launch in launches)
     names = (compiler.keys(templates, arch) for arch, templates in wanted.items())
     return frozenset().union(*names)
 
 
-def unused_programs(items: Collection[Item]) -> list[Item]:
+def unused_programs(items: Collection[Item], tuned: Iterable[object]) -> list[Item]:
     """Programs that no record uses, and what interrupted compilations left.
 
     Programs of user kernels count as unused, because their sources are unknown here. A deleted
@@ -74,8 +76,10 @@ def unused_programs(items: Collection[Item]) -> list[Item]:
     Raises:
         MissingError: without a compiler.
     """
-    keys = used(item.content for item in items if isinstance(item.content, Record))
-    programs = [item for item in items if item.kind == "program" and item.path.stem not in keys]
+    programs = [item for item in items if item.kind == "program"]
+    if programs:
+        keys = used(record for record in tuned if isinstance(record, Record))
+        programs = [item for item in programs if item.path.stem not in keys]
     return programs + leftovers(items)
 
 
@@ -106,14 +110,3 @@ def delete(items: Iterable[Item]) -> int:
         files.delete(item.path)
         freed += item.size
     return freed
-
-
-def _templates(config: Config, record: Record) -> frozenset[Template]:
-    """The templates a configuration launches for the record's problem; none if illegal now."""
-    try:
-        if space.rejection(config, record.problem, record.device, recorded=True) is not None:
-            return frozenset()
-    except ConfigError:  # of a family that no longer exists
-        return frozenset()
-    plan = registry.plan(config, record.problem)
-    return frozenset(launch.template for launch in plan.launches)

@@ -214,9 +214,9 @@ class BundleReader:
         self._sizes[number] = len(text)
         if self._most is not None and sum(self._sizes.values()) > self._most:
             raise ValueError(f"its records take more than {self._most} bytes; {IMPORT_IT}")
-        if (found := text.count(b"\n")) != part.lines:
+        if (count := text.count(b"\n")) != part.lines:
             raise ValueError(
-                f"it has {found} lines, its header tells of {self._header.records} records and "
+                f"it has {count} lines, its header tells of {self._header.records} records and "
                 f"{self._header.ranges} ranges"
             )
         return text.split(b"\n")[:-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,38 +28,77 @@ _LABELS: dict[Kind, str] = {
 }
 
 
-def overview(root: Path, items: Sequence[Item]) -> FittedTable:
+@dataclass
+class Total:
+    """The number of some files and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def add(self, item: Item) -> None:
+        self.files += 1
+        self.bytes += item.size
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The files of a cache, counted.
+
+    Attributes:
+        records: those of records and ranges, by device and evidence.
+        kinds: those of the other kinds.
+        broken: the broken ones of any kind.
+        all: all of them.
+    """
+
+    records: dict[tuple[str, str], Total] = field(default_factory=lambda: defaultdict(Total))
+    kinds: dict[Kind, Total] = field(default_factory=lambda: defaultdict(Total))
+    broken: Total = field(default_factory=Total)
+    all: Total = field(default_factory=Total)
+
+
+def totals(items: Iterable[Item]) -> Totals:
+    """Counts the files of a cache."""
+    counted = Totals()
+    for item in items:
+        counted.all.add(item)
+        if item.fault is not None:
+            counted.broken.add(item)
+        if item.content is not None:
+            counted.records[item.content.device.name, _evidence(item.content)].add(item)
+        elif item.kind in _LABELS:
+            counted.kinds[item.kind].add(item)
+    return counted
+
+
+def overview(root: Path, totals: Totals) -> FittedTable:
     """A row for the records of each device and kind of evidence, and for each other kind of file.
 
     The column `what` is a device with the evidence, or the kind of file; sizes are in bytes.
     """
     table = _table(str(root), "what", "files", "bytes")
-    for (device, evidence), group in sorted(_recorded(items).items()):
-        _count(table, f"{device}, {evidence}", group)
+    for (device, evidence), total in sorted(totals.records.items()):
+        _count(table, f"{device}, {evidence}", total)
     for kind, label in _LABELS.items():
-        if group := [item for item in items if item.kind == kind]:
-            _count(table, label, group)
-    if broken := [item for item in items if item.fault is not None]:
-        _count(table, "broken (`autotune cache verify` says why)", broken)
-    _count(table, "together", items)
+        if kind in totals.kinds:
+            _count(table, label, totals.kinds[kind])
+    if totals.broken.files:
+        _count(table, "broken (`autotune cache verify` says why)", totals.broken)
+    _count(table, "together", totals.all)
     return table
 
 
-def overview_json(root: Path, items: Sequence[Item]) -> dict[str, object]:
+def overview_json(root: Path, totals: Totals) -> dict[str, object]:
     """The overview as JSON data."""
     return {
         "cache": str(root),
         "records": [
-            {"device": device, "evidence": evidence, "files": len(group), "bytes": _bytes(group)}
-            for (device, evidence), group in sorted(_recorded(items).items())
+            {"device": device, "evidence": evidence, **asdict(total)}
+            for (device, evidence), total in sorted(totals.records.items())
         ],
-        "others": {
-            kind: {"files": len(group), "bytes": _bytes(group)}
-            for kind in _LABELS
-            if (group := [item for item in items if item.kind == kind])
-        },
-        "broken": sum(item.fault is not None for item in items),
-        "bytes": _bytes(items),
+        "others": {kind: asdict(totals.kinds[kind]) for kind in _LABELS if kind in totals.kinds},
+        "broken": totals.broken.files,
+        "bytes": totals.all.bytes,
     }
 
 
@@ -79,14 +119,15 @@ def stale(records: Iterable[tuple[TuningRecord, str]]) -> FittedTable:
 
 
 def verdict_json(
-    items: Sequence[Item], records: Iterable[tuple[TuningRecord, str]], retimed: Iterable[Retimed]
+    count: int,
+    broken: Iterable[Item],
+    records: Iterable[tuple[TuningRecord, str]],
+    retimed: Iterable[Retimed],
 ) -> dict[str, object]:
-    """The result of `cache verify` as JSON data."""
+    """The result of `cache verify` of so many files as JSON data."""
     return {
-        "files": len(items),
-        "broken": [
-            {"file": str(item.path), "why": item.fault} for item in items if item.fault is not None
-        ],
+        "files": count,
+        "broken": [{"file": str(item.path), "why": item.fault} for item in broken],
         "stale": [
             {"record": record.title, "device": record.device.name, "changed": why}
             for record, why in records
@@ -137,22 +178,17 @@ def _retimed_json(retimed: Retimed) -> dict[str, object]:
     }
 
 
-def _recorded(items: Iterable[Item]) -> dict[tuple[str, str], list[Item]]:
-    """Files of records and ranges by device and evidence."""
-    groups: dict[tuple[str, str], list[Item]] = defaultdict(list)
-    for item in items:
-        content = item.content
-        if isinstance(content, Range):
-            groups[content.device.name, f"ranges, {content.evidence}"].append(item)
-        elif isinstance(content, KernelRecord):
-            groups[content.device.name, "user kernels"].append(item)
-        elif isinstance(content, OrderedRecord):
-            groups[content.device.name, f"{content.evidence}, batch-invariant"].append(item)
-        elif isinstance(content, FamilyRecord):
-            groups[content.device.name, f"{content.evidence}, of one family"].append(item)
-        elif content is not None:
-            groups[content.device.name, content.evidence].append(item)
-    return groups
+def _evidence(content: TuningRecord | Range) -> str:
+    """The kind of a record or range, and what it rests on."""
+    if isinstance(content, Range):
+        return f"ranges, {content.evidence}"
+    if isinstance(content, KernelRecord):
+        return "user kernels"
+    if isinstance(content, OrderedRecord):
+        return f"{content.evidence}, batch-invariant"
+    if isinstance(content, FamilyRecord):
+        return f"{content.evidence}, of one family"
+    return content.evidence
 
 
 def _table(title: str, *columns: str) -> FittedTable:
@@ -164,9 +200,5 @@ def _table(title: str, *columns: str) -> FittedTable:
     return table
 
 
-def _count(table: FittedTable, label: str, items: Sequence[Item]) -> None:
-    table.add_row(label, f"{len(items):,}", f"{_bytes(items):,}")
-
-
-def _bytes(items: Iterable[Item]) -> int:
-    return sum(item.size for item in items)
+def _count(table: FittedTable, label: str, total: Total) -> None:
+    table.add_row(label, f"{total.files:,}", f"{total.bytes:,}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled, uncompiled
 from support.sample_cache import SMALL, TUNED, entries_of
-from support.sample_records import H100, SQUARE, record
+from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import compiler
 from autotune.compiler import CompileFailure, Program
@@ -22,12 +23,13 @@ from autotune.errors import DeviceError, MissingError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.maintenance import pruning
-from autotune.maintenance.inventory import Item, inspect, listed, stale_records
+from autotune.maintenance import exchange, pruning
+from autotune.maintenance.inventory import Item, inspect, listed, scan, stale_records, verdict
 from autotune.maintenance.retiming import Retimed, retime
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
 from autotune.records.codec import loads
+from autotune.report import cache
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
@@ -386,7 +388,45 @@ def test_programs_of_records_count_as_used(store: Store) -> None:
         program_cache.cached(store.root, key, template, "sm_90", lambda made=program: made)  # type: ignore[misc]
     store.save(old)
     unused = compiler.keys([Template("tiled.cu", "other")], "sm_90")
-    assert {item.path.stem for item in pruning.unused_programs(listed(store.root))} == unused
+    found = pruning.unused_programs(listed(store.root), [old])
+    assert {item.path.stem for item in found} == unused
+
+
+def test_records_are_not_read_for_a_cache_without_programs(store: Store) -> None:
+    def never() -> Iterator[Record]:
+        raise AssertionError("read")
+        yield
+
+    store.save(record())
+    assert pruning.unused_programs(listed(store.root), never()) == []
+
+
+@pytest.mark.parametrize(
+    "consume",
+    [
+        lambda root: cache.totals(scan(root)),
+        lambda root: verdict(scan(root, thorough=True), ORIGIN, "another device"),
+        lambda root: exchange.chosen(Store(root), None, ()),
+    ],
+    ids=["list", "verify", "export"],
+)
+def test_memory_does_not_grow_with_the_records(
+    consume: Callable[[Path], object], tmp_path: Path
+) -> None:
+    entries = tuple(replace(entry(16, 1.0 + i), config=tiled(i)) for i in range(1, 11))
+
+    def peak(count: int) -> int:
+        root = tmp_path / str(count)
+        for number in range(count):
+            Store(root).save(record(*entries, problem=Problem(64 + number, 64, 64)))
+        tracemalloc.start()
+        consume(root)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    consume(tmp_path)  # imports what it needs
+    assert peak(160) - peak(40) < 120 * 2048  # decoded, each takes 15 KB
 
 
 def test_illegal_configurations_use_no_program() -> None:
