@@ -108,8 +108,8 @@ def write(path: Path, content: Bundle) -> int:
     """Writes the file of a bundle whole, or leaves it unchanged; returns its bytes.
 
     Raises:
-        AutotuneError: if it cannot be written, something else than a bundle is there, or a record was
-            damaged meanwhile.
+        AutotuneError: if it cannot be written, something else than a bundle is there, or a record
+            was damaged meanwhile.
     """
     data = b"".join(pieces(content))
     output.write(path, data, BUNDLE)
