@@ -150,7 +150,7 @@ class ShippedFile:
 
 
 def _records_in(path: Path) -> tuple[Record, ...]:
-    return bundle.loads(path.read_bytes()).records
+    return tuple(bundle.loads(path.read_bytes()).records)
 
 
 def _rounded(measured: Measurement) -> Measurement:

@@ -121,7 +121,7 @@ def _of_store(device: Device, records: Records) -> Digests:
         return _kept_records(f"records{SUFFIX}", tuple(listed), device, records)
     parts: dict[int, state.State] = {}
     for row in listed:
-        slug = row[0].partition("/")[2].partition(".")[0]
+        slug = str(row[0]).partition("/")[2].partition(".")[0]
         parts.setdefault(crc32(slug.encode()) % PARTS, []).append(row)
     digests = (
         _kept_records(f"records-{number}{SUFFIX}", tuple(rows), device, records)

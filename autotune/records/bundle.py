@@ -36,7 +36,7 @@ from autotune.files.compressed import expanded, is_compressed
 from autotune.files.decoding import cut, parse
 from autotune.problem import Problem
 from autotune.records import codec, compact, ranges
-from autotune.records.bundle_header import PartFields, read_header
+from autotune.records.bundle_header import SCHEMA, PartFields, read_header
 from autotune.records.bundle_writing import CHUNK, PART, Bundle, dumps, written
 from autotune.records.ranges import Range
 from autotune.records.record import Record
@@ -44,6 +44,7 @@ from autotune.records.record import Record
 __all__ = [
     "CHUNK",
     "PART",
+    "SCHEMA",
     "Bundle",
     "BundleReader",
     "chunks",

@@ -34,7 +34,7 @@ def written(content: Bundle) -> Iterator[bytes]:
     Raises:
         ValueError: if a number is not finite.
     """
-    items = chain(content.records, content.ranges)
+    items: Iterator[Record | Range] = chain(content.records, content.ranges)
     while chunk := tuple(islice(items, CHUNK)):
         tuned = [item for item in chunk if isinstance(item, Range)]
         yield dumps([item for item in chunk if not isinstance(item, Range)], tuned)

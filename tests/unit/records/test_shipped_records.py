@@ -165,7 +165,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         paths.append(path)
         return read(path, limit)
 
-    monkeypatch.setattr(shipped.files, "read", noted)
+    monkeypatch.setattr("autotune.records.shipped.files.read", noted)
     return paths
 
 
