@@ -128,12 +128,12 @@ def test_clusters_are_the_drivers_for_kernels_that_fill_an_sm(
     assert counts == {size: session.device.resident_clusters(size) for size in (2, 4, 8)}
 
 
-def test_asking_for_clusters_leaves_the_current_context(device: Device) -> None:
+@pytest.mark.usefixtures("device")
+def test_asking_for_clusters_leaves_the_current_context() -> None:
     from cuda.bindings import driver
 
     before = int(driver.cuCtxGetCurrent()[1])
     assert probe(INDEX, enter=True).knows_clusters
-    del device
     assert int(driver.cuCtxGetCurrent()[1]) == before
 
 
@@ -141,4 +141,5 @@ def test_pycuda_reads_the_same_attributes(device: Device) -> None:
     pytest.importorskip("pycuda.driver")
     handle = pycuda().Device(INDEX)
     values = {name: int(getattr(handle, name.lower())) for name in attributes.NAMES}
-    assert attributes.describe(handle.name(), handle.total_memory(), values) == device
+    described = attributes.describe(handle.name(), handle.total_memory(), values)
+    assert replace(described, clusters=device.clusters) == device
