@@ -28,6 +28,8 @@ LARGEST_F16 = 65504.0
 LARGEST_GATED = 255.0
 """The largest sums whose product fp16 holds."""
 
+LARGEST_I32 = 2.0**31 - 1
+
 
 def factor(problem: Problem, side: int) -> float:
     """The factor of the normal numbers of A (side 0) or B before they are rounded."""
@@ -39,7 +41,7 @@ def factor(problem: Problem, side: int) -> float:
     if problem.gated or problem.output != "f16":
         return _fitting(problem, INTEGER_FACTOR)
     fitting = math.sqrt(LARGEST_F16 / largest_sum(problem.k))
-    return 2.0 ** max(0, math.floor(math.log2(min(INTEGER_FACTOR, fitting))))
+    return 2.0 ** math.floor(math.log2(min(INTEGER_FACTOR, fitting)))
 
 
 def scale_size(problem: Problem, side: int) -> float:
@@ -48,10 +50,18 @@ def scale_size(problem: Problem, side: int) -> float:
 
 
 def _fitting(problem: Problem, largest: float) -> float:
-    """A factor up to `largest` with which fp16 holds what gates make of sums."""
-    if not problem.gated or problem.output_type != "f16":
+    """A factor up to `largest` of each operand with which an fp16 C holds the sums, or what gates
+    make of them.
+
+    With scales the factor is theirs. It makes room for `extremes` too, whose products are
+    `LARGEST_NORMAL`^2 times as large as those of two normal numbers.
+    """
+    if problem.output_type != "f16":
         return largest
-    return min(largest, math.sqrt(LARGEST_GATED / (UNEVEN**2 * largest_sum(problem.k))))
+    most = LARGEST_GATED if problem.gated else LARGEST_F16
+    if problem.scale != "none" and not problem.gated:
+        most /= LARGEST_NORMAL**2
+    return min(largest, math.sqrt(most / (UNEVEN**2 * largest_sum(problem.k))))
 
 
 def largest_sum(k: int) -> float:
@@ -100,13 +110,16 @@ def spread(problem: Problem, side: int, scales: NDArray[Any]) -> NDArray[np.floa
 def extremes(problem: Problem) -> tuple[tuple[float, float], ...]:
     """Factors of A and B for operands that are all maximal, and all denormal.
 
-    None for types of more than 8 bits, none that is maximal where C would overflow.
+    None for types of more than 8 bits, none that is maximal where C or an int32 sum would overflow.
     """
     elements = problem.operand_elements
     if elements[0].bytes > 1:
         return ()
     a, b = (1e6 * element.largest for element in elements)
     overflows = problem.output == "f16" and (problem.scale == "none" or problem.gated)
+    if elements[0].integer:
+        largest = elements[0].largest * elements[1].largest * largest_sum(problem.k)
+        overflows = overflows or largest > LARGEST_I32
     maximal = () if overflows else ((a, b),)
     if elements[0].integer:
         return maximal

@@ -22,7 +22,8 @@ struct Stored<2> {
     using Bits = unsigned short;
 };
 
-// int8 products are summed without error.
+// The type of products and their sums. Those of int8 are int32: fp32 loses the last bits of sums
+// beyond 2^24.
 template <int TYPE>
 struct Sum {
     using Type = float;
@@ -89,9 +90,11 @@ __global__ void planted(const typename Stored<TYPE_A>::Bits* a, long long lda,
     if (FAULT == 3) skipped = place;
     if (FAULT == 6 && here && __shfl_sync(~0u, unlucky(), 0)) skipped = place;
 
-    typename Sum<TYPE_A>::Type sum = 0;
+    using Value = typename Sum<TYPE_A>::Type;
+    Value sum = 0;
     for (int p = lane; p < k; p += 32) {
-        const float left = load<TYPE_A>(a + i * row_pitch + p), right = load<TYPE_B>(b + p * ldb + j);
+        const Value left = load<TYPE_A>(a + i * row_pitch + p);
+        const Value right = load<TYPE_B>(b + p * ldb + j);
         if (p != skipped) sum += left * right;
     }
     for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(~0u, sum, step);

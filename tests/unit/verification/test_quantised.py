@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from support import numpy_types
 from support.eight_bits import nearest
 from support.tensor_core_sums import sums
 
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
 from autotune.verification import quantised
-from autotune.verification.oracle import tolerance
+from autotune.verification.oracle import largest_error, tolerance
 
 SUMS = 4000
 
@@ -75,3 +77,63 @@ def test_what_gates_make_stays_in_the_range_of_fp16(compute: str, scale: str, k:
     # The product of two normal numbers exceeds t once in exp(t) times.
     assert variance * 32 < quantised.LARGEST_F16
     assert quantised.factor(Problem(64, 64, k, "f8", "nt", epilogue="swiglu"), 0) == 1.0
+
+
+LONG = 9_000_000
+
+
+@pytest.mark.parametrize("compute", ["f8", "i8"])
+def test_fp16_holds_maximal_operands_with_scales_at_any_k(compute: str) -> None:
+    problem = Problem(1, 1, LONG, compute, "nt", output="f16", scale="row")
+    assert len(quantised.extremes(problem)) >= 1
+    size = 1.0
+    for side, element in enumerate(problem.operand_elements):
+        size *= element.largest * quantised.UNEVEN * quantised.scale_size(problem, side)
+    # A sum of K numbers of one size and random signs exceeds 8 sqrt(K) of it once in 1e14 times.
+    assert size * 8 * LONG**0.5 < quantised.LARGEST_F16
+
+
+@pytest.mark.parametrize("k", [LONG, 10**8, 2**31 - 1])
+@pytest.mark.parametrize("compute", ["f16", "f8", "i8"])
+def test_fp16_holds_normal_operands_at_any_k(compute: str, k: int) -> None:
+    problem = Problem(1, 1, k, compute, "nt", output="same" if compute == "f16" else "f16")
+    factors = quantised.factor(problem, 0) * quantised.factor(problem, 1)
+    rounding = 1 / 12 if compute == "i8" else 0.0
+    assert (factors + rounding) * 7 * k**0.5 < quantised.LARGEST_F16
+
+
+def test_maximal_int8_operands_stay_within_int32() -> None:
+    assert len(quantised.extremes(Problem(1, 1, LONG, "i8", output="i32"))) == 1
+    assert quantised.extremes(Problem(1, 1, 2**31 - 1, "i8", output="i32")) == ()
+
+
+def row_of_maximal(random: np.random.Generator) -> NDArray[np.int64]:
+    return random.choice(np.array([-128, 127]), LONG)
+
+
+@pytest.mark.parametrize("output", ["same", "f16", "f32"])
+def test_int32_sums_of_maximal_operands_are_within_the_tolerance(output: str) -> None:
+    problem = Problem(1, 1, LONG, "i8", output=output, scale="row")
+    (factors,) = quantised.extremes(problem)
+    size = quantised.magnitude(problem, factors)
+    random = np.random.default_rng(7)
+    for _ in range(4):
+        total = row_of_maximal(random) @ row_of_maximal(random)
+        sizes = [quantised.scale_size(problem, side) for side in (0, 1)]
+        scales = (np.array(sizes) * random.uniform(0.8, 1.25, 2)).astype(np.float32)
+        result = np.float32(total) * (scales[0] * scales[1])
+        dtype = problem.output_element.dtype
+        stored = numpy_types.decoded(numpy_types.encoded(np.array([[result]]), dtype))
+        wanted = np.array([[float(total) * float(scales[0]) * float(scales[1])]])
+        assert largest_error(problem, stored, wanted) <= tolerance(problem, magnitude=size)
+
+
+def test_fp32_sums_of_maximal_int8_operands_are_beyond_the_tolerance() -> None:
+    problem = Problem(1, 1, LONG, "i8", output="f32", scale="row")
+    size = quantised.magnitude(problem, quantised.extremes(problem)[0])
+    random = np.random.default_rng(7)
+    products = (row_of_maximal(random) * row_of_maximal(random)).reshape(-1, 32)
+    lanes = np.add.accumulate(products.astype(np.float32), dtype=np.float32)[-1]
+    scale = quantised.scale_size(problem, 0) * quantised.scale_size(problem, 1)
+    error = abs(float(lanes.astype(np.float64).sum()) - float(products.sum())) * scale
+    assert error > tolerance(problem, magnitude=size)
