@@ -67,6 +67,9 @@ def check(
     ] = 0.95,
     device: DeviceSpec = None,
     objective: ObjectiveName = "hot",
+    allow_predicted: Annotated[
+        bool, typer.Option("--allow-predicted", help="Check predicted times too.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
@@ -79,7 +82,7 @@ def check(
     if against is None or not 0 < least < float("inf"):
         raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
     problems, decides = problems_of(shapes or (), **options), objective_named(objective, TIMES)
-    checks = _checked(against, problems, device or DEFAULT, decides)
+    checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
     if json:
         show_json(comparing.checks_json(checks, least))
     else:
@@ -89,7 +92,11 @@ def check(
 
 
 def _checked(
-    against: Path, problems: Sequence[Problem], device: str, objective: Objective
+    against: Path,
+    problems: Sequence[Problem],
+    device: str,
+    objective: Objective,
+    allow_predicted: bool,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
     from autotune import compiler, settings
@@ -99,8 +106,10 @@ def _checked(
     from autotune.targets import targets
 
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
-    times = regression.references(records, problems, targets.resolve(device), objective)
+    allowed = {"allow_predicted": allow_predicted}
+    resolved = targets.resolve(device)
+    times = regression.references(records, problems, resolved, objective, **allowed)
     opened = partial(targets.opened, device=device)
     chosen = partial(lookups.answered, device=device, objective=objective)
     build = partial(compiler.compile, cache=settings.cache_dir())
-    return [*regression.check(times, opened, chosen, build, objective)]
+    return [*regression.check(times, opened, chosen, build, objective, **allowed)]

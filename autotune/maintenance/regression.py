@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from autotune.device import Device, same_model
-from autotune.errors import AutotuneError, NotFoundError
+from autotune.errors import AutotuneError, DeviceError, NotFoundError
 from autotune.families import registry
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.records import Record
-from autotune.runners.base import Failure, Measurement, Objective
+from autotune.records.record import BEST_FIRST
+from autotune.runners.base import Evidence, Failure, Measurement, Objective
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, prepare
 
@@ -27,6 +28,7 @@ class TimeCheck:
         now_us: microseconds of what runs today; None if nothing does.
         runs: a configuration, or the vendor's library.
         why: why nothing does; None if something does.
+        evidence: what `now_us` rests on.
     """
 
     problem: Problem
@@ -34,6 +36,7 @@ class TimeCheck:
     now_us: float | None
     runs: str
     why: str | None = None
+    evidence: Evidence = "measured"
 
     @property
     def ratio(self) -> float:
@@ -42,17 +45,26 @@ class TimeCheck:
 
 
 def references(
-    records: Iterable[Record], problems: Iterable[Problem], device: Device, objective: Objective
+    records: Iterable[Record],
+    problems: Iterable[Problem],
+    device: Device,
+    objective: Objective,
+    *,
+    allow_predicted: bool = False,
 ) -> dict[Problem, float]:
-    """The bundle's time of each problem, or of all that it has for the device's model.
+    """The bundle's time of each problem, or of all that it has for the device's model: the one of
+    the best evidence, a predicted one only if that is allowed.
 
     Raises:
         NotFoundError: if it has none of a problem.
     """
     times = {
         record.problem: estimate.time_us
-        for record in records
+        for record in sorted(
+            records, key=lambda record: BEST_FIRST.index(record.evidence), reverse=True
+        )
         if same_model(record.device, device)
+        and (allow_predicted or record.evidence != "predicted")
         and (estimate := record.best_by(objective).measurement.estimate(objective)) is not None
     }
     wanted = [*problems] or [*times]
@@ -69,6 +81,8 @@ def check(
     chosen: Callable[[Problem], Answer],
     compile: Compile,
     objective: Objective,
+    *,
+    allow_predicted: bool = False,
 ) -> Iterator[TimeCheck]:
     """Measures what would run for each problem.
 
@@ -78,23 +92,32 @@ def check(
         chosen: what would run a problem.
         compile: compiles a template for an architecture.
         objective: which time.
+        allow_predicted: whether a device whose times are predicted may be checked.
 
     Raises:
+        DeviceError: if its times are predicted and that is not allowed.
         AutotuneError: if the device cannot measure.
     """
     for problem, before_us in bundle_us.items():
         answer = chosen(problem)
         runs = "cuBLAS" if answer.vendor else str(answer.config)
         with opened(problem) as target:
+            evidence = target.runner.evidence
+            if evidence == "predicted" and not allow_predicted:
+                raise DeviceError(
+                    f"{target.runner.device.name} is not in this machine, and predicted times "
+                    "check nothing; give a GPU of this machine, such as `gpu`, or "
+                    "--allow-predicted"
+                )
             outcome = _measured(target, answer, compile, objective)
         if isinstance(outcome, Failure):
             why = f"{outcome.stage}: {outcome.reason}"
-            yield TimeCheck(problem, before_us, None, runs, why)
+            yield TimeCheck(problem, before_us, None, runs, why, evidence)
             continue
         estimate = outcome.estimate(objective)
         if estimate is None:
             raise AutotuneError(f"{problem} has no {objective} time here; check the other one")
-        yield TimeCheck(problem, before_us, estimate.time_us, runs)
+        yield TimeCheck(problem, before_us, estimate.time_us, runs, evidence=evidence)
 
 
 def _measured(

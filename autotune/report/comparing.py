@@ -38,6 +38,7 @@ def checks_table(checks: Sequence[TimeCheck], least: float) -> RenderableType:
     table.add("shape", "text")
     for header in ("bundle us", "now us", "ratio"):
         table.add(header)
+    table.add("evidence", "text")
     table.add("", "prose", worth=-1.5)
     for check in checks:
         slow = f"below {least:g}" if check.ratio < least else ""
@@ -46,6 +47,7 @@ def checks_table(checks: Sequence[TimeCheck], least: float) -> RenderableType:
             f"{check.bundle_us:.2f}",
             cell(check.now_us, "{:.2f}"),
             f"{check.ratio:.3f}",
+            check.evidence,
             check.why or slow,
         )
     count = sum(check.ratio < least for check in checks)
@@ -60,6 +62,7 @@ def checks_json(checks: Sequence[TimeCheck], least: float) -> dict[str, object]:
             "bundle_us": check.bundle_us,
             "now_us": check.now_us,
             "ratio": check.ratio,
+            "evidence": check.evidence,
             "runs": check.runs,
             "why": check.why,
         }

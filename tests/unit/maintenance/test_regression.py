@@ -45,8 +45,34 @@ def test_same_speed_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert data["passed"] is True
     (row,) = data["checks"]
     assert row["ratio"] == pytest.approx(1, abs=0.1)
+    assert row["evidence"] == "replayed"
     assert run(*arguments, "--min", "0.9") == 0
-    assert "0 of 1 below 0.9" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "0 of 1 below 0.9" in out
+    assert "replayed" in out
+
+
+def test_predicted_times_check_nothing_unless_allowed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "times.jsonl.xz"
+    exchange.write(path, Bundle((record(),)))
+    arguments = ("check", "--against", str(path), "--device", "h100", "--min", "0.001")
+    assert run(*arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is not in this machine, and predicted times check nothing" in line
+    data: Any = answer(capsys, *arguments, "--allow-predicted")
+    assert [row["evidence"] for row in data["checks"]] == ["predicted"]
+
+
+def test_predicted_times_of_a_bundle_are_no_reference_unless_allowed() -> None:
+    measured, predicted = record(entry(16, 100.0)), record(entry(16, 50.0), evidence="predicted")
+    for records in ([measured, predicted], [predicted, measured]):
+        assert regression.references(records, [], H100, "hot") == {SQUARE: 100.0}
+    with pytest.raises(NotFoundError):
+        regression.references([predicted], [], H100, "hot")
+    allowed = regression.references([predicted], [], H100, "hot", allow_predicted=True)
+    assert allowed == {SQUARE: 50.0}
 
 
 def test_slower_kernel_is_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
