@@ -192,8 +192,8 @@ def _data(name: str) -> Path:
 def wisdom_dirs() -> list[Path]:
     """Directories of a site's records, in `AUTOTUNE_WISDOM_DIR` with the separator of PATH.
 
-    Look-ups read them after the user's records and before the shipped ones, the first of them
-    first.
+    Look-ups prefer the user's records of the same evidence, and prefer these to shipped ones, the
+    first directory first.
     """
     return environment.directories("AUTOTUNE_WISDOM_DIR")
 

@@ -18,6 +18,7 @@ from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records
 from autotune.records.ranges import Range, path_of
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import TIMES, Objective
 
 
@@ -37,7 +38,10 @@ def batch_invariant(
     order = ranges[0].order or ""
     ranked = sorted(
         (tuned for tuned in ranges if tuned.order == order),
-        key=lambda tuned: (tuned.objective != objective, _distance(problem.m, tuned), tuned.loss),
+        key=lambda tuned: (
+            BEST_FIRST.index(tuned.evidence),
+            *(tuned.objective != objective, _distance(problem.m, tuned), tuned.loss),
+        ),
     )
     answers = (_recorded(tuned, problem, device, records, objective) for tuned in ranked)
     answer = next((answer for answer in answers if answer is not None), None)

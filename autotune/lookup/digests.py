@@ -21,8 +21,8 @@ from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digest_file import FORMAT, dumps, loads
 from autotune.records import Record, Records, shipped
 from autotune.records.bundle import BundleReader
-from autotune.records.combined import first_of_each_problem
 from autotune.records.record import folders_of, holds
+from autotune.records.standing import first_of_each_problem
 from autotune.version import __version__
 
 SUFFIX = ".digest"

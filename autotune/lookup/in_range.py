@@ -11,6 +11,7 @@ from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.records.ranges import Range
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import Objective
 
 
@@ -19,12 +20,18 @@ def in_range(
 ) -> Answer | None:
     """The answer of the range with the least expected loss that covers the problem.
 
-    Ranges that were tuned for the objective come before others.
+    Measured ranges come before replayed ones, and of these the ranges that were tuned for the
+    objective before others.
     Ranges that rest on predictions, or whose record is missing, predicted or illegal for the
     problem, are passed over.
     """
     ranges = sorted(
-        records.ranges(device), key=lambda tuned: (tuned.objective != objective, tuned.loss)
+        records.ranges(device),
+        key=lambda tuned: (
+            BEST_FIRST.index(tuned.evidence),
+            tuned.objective != objective,
+            tuned.loss,
+        ),
     )
     answers = (_answer(tuned, problem, device, records, objective) for tuned in ranges)
     return next((answer for answer in answers if answer is not None), None)

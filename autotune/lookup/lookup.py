@@ -31,9 +31,9 @@ def lookup(
 ) -> Answer | None:
     """The best known configuration for a problem on a device; None if nothing can run it.
 
-    The user's records come before the shipped ones. Only configurations that are legal for the
-    problem today are answered. With the objective "cold" it is the best for operands that are not
-    in L2, as far as cold times are recorded.
+    Measured records come before replayed ones, and the user's before the shipped ones. Only
+    configurations that are legal for the problem today are answered. With the objective "cold" it
+    is the best for operands that are not in L2, as far as cold times are recorded.
     """
     records = Records(store)
     answers = (step(problem, device, records, objective) for step in steps)

@@ -21,7 +21,8 @@ from autotune.records.bundle_header import START
 from autotune.records.merging import stale
 from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
-from autotune.records.record import BEST_FIRST, folder_of
+from autotune.records.record import folder_of
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import basis
 from autotune.runners.recording import Origin
 

@@ -15,7 +15,7 @@ from autotune.files import limits
 from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
-from autotune.records.record import BEST_FIRST
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.recording import Origin
 
 Kind = Literal[

@@ -12,7 +12,7 @@ from autotune.families import registry
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.records import Record
-from autotune.records.record import BEST_FIRST
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import Evidence, Failure, Measurement, Objective
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, prepare

@@ -1,9 +1,10 @@
 """Records on disk: what tuning measured, by device and problem.
 
 `record` holds the values, `store` the user's directory, `codec` the text of a file, `merging` how
-two records become one, `ranges` tuned ranges, `bundle` many of both in one file (`compact` reads
-former ones), `shipped` the bundles that come with the package, and `combined` the user's records
-before the shipped ones. The package itself can be called: `autotune.records()` lists the cache.
+two records become one, `standing` which of several records of a problem serves, `ranges` tuned
+ranges, `bundle` many of both in one file (`compact` reads former ones), `shipped` the bundles that
+come with the package, and `combined` the user's records beside the shipped ones. The package itself
+can be called: `autotune.records()` lists the cache.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from autotune.records.bundle_header import SCHEMA, PartFields, read_header
 from autotune.records.bundle_writing import CHUNK, PART, Bundle, dumps, written
 from autotune.records.ranges import Range
 from autotune.records.record import Record
+from autotune.records.standing import first_of_best
 
 __all__ = [
     "CHUNK",
@@ -161,17 +162,19 @@ class BundleReader:
                     yield record
 
     def record(self, serves: Callable[[Device], bool], problem: Problem) -> Record | None:
-        """The last record of the problem for a device for which `serves` is true."""
+        """The record of the problem with the best evidence, of equals the last, for a device for
+        which `serves` is true."""
         text = str(problem)
-        for place in reversed([place for place, name in enumerate(self._names) if name == text]):
+        places = [place for place, name in enumerate(self._names) if name == text]
+        for place in places:
             if place not in self._decoded:
                 self._decoded[place] = self._record(place, self._line(place))
-            record = self._decoded[place]
-            if (type(record), record.problem) != (Record, problem):
-                continue
-            if serves(self._listed(record.device)):
-                return record
-        return None
+        return first_of_best(
+            record
+            for record in map(self._decoded.__getitem__, reversed(places))
+            if (type(record), record.problem) == (Record, problem)
+            and serves(self._listed(record.device))
+        )
 
     @property
     def content(self) -> str:

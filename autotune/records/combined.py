@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from autotune import files
 from autotune.device import Device, same_architecture, same_model
@@ -17,17 +17,17 @@ from autotune.records import ranges, shipped
 from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
 from autotune.records.record import Record
+from autotune.records.standing import BEST_FIRST, first_of_best, first_of_each_problem
 from autotune.records.store import Store
-from autotune.runners.base import Evidence
 
 
 @dataclass(frozen=True)
 class Records:
     """The records of the user's store and of the package, as look-ups take them.
 
-    A problem's record in the store stands before a shipped one, unless it is only predicted, or of
-    a quick race where the shipped one is of a search. What the store holds of the same model under
-    another name counts too.
+    Measured records stand before replayed ones, and these before predicted ones; of one evidence,
+    searches before quick races; of equals, those in the store before shipped ones. What the store
+    holds of the same model under another name counts too.
     """
 
     store: Store
@@ -40,10 +40,7 @@ class Records:
     def load(self, device: Device, problem: Problem) -> Record | None:
         """The record of the problem; None if there is none."""
         own = self.store.load(device, problem)
-        if own is not None and _standing(own) == SEARCHED:
-            return own
-        stored = [*filter(None, (own, *self._elsewhere(device, problem)))]
-        return max(stored, key=_standing, default=None)
+        return first_of_best(chain((own,), self._elsewhere(device, problem)))
 
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""
@@ -60,12 +57,13 @@ class Records:
         return _by_problem(first_of_each_problem(*layers, shipped.records_where(is_related)))
 
     def ranges(self, device: Device) -> tuple[Range, ...]:
-        """The tuned ranges of the device's model, the store's first."""
-        return (*ranges.load(self.store.root, device), *shipped.ranges(device))
+        """The tuned ranges of the device's model: measured before replayed before predicted, and
+        the store's first."""
+        return _by_evidence((*ranges.load(self.store.root, device), *shipped.ranges(device)))
 
     def invariant_ranges(self, device: Device) -> tuple[Range, ...]:
-        """The batch-invariant ranges of the device."""
-        return ranges.load_invariant(self.store.root, device)
+        """The batch-invariant ranges of the device: measured before replayed before predicted."""
+        return _by_evidence(ranges.load_invariant(self.store.root, device))
 
     def ordered(self, device: Device, problem: Problem, order: str) -> OrderedRecord | None:
         """The record of a problem in an order of summation; None if there is none."""
@@ -91,40 +89,8 @@ class Records:
                 yield device
 
 
-PREDICTED, RACED, SEARCHED = range(3)
-
-
-class _Judged(Protocol):
-    """A record, or its digest."""
-
-    @property
-    def problem(self) -> Problem: ...
-
-    @property
-    def evidence(self) -> Evidence: ...
-
-    @property
-    def quick(self) -> bool: ...
-
-
-J = TypeVar("J", bound=_Judged)
-
-
-def _standing(record: _Judged) -> int:
-    """Which of two records of a problem stands: the greater, of equals the first."""
-    if record.evidence == "predicted":
-        return PREDICTED
-    return RACED if record.quick else SEARCHED
-
-
-def first_of_each_problem(*layers: Iterable[J]) -> list[J]:
-    """Each problem's record of the first layer that has the best of it."""
-    chosen: dict[Problem, J] = {}
-    for record in (record for layer in layers for record in layer):
-        earlier = chosen.get(record.problem)
-        if earlier is None or _standing(earlier) < _standing(record):
-            chosen[record.problem] = record
-    return [*chosen.values()]
+def _by_evidence(tuned: Iterable[Range]) -> tuple[Range, ...]:
+    return tuple(sorted(tuned, key=lambda span: BEST_FIRST.index(span.evidence)))
 
 
 def _by_problem(records: Iterable[Record]) -> list[Record]:

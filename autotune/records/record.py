@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, get_args
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -15,11 +15,11 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
 from autotune.problem import Problem
+from autotune.records.standing import BEST_FIRST
 from autotune.records.winners import fastest_cold, least_energy
 from autotune.runners.base import Evidence, Measurement, Objective
 from autotune.runners.estimates import tied, winner
 
-BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 PREDICTED = ".predicted.json"
 """How the names of predicted files end."""
 

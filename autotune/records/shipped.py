@@ -26,6 +26,7 @@ from autotune.problem import Problem
 from autotune.records.bundle import IMPORT_IT, BundleReader, chunks
 from autotune.records.ranges import Range
 from autotune.records.record import Record
+from autotune.records.standing import first_of_best, first_of_each_problem
 
 T = TypeVar("T")
 
@@ -34,17 +35,16 @@ PATTERNS = ("*.jsonl.xz", "*.jsonl.gz", "*.json")
 
 
 def record(device: Device, problem: Problem) -> Record | None:
-    """The shipped record of a problem on the device's model; None if there is none."""
+    """The shipped record of a problem on the device's model, of those with the best evidence that
+    of the first folder; None if there is none."""
     serves = partial(same_model, device)
-    candidates = decoded(serves, lambda _, reader: reader.record(serves, problem))
-    return next(filter(None, candidates), None)
+    return first_of_best(decoded(serves, lambda _, reader: reader.record(serves, problem)))
 
 
 def records(device: Device) -> tuple[Record, ...]:
-    """The shipped records of the device's model, by problem."""
-    listed = [*records_where(partial(same_model, device))]
-    shipped = {record.problem: record for record in reversed(listed)}  # the first folder's stays
-    return tuple(shipped[problem] for problem in sorted(shipped))
+    """The shipped record of each problem on the device's model (see `record`), by problem."""
+    listed = first_of_each_problem(records_where(partial(same_model, device)))
+    return tuple(sorted(listed, key=lambda record: record.problem))
 
 
 def records_where(serves: Callable[[Device], bool]) -> Iterator[Record]:

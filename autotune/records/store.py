@@ -34,13 +34,13 @@ from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
 from autotune.records.ordered import OrderedRecord, order_slug
 from autotune.records.record import (
-    BEST_FIRST,
     FamilyRecord,
     Record,
     TuningRecord,
     folder_of,
     paths_of,
 )
+from autotune.records.standing import BEST_FIRST, first_of_each_problem
 from autotune.runners.base import Evidence
 
 KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, OrderedRecord, KernelRecord)
@@ -272,9 +272,7 @@ class Store:
 
 def _best_of_each(records: Iterable[G]) -> list[G]:
     """The record with the best evidence of every problem, by problem."""
-    ranked = sorted(records, key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
-    best = {record.problem: record for record in ranked}
-    return [best[problem] for problem in sorted(best)]
+    return sorted(first_of_each_problem(records), key=lambda record: record.problem)
 
 
 def _bytes(path: Path, limit: int) -> bytes | None:

@@ -27,7 +27,7 @@ from autotune.records import (
     ranges,
 )
 from autotune.records.ranges import Range
-from autotune.records.record import BEST_FIRST
+from autotune.records.standing import BEST_FIRST
 from autotune.runners import recording
 from autotune.targets import targets
 from autotune.targets.sources import spelled

@@ -12,7 +12,8 @@ from autotune.candidates.family_names import families_of
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.records import Record
-from autotune.records.record import BEST_FIRST, folder_of
+from autotune.records.record import folder_of
+from autotune.records.standing import BEST_FIRST
 from autotune.report.analysis.subject import subject_of
 from autotune.report.entries import pairs, us
 from autotune.report.formatting import cell

@@ -13,7 +13,7 @@ from autotune.errors import NotFoundError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Records, Store
-from autotune.records.record import BEST_FIRST
+from autotune.records.standing import BEST_FIRST
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,21 @@ class LadderChoice:
 def choice(problem: Problem, device: Device, family: str, store: Store) -> LadderChoice:
     """The fastest recorded kernel of a family that is legal today, or else the cost model's choice.
 
-    Searches that ended come before interrupted ones.
+    Measured searches come before replayed and predicted ones, then searches that ended before
+    interrupted ones.
 
     Raises:
         NotFoundError: if the device can run none; the message says why.
     """
     records = Records(store).load(device, problem), store.family(device, problem, family)
     entries = [
-        (record.provenance.interrupted, BEST_FIRST.index(record.evidence), entry, record)
+        (BEST_FIRST.index(record.evidence), record.provenance.interrupted, entry, record)
         for record in records
         if record is not None
         for entry in record.entries
         if entry.config.family == family
     ]
-    for interrupted, _, entry, record in sorted(entries, key=_rank):
+    for _, interrupted, entry, record in sorted(entries, key=_rank):
         if is_legal(entry.config, problem, as_tuned(device, record.device)):
             return LadderChoice(entry.config, "interrupted" if interrupted else "tuned")
     return LadderChoice(_model_choice(problem, device, family), "model")
@@ -62,9 +63,9 @@ def choice_or_reason(
         return str(error)
 
 
-def _rank(row: tuple[bool, int, Entry, Record]) -> tuple[bool, int, float]:
-    interrupted, evidence, entry, _ = row
-    return interrupted, evidence, entry.measurement.time_us
+def _rank(row: tuple[int, bool, Entry, Record]) -> tuple[int, bool, float]:
+    evidence, interrupted, entry, _ = row
+    return evidence, interrupted, entry.measurement.time_us
 
 
 def _model_choice(problem: Problem, device: Device, family: str) -> Config:

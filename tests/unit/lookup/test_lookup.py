@@ -208,6 +208,14 @@ def test_range_with_the_least_loss_serves(store: Store) -> None:
     assert look_up(store, Problem(4096, 4096, 3000)).expected_loss == 0.01
 
 
+def test_measured_range_serves_before_a_replayed_one(store: Store) -> None:
+    store.save(record(timed(16, 900.0), problem=NEAR))
+    save_range(store, point=2048)
+    replayed = Range(H100, SQUARE, "k", (Segment(2048, 4096, 2048),), 0.01, evidence="replayed")
+    ranges.save(store.root, replayed)
+    assert look_up(store, Problem(4096, 4096, 3000)).expected_loss == 0.04
+
+
 # Nearest
 
 

@@ -26,6 +26,7 @@ from autotune.problem import Problem
 from autotune.records import OrderedRecord, Record, Records, Store, bundle, codec, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
+from autotune.records.shipped import _reader as bundle_reader
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.gemm import GemmTunable
 
@@ -278,6 +279,29 @@ def test_shipped_record_precedes_a_prediction(library: Records, shipped_folder: 
     assert (library.load(H100, SQUARE), library.records(H100)) == (measured, [measured])
 
 
+def test_shipped_measurement_precedes_a_replayed_record(
+    library: Records, shipped_folder: Path
+) -> None:
+    measured = tuned(16, 900.0)
+    raced = replace(measured, provenance=replace(measured.provenance, quick=True))
+    library.store.save(replace(tuned(32, 800.0), evidence="replayed"))
+    for shipped_one in (measured, raced):
+        ship(shipped_folder, [shipped_one])
+        bundle_reader.cache_clear()
+        assert library.load(H100, SQUARE) == shipped_one
+        assert library.records(H100) == [shipped_one]
+        answer = lookup(SQUARE, H100, library.store)
+        assert answer is not None
+        assert (answer.evidence, answer.record) == ("measured", shipped_one)
+
+
+def test_replayed_record_precedes_a_prediction(library: Records, shipped_folder: Path) -> None:
+    replayed = replace(tuned(16, 900.0), evidence="replayed")
+    ship(shipped_folder, [replayed])
+    library.store.save(replace(tuned(32, 800.0), evidence="predicted"))
+    assert (library.load(H100, SQUARE), library.records(H100)) == (replayed, [replayed])
+
+
 def test_each_problem_has_one_record(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 1.0), tuned(16, 2.0, SMALL)])
     library.store.save(tuned(16, 9.0))
@@ -382,6 +406,16 @@ def test_records_of_a_site_stand_between_own_and_shipped(
         assert library.records(H100) == [tuned(16, 9.0 - place)]
     own = library.store.save(tuned(16, 20.0))
     assert library.load(H100, SQUARE) == own
+
+
+@pytest.mark.parametrize("measured_last", [True, False])
+def test_measurement_precedes_a_replayed_record_of_a_site(
+    library: Records, shipped_folder: Path, site: tuple[Path, Path], measured_last: bool
+) -> None:
+    measured, replayed = tuned(16, 900.0), replace(tuned(32, 800.0), evidence="replayed")
+    ship(site[0], [replayed])
+    ship(shipped_folder, [replayed, measured] if measured_last else [measured, replayed])
+    assert (library.load(H100, SQUARE), library.records(H100)) == (measured, [measured])
 
 
 def test_missing_folder_of_a_site_is_named(

@@ -430,3 +430,15 @@ def test_interrupted_search_yields_to_one_that_ended(tmp_path: Path) -> None:
     assert "of an interrupted search, so not final: bf16, mma" in printed(climbed)
     tuned(store, "bf16", on("mma", 9))
     assert choice(bf16, find("h100"), "mma", store) == LadderChoice(on("mma", 9), "tuned")
+
+
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_measured_search_precedes_a_replayed_one(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 9))
+    bf16 = in_precision("bf16")
+    whole = store.load(find("h100"), bf16)
+    assert whole is not None
+    store.withdraw(whole)
+    store.save(replace(whole, evidence="replayed"))
+    of_family(store, True, on("mma", 11), 9.0)
+    assert choice(bf16, find("h100"), "mma", store) == LadderChoice(on("mma", 11), "interrupted")
