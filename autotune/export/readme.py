@@ -82,6 +82,10 @@ _CUBLASLT = """
 Shapes that cuBLAS was measured to be faster on run in cuBLASLt, where `libcublasLt.so.13` or `.12`
 opens, operands have no gaps and begin at multiples of 16 bytes; else the exported kernel runs. They
 need 32 MiB of workspace, and cuBLASLt allocates when a shape is first asked about: {problems}.
+
+From CUDA 12.6 Update 2 on and before 13.4 Update 1, split-K kernels of cuBLASLt may leave out the
+end of K on compute capabilities 9.0, 10.x and 11.x (NVIDIA's release notes of cuBLAS). In these
+versions the library asks for algorithms without split-K.
 """
 
 

@@ -94,6 +94,7 @@ class GpuRunner:
         self._task = task
         self._baseline: Measurement | None = None
         self._baseline_known = baseline_bench is None  # also if it is known not to exist
+        self._baseline_fault = ""
         self._contexts_ready = False
         self._measuring = RestartingWorker(bench, (task, index))
         self._library = RestartingWorker(baseline_bench, (task, index)) if baseline_bench else None
@@ -106,6 +107,7 @@ class GpuRunner:
         """
         self._task, self._limit = problem, limits.of(problem)
         self._baseline, self._baseline_known = None, self._library is None
+        self._baseline_fault = ""
         for worker in (self._measuring, self._library):
             if worker is not None:
                 worker.switch_to(problem, self._limit + limits.BASELINE)
@@ -144,10 +146,11 @@ class GpuRunner:
         with_baseline = self._baseline is not None
         limit = self._limit * (len(candidates) + 1) + limits.BASELINE * with_baseline
         match self._interleaved("rematch", candidates, with_baseline, limit):
-            case (list(outcomes), Measurement() | None as baseline) if len(outcomes) == len(
-                candidates
-            ):
-                self._baseline = baseline or self._baseline
+            case (list(outcomes), Measurement() | Failure() | None as baseline) if len(
+                outcomes
+            ) == len(candidates):
+                if baseline is not None:
+                    self._take_baseline(baseline)
                 return outcomes
             case _:
                 return [self._measured_separately(candidate) for candidate in candidates]
@@ -213,15 +216,26 @@ class GpuRunner:
         raise RunnerError(f"comparing on {self._task} failed: {reason_of(answer)}")
 
     def baseline(self) -> Measurement | None:
-        """cuBLAS on operands of the same kind through PyTorch or CuPy, timed once.
+        """cuBLAS on operands of the same kind through PyTorch or CuPy, verified and timed once.
 
         After a rematch it is the time from there, interleaved with the candidates'.
         """
         if not self._baseline_known:
             answer = self._request_with_library("baseline", (), self._limit + limits.BASELINE)
-            self._baseline = answer if isinstance(answer, Measurement) else None
-            self._baseline_known = not isinstance(answer, Failure)
+            self._take_baseline(answer)
         return self._baseline
+
+    @property
+    def baseline_fault(self) -> str:
+        """Why cuBLAS's result was refused when `baseline` or `rematch` verified it last."""
+        return self._baseline_fault
+
+    def _take_baseline(self, answer: object) -> None:
+        """Keeps the worker's answer. It is asked again if the worker did not survive."""
+        wrong = isinstance(answer, Failure) and answer.stage == "verify"
+        self._baseline = answer if isinstance(answer, Measurement) else None
+        self._baseline_fault = answer.reason if isinstance(answer, Failure) and wrong else ""
+        self._baseline_known = wrong or not isinstance(answer, Failure)
 
     @property
     def baseline_ready(self) -> bool:

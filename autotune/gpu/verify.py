@@ -32,6 +32,7 @@ from autotune.gpu.verify_kernels import (
     ZERO,
     VerifyKernels,
 )
+from autotune.problem import Problem
 from autotune.runners.base import Failure
 from autotune.verification import exact, oracle, quantised
 from autotune.verification.exact import Draw, Special
@@ -41,6 +42,11 @@ COMPARED = 50
 
 Bind = Callable[[Values], Run]
 """Makes a run with the given argument values."""
+Draws = Callable[[Problem], Draw]
+Scaling = tuple[float, float]
+"""Alpha and beta."""
+Marks = list[tuple[Any, Any]]
+"""The start and the end of each run."""
 
 
 class Verifier:
@@ -82,13 +88,15 @@ class Verifier:
         """
         self._begin()
         problem = self._operands.problem
-        marks: list[tuple[Any, Any]] = []
+        marks: Marks = []
         integers = requirements.of_integers(problem)
-        checks = [self._exact(bind, scaling, None, marks) for scaling in integers]
+        draw = requirements.draw
+        checks = [self._exact(bind, scaling, None, marks, draw) for scaling in integers]
         if requirements.specials:
             with_c = (exact.ALPHA, 1.0) if problem.has_factors else PLAIN[0]
             checks += [
-                self._exact(bind, with_c, special, marks) for special in exact.specials(problem)
+                self._exact(bind, with_c, special, marks, draw)
+                for special in exact.specials(problem)
             ]
             checks += [
                 self._extreme(bind, factors, marks) for factors in quantised.extremes(problem)
@@ -194,22 +202,18 @@ class Verifier:
             self._kernels.fill(buffer.matrix, content, seed, size=size, guards=guards)
         self._kernels.scale_result(oracle.result_scale(self._operands.problem))
 
-    def _draw(self) -> Draw:
+    def _draw(self, drawn: Draws = Draw.of) -> Draw:
         """Draws the integers of an exact product and puts them into A and B."""
-        draw = Draw.of(self._operands.problem)
+        draw = drawn(self._operands.problem)
         self._kernels.fill_factors(draw)
         self._kernels.scale_result(exact.RESULT_SCALE)
         return draw
 
     def _exact(
-        self,
-        bind: Bind,
-        scaling: tuple[float, float],
-        special: Special | None,
-        marks: list[tuple[Any, Any]],
+        self, bind: Bind, scaling: Scaling, special: Special | None, marks: Marks, drawn: Draws
     ) -> VerifiedRun:
         """Enqueues a product of integers and its checks."""
-        operands, kernels, draw = self._operands, self._kernels, self._draw()
+        operands, kernels, draw = self._operands, self._kernels, self._draw(drawn)
         alpha, beta = scaling
         if special:
             kernels.place_special(special, draw.pairing.first)
@@ -224,9 +228,7 @@ class Verifier:
         kernels.compare_exact(alpha, beta, draw, special=special, tolerance=tolerance, place=errors)
         return VerifiedRun(described(scaling, special), place, tolerance, exact=True)
 
-    def _extreme(
-        self, bind: Bind, factors: tuple[float, float], marks: list[tuple[Any, Any]]
-    ) -> VerifiedRun:
+    def _extreme(self, bind: Bind, factors: tuple[float, float], marks: Marks) -> VerifiedRun:
         """Enqueues a product of normal numbers times these factors, and its checks."""
         operands, kernels, problem = self._operands, self._kernels, self._operands.problem
         self._restore()
@@ -238,13 +240,7 @@ class Verifier:
         kernels.scale_result(oracle.result_scale(problem, magnitude=size))
         return self._rounded(bind, PLAIN[0], tolerance, marks)
 
-    def _rounded(
-        self,
-        bind: Bind,
-        scaling: tuple[float, float],
-        tolerance: float,
-        marks: list[tuple[Any, Any]],
-    ) -> VerifiedRun:
+    def _rounded(self, bind: Bind, scaling: Scaling, tolerance: float, marks: Marks) -> VerifiedRun:
         """Enqueues a product of normal numbers and its checks."""
         seed = secrets.randbits(62)
         if scaling[1]:
@@ -254,7 +250,7 @@ class Verifier:
         self._run(bind, scaling, marks)
         return self._compared(scaling, seed, tolerance, self._check_written())
 
-    def _run(self, bind: Bind, scaling: tuple[float, float], marks: list[tuple[Any, Any]]) -> None:
+    def _run(self, bind: Bind, scaling: Scaling, marks: Marks) -> None:
         self.clear_scratch()
         run = bind(self._operands.values(*scaling))
         start = self._session.mark()
@@ -286,9 +282,7 @@ class Verifier:
             self._kernels.check(buffer.matrix, buffer.content, buffer.seed, address, buffer.size)
         return first
 
-    def _compared(
-        self, scaling: tuple[float, float], seed: int, tolerance: float, place: int
-    ) -> VerifiedRun:
+    def _compared(self, scaling: Scaling, seed: int, tolerance: float, place: int) -> VerifiedRun:
         """Enqueues the comparison with the reference, whose figures follow those at `place`."""
         self._kernels.compare(
             *scaling,

@@ -53,7 +53,7 @@ def beside_vendor(
     answer: Answer, ranked: Sequence[RecordDigest], records: Records, deviation: float
 ) -> Answer:
     """A guessed answer with the expected time of the vendor's library, which multiplies where it is
-    expected to be faster. It does not run SwiGLU.
+    expected to be faster. It does not run SwiGLU, nor where its result was wrong.
 
     Args:
         answer: a configuration for a problem that is not recorded, with its expected time.
@@ -64,6 +64,8 @@ def beside_vendor(
     problem, device, objective = answer.problem, answer.device, answer.objective
     if problem.gated or problem.precision.vendor is None or answer.time_us is None:
         return answer
+    if _is_refused(problem, device, records):
+        return replace(answer, vendor=False)
     timed = [row for row in ranked if _vendor_us(row, objective) is not None]
     vendor_us = vendor_time_us(problem, device, timed or others(device, records), objective)
     answer = replace(answer, vendor_us=vendor_us)
@@ -98,6 +100,13 @@ def vendor_time_us(
     means, _ = process.predict(np.array([problem_columns(problem)]))
     scale = _scale(problem, device, objective)
     return float(scale * math.exp(logs.mean() + means[0]))
+
+
+def _is_refused(problem: Problem, device: Device, records: Records) -> bool:
+    """Whether the library's result was wrong on the problem, whose record has no entry that is
+    legal today."""
+    record = records.load(device, problem)
+    return record is not None and record.provenance.baseline_fault != ""
 
 
 def _vendor_us(row: Neighbour, objective: Objective) -> float | None:

@@ -128,6 +128,8 @@ def _measured(
     baseline = runner.baseline()
     if answer.vendor and baseline is not None:
         return baseline
+    if answer.vendor and runner.baseline_fault:
+        return Failure("verify", runner.baseline_fault)
     candidate = prepare(registry.plan(answer.config, answer.problem), runner, compile)
     if isinstance(candidate, Failure):
         return candidate

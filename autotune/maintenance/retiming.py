@@ -181,6 +181,7 @@ class _Round:
             seconds=monotonic() - self._began,
             interrupted=self._record.provenance.interrupted,
             quick=self._record.provenance.quick,
+            baseline_fault=self._runner.baseline_fault,
         )
 
 

@@ -230,8 +230,9 @@ def _fields(record: TuningRecord, *, with_params: bool = True) -> dict[str, obje
 
 
 def _run(provenance: Provenance) -> dict[str, object]:
-    """The run; only an interrupted or a quick one says whether it was."""
-    usual = {name for name in ("interrupted", "quick") if not getattr(provenance, name)}
+    """The run, without the fields that few runs have."""
+    rare = "interrupted", "quick", "baseline_fault"
+    usual = {name for name in rare if not getattr(provenance, name)}
     return {name: value for name, value in asdict(provenance).items() if name not in usual}
 
 

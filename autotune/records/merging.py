@@ -74,7 +74,8 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     The entries are the ten fastest of both, with the fastest cold one and that of the least energy
     among them. If both have a configuration, the new measurement stands, even if it is slower.
     `old` gives no entries if its driver, compiler or sources differ. The baseline does not depend
-    on our sources: the new one stands, else the old one of the same driver. The provenance is the
+    on our sources: the new one stands, or that its result was refused, else the old one of the same
+    driver. The provenance is the
     new record's: a sum of trials would count twice what a run resumes or saves twice. An
     interrupted run is marked, unless it adds to a search that had ended, and so is a quick one.
     """
@@ -86,13 +87,16 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     for entry in new.entries:
         entries[entry.config] = _completed(entry, entries.get(entry.config))
     same_driver = old.provenance.driver == new.provenance.driver
-    baseline = new.baseline or (old.baseline if same_driver else None)
-    provenance = _finished(new.provenance, old.provenance)
+    baseline, fault = new.baseline, new.provenance.baseline_fault
+    if baseline is None and not fault and same_driver:
+        baseline, fault = old.baseline, old.provenance.baseline_fault
+    provenance = replace(_finished(new.provenance, old.provenance), baseline_fault=fault)
     return replace(new, entries=_kept(entries.values()), baseline=baseline, provenance=provenance)
 
 
 def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
     """The record of two stores, in which neither is newer by itself; the order does not matter.
+    There is no baseline if either store has seen the vendor library's result refused.
 
     Args:
         a: a record.
@@ -109,8 +113,9 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
             entry, rival = rival, entry
         entries[entry.config] = _completed(entry, rival)
     baselines = [record.baseline for record in (first, second) if record.baseline]
-    baseline = max(baselines, key=_quality, default=None)
-    provenance = _finished(first.provenance, second.provenance)
+    fault = first.provenance.baseline_fault or second.provenance.baseline_fault
+    baseline = None if fault else max(baselines, key=_quality, default=None)
+    provenance = replace(_finished(first.provenance, second.provenance), baseline_fault=fault)
     return replace(first, entries=_kept(entries.values()), baseline=baseline, provenance=provenance)
 
 

@@ -61,6 +61,8 @@ class Provenance:
             record is not final.
         quick: whether only a few promising configurations were raced: the record is not final, and
             one of a search replaces it.
+        baseline_fault: why the vendor library's result was refused, so that the record has no
+            baseline; else empty.
     """
 
     driver: Text
@@ -73,6 +75,7 @@ class Provenance:
     seconds: Seconds
     interrupted: bool = False
     quick: bool = False
+    baseline_fault: Text = ""
 
     @property
     def final(self) -> bool:
@@ -84,8 +87,9 @@ class Provenance:
 class TuningRecord(ABC):
     """The result of tuning on a device: one to ten entries, fastest first.
 
-    `baseline` is the vendor library's measurement, if it was timed. All entries come from the
-    kernel sources, the compiler and the driver that `provenance` names.
+    `baseline` is the vendor library's measurement, if its result was right; it is verified before
+    it is timed. All entries come from the kernel sources, the compiler and the driver that
+    `provenance` names.
 
     Raises:
         ValueError: if there are no entries.

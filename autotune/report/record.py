@@ -233,6 +233,8 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
             times += f", {second} {us(second_vendor_us)}"
             speed += f", {second} {second_vendor_us / second_us:.1%}"
         facts.append((vendor(compute), f"{times}; {speed}{faster}"))
+    elif record and record.provenance.baseline_fault:
+        facts.append((vendor(compute), f"refused: {record.provenance.baseline_fault}"))
     return facts
 
 

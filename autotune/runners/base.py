@@ -204,6 +204,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def baseline_fault(self) -> str:
+        """Why the vendor library's result was refused, so that there is no baseline; else empty."""
+        ...
+
+    @property
     def baseline_ready(self) -> bool:
         """Whether `baseline` would not wait for a library.
 

@@ -35,6 +35,11 @@ class PredictedRunner:
         """Always `predicted`."""
         return "predicted"
 
+    @property
+    def baseline_fault(self) -> str:
+        """Always empty: nothing runs."""
+        return ""
+
     def known(self) -> None:
         """None: any configuration can be predicted."""
 

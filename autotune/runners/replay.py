@@ -45,6 +45,11 @@ class ReplayRunner:
         """Always `replayed`."""
         return "replayed"
 
+    @property
+    def baseline_fault(self) -> str:
+        """Always empty: nothing runs."""
+        return ""
+
     def known(self) -> Sequence[Config]:
         """The recorded configurations, of all families."""
         return tuple(self._rows)

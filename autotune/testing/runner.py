@@ -126,6 +126,9 @@ class RunnerContract:
     def test_baseline_stays_the_same(self, runner: Runner) -> None:
         assert runner.baseline() == runner.baseline()
 
+    def test_refused_baseline_is_none(self, runner: Runner) -> None:
+        assert runner.baseline() is None or runner.baseline_fault == ""
+
     def test_baseline_becomes_ready(self, runner: Runner) -> None:
         deadline = time.monotonic() + READY_S
         while not runner.baseline_ready and time.monotonic() < deadline:

@@ -78,6 +78,11 @@ class RowChecked:
         """As the runner's."""
         return self._runner.baseline_ready
 
+    @property
+    def baseline_fault(self) -> str:
+        """As the runner's."""
+        return self._runner.baseline_fault
+
     def known(self) -> Sequence[Config] | None:
         """As the runner's."""
         return self._runner.known()

@@ -39,6 +39,7 @@ def record_of(
         trials=len(leaderboard.trials),
         seconds=seconds,
         interrupted=interrupted,
+        baseline_fault=runner.baseline_fault,
     )
     return tunable.record(
         device=runner.device,

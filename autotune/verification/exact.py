@@ -70,6 +70,11 @@ NEAR = 1_000_000
 """The largest distance of partners, and the largest K of factors beyond 1, where sums keep 14
 bits."""
 
+NEIGHBOURS, ALIKE = 16, 1
+"""The largest distance of partners, and their size, for a library that adds partial sums of K in
+16 bits: bfloat16 holds whole numbers up to 256. A part of K lacks the partners of 16 products of 1
+or -1 at most: the sum of any of 64 parts has a root mean square of 32 at most, beside 13 of C."""
+
 _UNPAIRED = 3
 # By the lowest four bits of a random number: a sign, and sizes up to 8, of 1, of 2, and of 1 or 2.
 _SIGN = np.where(np.arange(16) & 1, -1, 1).astype(np.float32)
@@ -131,12 +136,20 @@ class Draw:
 
     @classmethod
     def of(cls, problem: Problem) -> Draw:
-        """A draw that nobody can foresee, for a problem."""
-        a, b, c, bias, scale_a, scale_b, residual = (secrets.randbits(62) for _ in range(7))
-        sizes, farthest = 8, None
+        """A draw that nobody can foresee, for a kernel of a problem."""
         if problem.accumulate == "fast":
-            sizes, farthest = 2 if problem.k <= NEAR else 1, NEAR
-        pairing = Pairing.draw(problem.k, secrets.SystemRandom(), sizes, farthest)
+            return cls._paired(problem.k, 2 if problem.k <= NEAR else 1, NEAR)
+        return cls._paired(problem.k)
+
+    @classmethod
+    def of_library(cls, problem: Problem) -> Draw:
+        """A draw that nobody can foresee, for a library."""
+        return cls._paired(problem.k, ALIKE, NEIGHBOURS)
+
+    @classmethod
+    def _paired(cls, k: int, sizes: int = 8, farthest: int | None = None) -> Draw:
+        a, b, c, bias, scale_a, scale_b, residual = (secrets.randbits(62) for _ in range(7))
+        pairing = Pairing.draw(k, secrets.SystemRandom(), sizes, farthest)
         return cls(a, b, c, bias, pairing, scale_a, scale_b, residual)
 
 

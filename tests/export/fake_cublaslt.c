@@ -1,5 +1,6 @@
 /* A fake cuBLASLt, which records its heuristic's questions and its products on standard error.
- * FAKE_CUBLASLT_FAIL=function=status: that function returns that status. */
+ * FAKE_CUBLASLT_FAIL=function=status: that function returns that status.
+ * FAKE_CUBLASLT_VERSION=number: the version it states, by default 130800. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,15 @@
 
 typedef struct { int type; unsigned long long rows, columns; long long leading; } Layout;
 typedef struct { int compute, operations[2]; } Description;
-typedef struct { uint64_t workspace; uint32_t alignment[4]; } Preference;
+typedef struct { uint64_t workspace; uint32_t alignment[4], reduction; } Preference;
 typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int rest[4]; } Heuristic;
 
 static int injected_status(const char *function) { return injected("FAKE_CUBLASLT_FAIL", function); }
+
+size_t cublasLtGetVersion(void) {
+    const char *version = getenv("FAKE_CUBLASLT_VERSION");
+    return version ? strtoul(version, NULL, 10) : 130800;
+}
 
 int cublasLtCreate(void **handle) {
     static int it;
@@ -38,12 +44,18 @@ int cublasLtMatrixLayoutCreate(void **made, int type, uint64_t rows, uint64_t co
     return 0;
 }
 
-int cublasLtMatmulPreferenceCreate(void **made) { *made = calloc(1, sizeof(Preference)); return 0; }
+int cublasLtMatmulPreferenceCreate(void **made) {
+    Preference *preference = calloc(1, sizeof *preference);
+    preference->reduction = 7, *made = preference;  /* all schemes */
+    return 0;
+}
+
 int cublasLtMatmulPreferenceDestroy(void *preference) { free(preference); return 0; }
 
 int cublasLtMatmulPreferenceSetAttribute(void *made, int attribute, const void *value, size_t bytes) {
     Preference *preference = made;
     if (attribute == 1 && bytes == 8) memcpy(&preference->workspace, value, 8);
+    else if (attribute == 3 && bytes == 4) memcpy(&preference->reduction, value, 4);
     else if (attribute >= 5 && attribute <= 8 && bytes == 4)
         memcpy(&preference->alignment[attribute - 5], value, 4);
     else return 7;
@@ -55,8 +67,9 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, void *description, void *a, voi
     const Preference *limits = preference;
     int status = injected_status("cublasLtMatmulAlgoGetHeuristic");
     if (!handle || !description || !a || !b || c != d || wanted != 1) return 7;
-    fprintf(stderr, "heuristic %llu %u %u %u %u\n", (unsigned long long)limits->workspace,
-            limits->alignment[0], limits->alignment[1], limits->alignment[2], limits->alignment[3]);
+    fprintf(stderr, "heuristic %llu %u %u %u %u %u\n", (unsigned long long)limits->workspace,
+            limits->alignment[0], limits->alignment[1], limits->alignment[2], limits->alignment[3],
+            limits->reduction);
     memset(result, 0, sizeof *result);
     result->algorithm[0] = 42;
     *count = status != 99;

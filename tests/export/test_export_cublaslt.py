@@ -39,6 +39,8 @@ MIXED = Problem(4096, 4096, 4096, "bf16", output="f32")
 BIASED = Problem(64, 48, 40, epilogue="bias")
 BATCHED = Problem(64, 48, 40, batch=2)
 LT_BYTES = 32 << 20
+ALL_SCHEMES, NO_REDUCTION = 7, 0
+"""Masks of schemes of reduction (`cublasLtReductionScheme_t`): any, and none, without split-K."""
 
 
 def library_of(name: str = "lib") -> ExportedLibrary:
@@ -72,12 +74,29 @@ def test_faster_shape_runs_in_cublaslt(built: Built) -> None:
     outcome = built.call(Call(FASTER, alpha=0.5, beta=2.0))
     assert (outcome.status, outcome.launches) == (0, [])
     heuristic, product = outcome.lines
-    assert heuristic == f"heuristic {LT_BYTES} 16 16 16 16"
+    assert heuristic == f"heuristic {LT_BYTES} 16 16 16 16 {ALL_SCHEMES}"
     # C^T = op(B)^T op(A)^T by columns: B is stored 48 x 40, A 64 x 40, C 64 x 48.
     matrices = "0:40x48:40 0:40x64:40 0:48x64:48"
     assert product == (
         f"lt 68 1 0 {matrices} {B:#x} {A:#x} {C:#x} 0.5 2 {WORKSPACE:#x} {LT_BYTES} 0x7"
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "schemes"),
+    [
+        (120601, ALL_SCHEMES),
+        (120603, NO_REDUCTION),  # CUDA 12.6 Update 2
+        (120805, NO_REDUCTION),
+        (130101, NO_REDUCTION),
+        (130700, NO_REDUCTION),  # CUDA 13.4
+        (130800, ALL_SCHEMES),  # CUDA 13.4 Update 1
+    ],
+)
+def test_faulty_versions_get_no_split_k(built: Built, version: int, schemes: int) -> None:
+    outcome = built.call(Call(FASTER), FAKE_CUBLASLT_VERSION=str(version))
+    assert (outcome.status, outcome.launches) == (0, [])
+    assert outcome.lines[0] == f"heuristic {LT_BYTES} 16 16 16 16 {schemes}"
 
 
 def test_readme_names_the_shapes_of_cublaslt(built: Built) -> None:

@@ -138,6 +138,7 @@ def test_inaccurate_kernel_fails_beside_the_baseline(bench: GemmBench, programs:
     baseline = bench.baseline()
     if baseline is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
+    assert isinstance(baseline, Measurement), baseline
     candidates = [
         broken(fault, PROBLEM, bench.device, programs) for fault in ("none", "is not accurate")
     ]

@@ -169,6 +169,7 @@ def test_vendor_baseline_computes_the_problem(
     baseline = GemmBench(session, problem, cache=programs).baseline()
     if baseline is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
+    assert isinstance(baseline, Measurement), baseline
     assert baseline.error is not None
     assert baseline.relative_error is not None
     assert 0 < baseline.error <= (baseline.tolerance or 0)
@@ -216,6 +217,7 @@ def test_vendor_baseline_follows_strides(
     bench = GemmBench(session, problem, leading_dimensions=lds, strides=strides, cache=programs)
     if (baseline := bench.baseline()) is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
+    assert isinstance(baseline, Measurement), baseline
     assert 0 < (baseline.error or 0) <= (baseline.tolerance or 0)
 
 
@@ -313,6 +315,7 @@ def test_vendor_baseline_is_near_the_peak(session: Session, programs: Path) -> N
         baseline = bench.baseline()
         if baseline is None:
             pytest.skip("neither PyTorch nor CuPy with a GPU")
+        assert isinstance(baseline, Measurement), baseline
         share = problem.flops / (baseline.time_us * 1e-6) / session.device.peak_fp32
         assert 0.4 < share < 1.0
 

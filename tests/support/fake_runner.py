@@ -56,6 +56,8 @@ class FakeRunner:
         energy: the energy of a configuration; None for no energies.
     """
 
+    baseline_fault = ""
+
     def __init__(
         self,
         outcome: Outcome = by_width,
@@ -123,7 +125,7 @@ class FakeRunner:
         return [self._energy(candidate.config) for candidate in candidates]
 
     def baseline(self) -> Measurement | None:
-        return Measurement(90.0)
+        return None if self.baseline_fault else Measurement(90.0)
 
     @property
     def baseline_ready(self) -> bool:

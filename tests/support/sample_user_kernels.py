@@ -86,6 +86,7 @@ class KernelRunner:
 
     evidence: Evidence = "measured"
     device: Device = H100
+    baseline_fault = ""
 
     def __init__(self, **broken: Failure) -> None:
         self.broken = broken

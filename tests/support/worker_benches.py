@@ -16,7 +16,7 @@ from autotune.device import find
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
 from autotune.runners.energy import Energy
 
 CRAMPED = 2**40
@@ -28,6 +28,9 @@ class Unpicklable:
 
     def __reduce__(self) -> tuple[object, ...]:
         raise PicklingError("cannot pickle an Unpicklable")
+
+
+WRONG = Failure("verify", "wrong result for small integers: largest error 1")
 
 
 class Unreadable:
@@ -87,7 +90,7 @@ class Fake:
 
     def rematch(
         self, candidates: Sequence[Candidate], with_baseline: bool
-    ) -> tuple[list[object], Measurement | None]:
+    ) -> tuple[list[object], Measurement | Failure | None]:
         if any(candidate.config.values.get("act") == "kill" for candidate in candidates):
             os.kill(os.getpid(), signal.SIGKILL)
         baseline = Measurement(20.0, samples=25) if with_baseline else None
@@ -121,8 +124,25 @@ class Fake:
             for name, candidate in zip(names, candidates, strict=True)
         } | {name: Measurement(30.0) for name in baselines}
 
-    def baseline(self) -> Measurement | None:
+    def baseline(self) -> Measurement | Failure:
         return Measurement(10.0, relative_error=1e-6)
+
+
+class WrongLibrary(Fake):
+    """A bench whose vendor library computes a wrong result: at once, or `late`, in a rematch."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__()
+        self._late = late
+
+    def rematch(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[object], Measurement | Failure | None]:
+        outcomes, baseline = super().rematch(candidates, with_baseline)
+        return outcomes, WRONG if self._late else baseline
+
+    def baseline(self) -> Measurement | Failure:
+        return super().baseline() if self._late else WRONG
 
 
 class Tireless(Fake):
@@ -146,6 +166,14 @@ def opened(finish: Callable[[], object]) -> PendingBench:
 
 def fake(problem: Problem, index: int) -> PendingBench:
     return opened(lambda: Fake(problem))
+
+
+def wrong_library(problem: Problem, index: int) -> PendingBench:
+    return opened(lambda: WrongLibrary(late=False))
+
+
+def late_wrong_library(problem: Problem, index: int) -> PendingBench:
+    return opened(lambda: WrongLibrary(late=True))
 
 
 def tireless(problem: Problem, index: int) -> PendingBench:

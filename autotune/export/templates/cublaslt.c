@@ -3,8 +3,15 @@
 enum {
     VENDOR_WORKSPACE = 32 << 20, VENDOR_ALIGNMENT = 16, R_32F = 0, R_16F = 2, R_16BF = 14,
     COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77, OPERATION_A = 3, OPERATION_B = 4,
-    MOST_WORKSPACE = 1, LEAST_ALIGNMENT = 5
+    MOST_WORKSPACE = 1, REDUCTION_SCHEMES = 3, LEAST_ALIGNMENT = 5
 };
+
+/* Versions whose split-K kernels drop the tail of K on compute capabilities 9.0, 10.x and 11.x, as
+ * cublasLtGetVersion states them: from 12.6.3 of CUDA 12.6 Update 2 on, and before 13.8.0 of CUDA
+ * 13.4 Update 1 (NVIDIA's release notes of cuBLAS). There split-K is excluded: without a scheme of
+ * reduction, each element is summed in one sequence. */
+enum { FAULTY_SPLIT_K = 120603, MENDED_SPLIT_K = 130800 };
+static const uint32_t NO_REDUCTION = 0;
 typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int rest[4]; } Heuristic;
 #define VENDOR_FUNCTIONS(X) \
     X(cublasLtCreate, (void **)) \
@@ -20,7 +27,7 @@ typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves
                        const void *, const void *, void *, void *, void *, const uint64_t *, void *, \
                        size_t, CUstream))
 #define MEMBER(name, arguments) int(*name) arguments;
-static struct { VENDOR_FUNCTIONS(MEMBER) } vendor;
+static struct { VENDOR_FUNCTIONS(MEMBER) size_t (*cublasLtGetVersion)(void); } vendor;
 #undef MEMBER
 
 /* A shape on a GPU: 1 if cuBLASLt runs it, 2 if it does not, 0 if it was not asked yet. */
@@ -42,8 +49,15 @@ static int open_vendor(void) {
     if (symbol == NULL) found = 0;                 \
     else memcpy(&vendor.name, &symbol, sizeof symbol);
     VENDOR_FUNCTIONS(FIND)
+    FIND(cublasLtGetVersion, )
 #undef FIND
     return vendor_state = found ? 1 : 2;
+}
+
+/* Whether the library's split-K kernels are wrong. */
+static int split_k_is_faulty(void) {
+    const size_t version = vendor.cublasLtGetVersion();
+    return FAULTY_SPLIT_K <= version && version < MENDED_SPLIT_K;
 }
 
 /* Asks the library's heuristic for a shape; the caller holds the lock. It has columns where the
@@ -69,6 +83,9 @@ static int ask_vendor(const gemm_product *p, const Given *given, int ordinal, Ve
             return 2;
     if (vendor.cublasLtMatmulPreferenceCreate(&preference)) return 2;
     failed_calls = vendor.cublasLtMatmulPreferenceSetAttribute(preference, MOST_WORKSPACE, &limit, 8);
+    if (split_k_is_faulty())
+        failed_calls |= vendor.cublasLtMatmulPreferenceSetAttribute(preference, REDUCTION_SCHEMES,
+                                                                    &NO_REDUCTION, 4);
     for (i = 0; i < 4; ++i)
         failed_calls |= vendor.cublasLtMatmulPreferenceSetAttribute(preference, LEAST_ALIGNMENT + i,
                                                                     &alignment, 4);

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Ready = tuple[Run, Verdict]
 """A verified run."""
 
-Rematch = tuple[list[Measurement | Failure], Measurement | None]
+Rematch = tuple[list[Measurement | Failure], Measurement | Failure | None]
 """The candidates' outcomes in their order, and the baseline's."""
 
 Energies = tuple[list[Energy | Failure], Energy | None]

@@ -72,7 +72,7 @@ class BaselineBench:
         wanted = operand_bytes(self._problem) + workspace + flush + LIBRARY_BYTES
         return wanted <= self._session.free_bytes()
 
-    def baseline(self) -> Measurement | None:
+    def baseline(self) -> Measurement | Failure | None:
         """As `GemmBench.baseline`."""
         return self._bench().baseline()
 

@@ -133,11 +133,12 @@ class GemmBench(BaseBench):
         """
         self._begin(candidates)
         baseline = self._verified_baseline() if with_baseline else None
-        error = baseline[1].relative if baseline else None
+        error = baseline[1].relative if isinstance(baseline, tuple) else None
         ready = [self._prepared(candidate, error, LEADER) for candidate in candidates]
-        outcomes = self._interleaved([*ready, *([baseline] if baseline else [])])
-        timed = outcomes.pop() if baseline else None
-        return outcomes, timed if isinstance(timed, Measurement) else None
+        if baseline is None:
+            return self._interleaved(ready), None
+        *outcomes, timed = self._interleaved([*ready, baseline])
+        return outcomes, timed
 
     def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
         """Verifies all candidates, then measures the energy of each, on request of the baseline."""
@@ -145,10 +146,10 @@ class GemmBench(BaseBench):
         baseline = self._verified_baseline() if with_baseline else None
         ready = [self._prepared(candidate, None) for candidate in candidates]
         self.operands.clear_counters()
-        energies = self._metered([*ready, *([baseline] if baseline else [])])
+        energies = self._metered([*ready, *([] if baseline is None else [baseline])])
         if isinstance(energies, str):
             return energies
-        own = energies.pop() if baseline else None
+        own = None if baseline is None else energies.pop()
         return energies, own if isinstance(own, Energy) else None
 
     def compare(
@@ -181,10 +182,11 @@ class GemmBench(BaseBench):
             return ready
         return self._guarded(lambda: self._thorough(candidate))
 
-    def baseline(self) -> Measurement | None:
-        """The vendor baseline's time; None if neither PyTorch nor CuPy can compute the problem."""
+    def baseline(self) -> Measurement | Failure | None:
+        """The vendor baseline's time, or why its result is refused; None if neither PyTorch nor
+        CuPy can compute the problem."""
         ready = self._verified_baseline()
-        return self._timed(ready, None) if ready else None
+        return ready if ready is None or isinstance(ready, Failure) else self._timed(ready, None)
 
     @cached_property
     def _baseline(self) -> Run | None:
@@ -260,9 +262,10 @@ class GemmBench(BaseBench):
         verdict = self._guarded(verified)
         return verdict if isinstance(verdict, Failure) else (run, verdict)
 
-    def _verified_baseline(self) -> Ready | None:
+    def _verified_baseline(self) -> Ready | Failure | None:
+        """The baseline's verified run, or why its result is wrong; None if it computes none."""
         ready = self._verified(self._baseline) if self._baseline else None
-        return None if isinstance(ready, Failure) else ready
+        return None if isinstance(ready, Failure) and ready.stage == "launch" else ready
 
     def _interleaved(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
         """Measurements of the verified runs, timed interleaved; failures as they are."""

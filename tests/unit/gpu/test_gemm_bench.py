@@ -240,7 +240,8 @@ def test_rematch_judges_by_the_baselines_current_error(bench: GemmBench) -> None
         [candidate("right"), candidate("coarse", 1200), candidate("wrong")], with_baseline=True
     )
     stages = [outcome.stage if isinstance(outcome, Failure) else None for outcome in outcomes]
-    assert (stages, baseline and baseline.time_us) == ([None, "accuracy", "verify"], 50.0)
+    assert isinstance(baseline, Measurement)
+    assert (stages, baseline.time_us) == ([None, "accuracy", "verify"], 50.0)
 
 
 def test_rematch_without_baseline_has_no_baseline_time(bench: GemmBench) -> None:
@@ -266,8 +267,16 @@ def test_comparison_times_every_verified_run(bench: GemmBench, log: list[str]) -
 
 def test_baseline_has_its_relative_error(bench: GemmBench) -> None:
     baseline = bench.baseline()
-    assert baseline is not None
+    assert isinstance(baseline, Measurement)
     assert baseline.relative_error == BASELINE_ERROR
+
+
+def test_wrong_baseline_is_a_failure(bench: GemmBench) -> None:
+    bench._opener = lambda *_: Named("wrong")
+    refused = Failure("verify", "wrong result")
+    assert bench.baseline() == refused
+    outcomes, baseline = bench.rematch([candidate("coarse", 1200)], with_baseline=True)
+    assert ([type(outcome) for outcome in outcomes], baseline) == ([Measurement], refused)
 
 
 class FakeMeter:

@@ -193,6 +193,11 @@ def test_baseline_of_8_bits_computes_the_problem(
     assert copied == (apart or (integer and problem.output != "i32"))
 
 
+def test_library_gives_no_scaled_result_in_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
+    baseline, _ = opened(Problem.parse("48x32x64:f8:nt:out=e4m3"), monkeypatch, [])
+    assert baseline is None
+
+
 def test_timed_run_leaves_the_copies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, calls = Problem.parse("37x53x71:f8:nt:scale=row"), list[dict[str, Any]]()
     baseline, operands = opened(problem, monkeypatch, calls)

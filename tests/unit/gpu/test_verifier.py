@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -384,9 +385,26 @@ def test_library_may_round_more_often_than_a_kernel() -> None:
     coarse = [0.0, 0.0, 0.0, 0.5, 0.0, 1e-6, 1.0]
     outcomes = []
     for requirements, first in ((KERNEL, EXACT), (LIBRARY, coarse)):
-        bench.results = np.array([*first, *coarse, *[0.0] * len(READ)])
+        integers = [*EXACT, *EXACT] if requirements is LIBRARY else []
+        bench.results = np.array([*integers, *first, *coarse, *[0.0] * len(READ)])
         outcomes.append(bench.verifier.verify(bench.bound, requirements))
     assert [type(outcome) for outcome in outcomes] == [Failure, Verdict]
+
+
+def test_library_has_to_sum_all_of_k() -> None:
+    bench = Bench(Problem(30, 20, 10, "bf16"))
+    short = [*[0.0] * len(WRITTEN), 1.0, 7.0, 0.0, 0.0]
+    bench.results = np.array([*EXACT, *short, *FINE, *FINE, *[0.0] * len(READ)])
+    outcome = bench.verifier.verify(bench.bound, LIBRARY)
+    assert isinstance(outcome, Failure)
+    assert "wrong result for small integers: largest error 1, tolerance 0" in outcome.reason
+
+
+@pytest.mark.parametrize("epilogue", ["gelu", "swiglu"])
+def test_library_may_round_before_the_epilogue(epilogue: str) -> None:
+    problem = Problem(32, 32, 16, "bf16", epilogue=epilogue)
+    assert LIBRARY.of_integers(problem) == ()
+    assert LIBRARY.of_integers(replace(problem, epilogue="bias_relu")) == ((1.0, 0.0), (1.0, 0.0))
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,16 @@ def test_latest_rematch_sets_the_baseline(fake: GpuRunner) -> None:
     assert (before and before.time_us, fake.baseline()) == (10.0, Measurement(20.0, samples=25))
 
 
+@pytest.mark.parametrize("bench", ["wrong_library", "late_wrong_library"])
+def test_wrong_library_is_no_baseline(bench: str) -> None:
+    refusing = runner(baseline_bench=bench)
+    refusing.baseline()
+    refusing.rematch([candidate("count")])
+    assert (refusing.baseline(), refusing.baseline_ready) == (None, True)
+    assert refusing.baseline_fault == "wrong result for small integers: largest error 1"
+    refusing.close()
+
+
 def test_missing_baseline_is_ready_and_none() -> None:
     lone = runner(baseline_bench=None)
     assert (lone.baseline_ready, lone.baseline()) == (True, None)

@@ -346,6 +346,15 @@ def test_vendor_is_as_fast_with_another_epilogue(store: Store) -> None:
     assert (answer.how, answer.vendor) == ("nearest", True)
 
 
+def test_refused_vendor_is_not_expected_to_be_faster(store: Store) -> None:
+    store.save(record(timed(16, 800.0), problem=NEAR, baseline_us=100.0))
+    assert look_up(store).vendor is True
+    illegal = record(timed(64, 800.0))
+    refused = replace(illegal.provenance, baseline_fault="wrong result")
+    store.save(replace(illegal, provenance=refused))
+    assert (look_up(store).how, look_up(store).vendor) == ("nearest", False)
+
+
 def test_related_records_vendor_time_is_an_expectation(store: Store) -> None:
     store.save(record(timed(16, 900.0), device=H200, baseline_us=1.0))
     answer = look_up(store)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.command_line import answer, own_machine, run
-from support.fake_runner import tiled
+from support.fake_runner import FakeRunner, compiled, tiled
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
 from autotune.errors import NotFoundError
+from autotune.lookup.answer import recorded_answer
 from autotune.maintenance import exchange, regression
 from autotune.maintenance.regression import TimeCheck
 from autotune.records import Record, Store
 from autotune.records.bundle import Bundle
+from autotune.runners.recording import Origin
+from autotune.targets.targets import Target
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +69,7 @@ def test_predicted_times_check_nothing_unless_allowed(
     assert [row["evidence"] for row in data["checks"]] == ["predicted"]
 
 
-def test_predicted_times_of_a_bundle_are_no_reference_unless_allowed() -> None:
+def test_predicted_times_of_a_bundle_are_no_reference() -> None:
     measured, predicted = record(entry(16, 100.0)), record(entry(16, 50.0), evidence="predicted")
     for records in ([measured, predicted], [predicted, measured]):
         assert regression.references(records, [], H100, "hot") == {SQUARE: 100.0}
@@ -134,6 +138,20 @@ def test_vendor_is_timed_where_it_runs(
     assert [(row["runs"], row["now_us"]) for row in data["checks"]] == [
         ("cuBLAS", pytest.approx(baseline.time_us))
     ]
+
+
+def test_vendor_whose_result_is_wrong_has_no_ratio() -> None:
+    runner = FakeRunner()
+    runner.baseline_fault = "wrong result"
+    made = record(replace(entry(16, 900.0), config=tiled(16)), baseline_us=100.0)
+    answer = recorded_answer(SQUARE, H100, made, "exact", 0.0)
+    assert answer is not None
+    assert answer.vendor
+    target = Target(runner, Origin("", "", ""))
+    (checked,) = regression.check(
+        {SQUARE: 100.0}, lambda _: nullcontext(target), lambda _: answer, compiled, "hot"
+    )
+    assert (checked.now_us, checked.why) == (None, "verify: wrong result")
 
 
 def test_cold_times_are_compared_with_cold_times() -> None:

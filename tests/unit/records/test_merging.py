@@ -235,3 +235,30 @@ def test_only_measured_records_become_stale(evidence: Evidence) -> None:
 
 def test_provenance_and_origin_compare_the_same() -> None:
     assert comparable(_made().provenance, TODAY)
+
+
+def refused(made: Record) -> Record:
+    """The record of a run in which the vendor library's result was wrong."""
+    return replace(made, baseline=None, provenance=replace(made.provenance, baseline_fault="wrong"))
+
+
+def test_refused_baseline_replaces_an_earlier_time(store: Store) -> None:
+    timed = replace(_made(), baseline=Measurement(800.0))
+    store.save(timed)
+    saved = store.save(refused(_made()))
+    assert (saved.baseline, saved.provenance.baseline_fault) == (None, "wrong")
+    assert store.load(H100, SQUARE) == saved
+    again = store.save(timed)
+    assert (again.baseline, again.provenance.baseline_fault) == (Measurement(800.0), "")
+
+
+def test_run_without_a_library_keeps_the_refusal(store: Store) -> None:
+    store.save(refused(_made()))
+    assert store.save(_made()).provenance.baseline_fault == "wrong"
+
+
+def test_baseline_that_one_store_saw_refused_does_not_stand() -> None:
+    timed = replace(_made(), baseline=Measurement(800.0))
+    for pair in ((timed, refused(_made())), (refused(_made()), timed)):
+        merged = reconcile(*pair, TODAY)
+        assert (merged.baseline, merged.provenance.baseline_fault) == (None, "wrong")

@@ -318,3 +318,11 @@ def test_neighbours_answer_is_predicted_in_json() -> None:
 @given(records())
 def test_json_holds_the_whole_record(any_record: Record) -> None:
     assert decode(json.loads(json.dumps(to_json(any_record)))["record"]) == any_record
+
+
+def test_refused_vendor_library_is_named_with_its_reason() -> None:
+    made = record(entry(16, 900.0))
+    fault = "wrong result for small integers: largest error 1"
+    made = replace(made, provenance=replace(made.provenance, baseline_fault=fault))
+    assert f"refused: {fault}" in " ".join(_text(made).split())
+    assert to_json(made)["cublas_us"] is None

@@ -116,6 +116,15 @@ def test_record_has_its_provenance(store: Store) -> None:
     assert record.baseline == Measurement(90.0)
 
 
+def test_wrong_vendor_library_is_recorded_as_refused(store: Store) -> None:
+    runner = FakeRunner()
+    runner.baseline_fault = "wrong result for small integers"
+    record = tune_with(runner, store, Options(trials=20))
+    assert (record.baseline, record.vendor_wins) == (None, False)
+    assert record.provenance.baseline_fault == "wrong result for small integers"
+    assert store.family(H100, SQUARE, "tiled") == record
+
+
 def test_trials_are_limited(store: Store) -> None:
     runner = FakeRunner()
     tune_with(runner, store, Options(trials=17))
