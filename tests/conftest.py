@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from autotune.records import plausibility
+
 
 def pytest_configure() -> None:
     """Has Ctrl-C end what the tests start, limits BLAS, lifts time limits, and collects rarely.
@@ -49,6 +51,19 @@ def _no_kept_clusters(
     """What a fake driver says of a card reaches neither other tests nor the cache of the user."""
     kept = tmp_path_factory.getbasetemp() / "clusters" / str(id(request.node))
     monkeypatch.setattr("autotune.driver.clusters.FOLDER", str(kept))
+
+
+@pytest.fixture
+def plausible_times() -> None:
+    """Records are held to the times that their device can reach."""
+
+
+@pytest.fixture(autouse=True)
+def _made_up_times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their records may state times that no GPU reaches, without `plausible_times`."""
+    if "plausible_times" not in request.fixturenames:
+        monkeypatch.setattr(plausibility, "SHARE", 0.0)
+        monkeypatch.setattr(plausibility, "LEAST_US", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from autotune.files.domains import Name, Score, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.problem.fields import USUAL
+from autotune.records import plausibility
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelRecord
 from autotune.records.kernel_source import KernelSource
 from autotune.records.ordered import OrderedRecord
@@ -194,6 +195,12 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
     Raises:
         ValueError: if a field is missing, of another type or impossible.
     """
+    record = _built(fields)
+    plausibility.check(record)
+    return record
+
+
+def _built(fields: Mapping[str, Any]) -> TuningRecord:
     if fields.get("kernel") is not None:
         return convert(fields, _KernelRecordFields, "record").record()
     written = convert(fields, _RecordFields, "record")

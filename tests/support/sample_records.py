@@ -74,8 +74,8 @@ _measurements = st.builds(
     spread_us=_times,
     samples=_counts,
     cold_us=st.none() | _times,
-    error=st.none() | _times,
-    tolerance=st.none() | _times,
+    error=st.none() | st.floats(min_value=0, max_value=1),
+    tolerance=st.none() | st.floats(min_value=1, max_value=1e9),
 )
 _values = st.integers(-(10**15) + 1, 10**15 - 1) | _words
 _configs = st.builds(Config.of, _words, st.dictionaries(_words, _values, max_size=4))
@@ -112,7 +112,9 @@ def records() -> st.SearchStrategy[Record]:
         ),
         device=st.sampled_from((H100, replace(H100, name="É" * 50 + "1", granularity=1))),
         evidence=st.sampled_from(("measured", "replayed", "predicted")),
-        entries=st.lists(_entries, min_size=1, max_size=3).map(tuple),
+        entries=st.lists(
+            _entries, min_size=1, max_size=3, unique_by=lambda entry: entry.config
+        ).map(tuple),
         baseline=st.none() | _measurements,
         provenance=st.builds(
             Provenance,
