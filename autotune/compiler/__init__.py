@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.compiler.compilation import compile, compiler_version, keys, named_keys, ptx
+from autotune.compiler.compilation import (
+    compile,
+    compiler_version,
+    keys,
+    named_keys,
+    ptx,
+    stop_compiling,
+)
 from autotune.compiler.program import CompileFailure, Program
 from autotune.compiler.sources import source_hash
 
@@ -15,4 +22,5 @@ __all__ = [
     "named_keys",
     "ptx",
     "source_hash",
+    "stop_compiling",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +27,7 @@ def compile(
     sources: Path | None = None,
     includes: Sequence[Path] | None = None,
     with_installed: bool = False,
+    here: bool = False,
 ) -> Program | CompileFailure:
     """Compiles one instance of a kernel template for an architecture.
 
@@ -42,6 +43,8 @@ def compile(
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.
         with_installed: whether a program that came with the package serves; that needs no compiler.
+        here: whether this process compiles, where a helper process would start first. Only for the
+            package's own kernels: no signal ends such a compilation, and no limit.
 
     Raises:
         MissingError: if there is no compiler.
@@ -68,7 +71,7 @@ def compile(
         return program
 
     def build() -> Program | CompileFailure:
-        cubin, log = tool.build(template, target, directory, folders)
+        cubin, log = tool.build(template, target, directory, folders, here=here)
         return _outcome(template, target, cubin, log, version, key)
 
     return build() if cache is None else cached(cache, key, template, target, build)
@@ -117,6 +120,14 @@ def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
     wanted = dict.fromkeys(templates)
     hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
     return {item: _key(hashes[item.source], item, installed.target(item, arch)) for item in wanted}
+
+
+def stop_compiling(threads: Collection[int]) -> None:
+    """Ends the compilations in helper processes that threads, given by their identifiers, wait
+    for; each counts as failed."""
+    from autotune.compiler.helpers import SHARED
+
+    SHARED.stop(threads)
 
 
 def compiler_version() -> str:

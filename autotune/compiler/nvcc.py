@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from autotune import files, settings
+from autotune.compiler import limits
 from autotune.families.plan import Template
 
 OPTIONS = ("-cubin", "-std=c++17", "-Xptxas=-v")
-LIMIT_S = 300.0
 
 
 def version() -> str | None:
@@ -24,9 +24,11 @@ def version() -> str | None:
 
 
 def build(
-    template: Template, arch: str, sources: Path, includes: Sequence[Path]
+    template: Template, arch: str, sources: Path, includes: Sequence[Path], *, here: bool = False
 ) -> tuple[bytes | None, str]:
-    """The cubin (None after an error) and the compiler's log."""
+    """The cubin (None after an error) and the compiler's log. `here` makes no difference: nvcc is
+    always a process of its own."""
+    del here
     number = arch.removeprefix("sm_")
     target = (f"-gencode=arch=compute_{number},code=sm_{number}",)
     return _compiled(template, (*OPTIONS, *target), sources, includes)
@@ -69,13 +71,17 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         errors="replace",
         start_new_session=True,
     )
+    limits.restrict(process.pid)
     try:
-        log, _ = process.communicate(timeout=LIMIT_S)
+        log, _ = process.communicate(timeout=limits.SECONDS)
     except subprocess.TimeoutExpired:
         # nvcc's children keep the pipe open: kill the whole process group.
         os.killpg(process.pid, signal.SIGKILL)
         log, _ = process.communicate()
-        return 1, f"error: nvcc took longer than {LIMIT_S:g} s and was stopped\n{log}"
+        return 1, f"{limits.too_long('nvcc')}\n{log}"
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     return process.returncode, log
 
 

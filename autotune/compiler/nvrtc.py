@@ -113,20 +113,26 @@ def _library(major: int) -> Path | None:
     return next(filter(Path.is_file, libraries), None)
 
 
-def build(template: Template, arch: str, sources: Path, includes: Sequence[Path]) -> Output:
-    """The cubin (None after an error) and the compiler's log. Thread-safe: what several threads
-    compile at once is compiled in several processes."""
+def build(
+    template: Template, arch: str, sources: Path, includes: Sequence[Path], *, here: bool = False
+) -> Output:
+    """The cubin (None after an error) and the compiler's log. Thread-safe.
+
+    It runs in a helper process, or with `here` in this one unless that is compiling already.
+    """
     from autotune.compiler.helpers import SHARED
 
     options = (f"--gpu-architecture={arch}", *_options(), *_folders(includes))
-    return SHARED.output(_request(template, sources, options, "CUBIN"))
+    return SHARED.output(_request(template, sources, options, "CUBIN"), here=here)
 
 
 def ptx(template: Template, arch: str, sources: Path, includes: Sequence[Path]) -> Output:
-    """The PTX (None after an error) and the compiler's log."""
+    """The PTX (None after an error) and the compiler's log, from a helper process."""
+    from autotune.compiler.helpers import SHARED
+
     target = f"--gpu-architecture={arch.replace('sm_', 'compute_')}"
     options = (target, "--minimal", *_folders(includes))
-    text, log = compiled(_request(template, sources, options, "PTX"))
+    text, log = SHARED.output(_request(template, sources, options, "PTX"))
     return text and text.rstrip(b"\0"), log
 
 

@@ -284,7 +284,9 @@ def _compiled(
 ) -> dict[Template, Program]:
     """The programs of all templates, compiled in parallel: the first candidate waits for them."""
     with ThreadPoolExecutor(len(templates), "compile") as pool:
-        outcomes = list(pool.map(lambda template: compile(template, arch, cache=cache), templates))
+        outcomes = list(
+            pool.map(lambda template: compile(template, arch, cache=cache, here=True), templates)
+        )
     programs = dict[Template, Program]()
     for template, program in zip(templates, outcomes, strict=True):
         if isinstance(program, CompileFailure):

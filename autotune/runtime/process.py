@@ -155,7 +155,8 @@ def _matmul(mode: Mode, cache: Path) -> Matmul:
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
         return lookup(problem, device, store, objective, steps)
 
-    build = partial(compiler.compile, cache=cache, with_installed=True)
+    own = partial(compiler.compile, cache=cache, here=True)
+    build = partial(own, with_installed=True)
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
 
 
@@ -167,7 +168,7 @@ def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
     def find(problem: Problem, device: Device, objective: Objective) -> Answer:
         return invariant.required(problem, device, records, objective)
 
-    build = partial(compiler.compile, cache=cache)
+    build = partial(compiler.compile, cache=cache, here=True)
     strict = replace(mode, missing="raise")  # the vendor's library has an order of its own
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, strict))
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
+from threading import get_ident
 from time import monotonic
 
-from autotune.compiler import CompileFailure, Program
+from autotune.compiler import CompileFailure, Program, stop_compiling
 from autotune.cores import available
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
@@ -134,7 +135,10 @@ class Compiler:
     ) -> None:
         self.runner, self.jobs = runner, jobs or cores()
         self._compile, self._plan = compile, plan
-        self._threads = ThreadPoolExecutor(self.jobs, thread_name_prefix="compile")
+        self._identifiers: list[int] = []
+        self._threads = ThreadPoolExecutor(
+            self.jobs, "compile", lambda: self._identifiers.append(get_ident())
+        )
         self._programs: dict[Template, Compiled] = {}
 
     def begin(self, config: Config) -> _Slot:
@@ -162,8 +166,9 @@ class Compiler:
                     self._programs.pop(template, None)
 
     def close(self) -> None:
-        """Drops queued compilations without waiting for running ones."""
+        """Drops queued compilations and ends those that run."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        stop_compiling(self._identifiers)
 
     def _program(self, template: Template) -> Compiled:
         if template not in self._programs:

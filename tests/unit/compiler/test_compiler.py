@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from autotune import compiler, settings
-from autotune.compiler import CompileFailure, Program, nvcc, nvrtc, ptxas
+from autotune.compiler import CompileFailure, Program, nvrtc, ptxas
 from autotune.compiler import cache as program_cache
+from autotune.compiler import limits as compiler_limits
 from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -84,10 +85,10 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
     build = nvrtc.build
 
     def counted(
-        template: Template, arch: str, sources: Path, includes: Sequence[Path]
+        template: Template, arch: str, sources: Path, includes: Sequence[Path], *, here: bool
     ) -> tuple[bytes | None, str]:
         seen.append(template)
-        return build(template, arch, sources, includes)
+        return build(template, arch, sources, includes, here=here)
 
     monkeypatch.setattr(nvrtc, "build", counted)
     return seen
@@ -665,7 +666,7 @@ def test_nvcc_hang_is_a_value(
     sources: Path, use_nvcc: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_nvcc("sleep 60")
-    monkeypatch.setattr(nvcc, "LIMIT_S", 2.0)
+    monkeypatch.setattr(compiler_limits, "SECONDS", 2.0)
     assert "took longer than 2 s" in failed(scaled(), sources).reason
 
 
@@ -673,7 +674,7 @@ def test_nvcc_timeout_kills_its_child_processes(
     sources: Path, use_nvcc: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_nvcc("sleep 60 & wait")
-    monkeypatch.setattr(nvcc, "LIMIT_S", 0.2)
+    monkeypatch.setattr(compiler_limits, "SECONDS", 0.2)
     start = time.monotonic()
     compiler.compile(scaled(), "sm_90", cache=None, sources=sources)
     assert time.monotonic() - start < 30

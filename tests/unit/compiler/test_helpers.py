@@ -1,22 +1,36 @@
-"""Programs that are compiled at once are compiled in several processes."""
+"""Programs are compiled in processes beside this one, within limits."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import get_ident
 from time import monotonic, sleep
 
 import pytest
 
 from autotune import child_process
-from autotune.compiler import nvrtc
+from autotune.compiler import limits, nvrtc
 from autotune.compiler.helpers import Helper, Helpers
 from autotune.compiler.nvrtc import Request
 
 TEXT = "template <int N> __global__ void scaled(float* x) { x[threadIdx.x] *= N; }"
+# Each level doubles the text four times: compiling it takes hours.
+ENDLESS = (
+    "#define M0 x+\n"
+    + "".join(f"#define M{n + 1} M{n} M{n} M{n} M{n}\n" for n in range(19))
+    + "template <int N> __global__ void scaled(float* x) { int y = N; x[0] = M19 0; }"
+)
+CRASHING = """
+import os
+import autotune.compiler.helpers as h
+h.compiled = lambda request: {end}
+h.serve({{descriptor}})
+"""
 IMPATIENT = "import autotune.compiler.helpers as h; h.IDLE_S = 0.05; h.serve({descriptor})"
 
 
@@ -26,12 +40,11 @@ def request(number: int = 1, text: str = TEXT) -> Request:
 
 
 @pytest.fixture
-def busy() -> Iterator[Helpers]:
-    """Helpers of a process that is compiling itself."""
-    own = Helpers()
-    with own._here:
-        yield own
-    own.close()
+def own() -> Iterator[Helpers]:
+    """Helpers, which are stopped afterwards."""
+    helpers = Helpers()
+    yield helpers
+    helpers.close()
 
 
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Helper]:
@@ -47,29 +60,75 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Helper]:
     return seen
 
 
-def test_a_single_compilation_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, own = started(monkeypatch), Helpers()
-    assert own.output(request())[0] == own.output(request())[0]
+def test_first_product_starts_no_process(own: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = started(monkeypatch)
+    assert own.output(request(), here=True)[0] == own.output(request(), here=True)[0]
     assert not seen
 
 
-def test_helpers_give_what_this_process_gives(busy: Helpers) -> None:
-    cubin, log = busy.output(request())
+def test_second_of_two_first_products_is_compiled_beside(
+    own: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = started(monkeypatch)
+    with own._here:
+        assert own.output(request(), here=True)[0] is not None
+    assert len(seen) == 1
+
+
+def test_compilation_over_the_time_limit_fails(
+    own: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = started(monkeypatch)
+    monkeypatch.setattr(limits, "SECONDS", 1.0)
+    cubin, log = own.output(request(text=ENDLESS))
+    assert cubin is None
+    assert "NVRTC took longer than" in log
+    assert seen[0].ended
+
+
+def test_compilation_over_the_memory_limit_fails(
+    own: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MEMORY", 96 << 20)
+    nested = "1"
+    for _ in range(4):
+        nested = f"R({nested})"
+    ones = f"#define R(x) {', '.join('x' * 32)}\n__device__ int ones[] = {{{nested}}};\n"
+    cubin, log = own.output(request(text=ones + TEXT))
+    assert cubin is None
+    assert "memory" in log
+
+
+def test_stopped_compilation_fails_at_once(own: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = started(monkeypatch)
+    with ThreadPoolExecutor(1) as threads:
+        thread = threads.submit(get_ident).result()
+        output = threads.submit(own.output, request(text=ENDLESS))
+        while thread not in own._busy:
+            sleep(0.01)
+        own.stop([thread])
+        assert output.result(10) == (None, "error: the compilation was stopped")
+    assert seen[0].ended
+    assert not own._busy
+
+
+def test_helpers_give_what_this_process_gives(own: Helpers) -> None:
+    cubin, log = own.output(request())
     assert cubin == nvrtc.compiled(request())[0] is not None
     assert "scaled" in log
 
 
-def test_helpers_give_the_errors_of_the_source(busy: Helpers) -> None:
-    cubin, log = busy.output(request(text="nonsense"))
+def test_helpers_give_the_errors_of_the_source(own: Helpers) -> None:
+    cubin, log = own.output(request(text="nonsense"))
     assert cubin is None
     assert "error" in log
 
 
 def test_a_helper_takes_one_request_after_the_other(
-    busy: Helpers, monkeypatch: pytest.MonkeyPatch
+    own: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = started(monkeypatch)
-    assert len({busy.output(request(number))[0] for number in range(3)}) == 3
+    assert len({own.output(request(number))[0] for number in range(3)}) == 3
     assert len(seen) == 1
 
 
@@ -80,23 +139,34 @@ def test_threads_get_their_own_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
         cubins = [cubin for cubin, _ in threads.map(own.output, requests)]
     own.close()
     assert cubins == [nvrtc.compiled(item)[0] for item in requests]
-    assert 1 <= len(seen) <= 2
+    assert 1 <= len(seen) <= 3
 
 
 def test_a_crash_of_the_compiler_fails_its_program(
-    busy: Helpers, monkeypatch: pytest.MonkeyPatch
+    own: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_process, "PROGRAM", "import os; os.abort()")
-    assert busy.output(request()) == (None, "NVRTC was killed by SIGABRT")
+    monkeypatch.setattr(child_process, "PROGRAM", CRASHING.format(end="os.abort()"))
+    assert own.output(request()) == (None, "NVRTC was killed by SIGABRT")
     monkeypatch.undo()
-    assert busy.output(request())[0] is not None
+    assert own.output(request())[0] is not None
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(1)"])
+def test_compiler_that_ends_its_process_fails_its_program(
+    end: str, own: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = started(monkeypatch)
+    monkeypatch.setattr(child_process, "PROGRAM", CRASHING.format(end=end))
+    cubin, log = own.output(request())
+    assert (cubin, len(seen)) == (None, 2)
+    assert "ended without a message" in log
 
 
 @pytest.mark.parametrize(
     "program",
     ["import os; os.kill(os.getpid(), 9)", "raise SystemExit(1)", "raise SystemExit(0)"],
 )
-def test_what_a_lost_helper_leaves_is_compiled_here(
+def test_helper_that_cannot_serve_leaves_it_to_this_process(
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_process, "PROGRAM", program)
@@ -122,24 +192,24 @@ def assert_compiled_here() -> None:
     assert not own._idle
 
 
-def test_idle_helpers_end_and_others_start(busy: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_helpers_end_and_others_start(own: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_process, "PROGRAM", IMPATIENT)
     seen = started(monkeypatch)
-    first = busy.output(request())
+    first = own.output(request())
     wait_for_end(seen[0]._process.pid)
-    assert busy.output(request())[0] == first[0]
+    assert own.output(request())[0] == first[0]
     assert len(seen) == 2
 
 
-def test_closing_ends_the_helpers(busy: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_the_helpers(own: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = started(monkeypatch)
-    busy.output(request())
-    busy.close()
+    own.output(request())
+    own.close()
     assert seen[0].ended
 
 
 def test_interrupted_requests_end_their_helper(
-    busy: Helpers, monkeypatch: pytest.MonkeyPatch
+    own: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = started(monkeypatch)
 
@@ -148,17 +218,16 @@ def test_interrupted_requests_end_their_helper(
 
     monkeypatch.setattr(Helper, "output", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        busy.output(request())
+        own.output(request())
     assert seen[0].ended
-    assert not busy._idle
+    assert not own._idle
 
 
 SCRIPT = """
 import os
 from autotune.compiler.helpers import SHARED
 from autotune.compiler.nvrtc import Request
-with SHARED._here:
-    SHARED.output(Request("nonsense", "x.cu", "x", ("--gpu-architecture=sm_90",), "CUBIN"))
+SHARED.output(Request("nonsense", "x.cu", "x", ("--gpu-architecture=sm_90",), "CUBIN"))
 print(SHARED._idle[0]._process.pid, flush=True)
 if os.fork() == 0:
     os._exit(len(SHARED._idle))
@@ -173,6 +242,45 @@ def test_helpers_end_with_their_parent(end: str, tmp_path: Path) -> None:
     done = subprocess.run(script, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "Traceback" not in done.stderr
     wait_for_end(int(done.stdout))
+
+
+INTERRUPTED = """
+import signal, sys
+from autotune.compiler.helpers import SHARED, Helper
+from autotune.compiler.nvrtc import Request
+signal.signal(signal.SIGINT, signal.default_int_handler)
+start = Helper.__init__
+
+def shown(self):
+    start(self)
+    print(self._process.pid, flush=True)
+
+Helper.__init__ = shown
+options = ("--gpu-architecture=sm_90",)
+SHARED.output(Request(sys.stdin.read(), "x.cu", "scaled<1>", options, "CUBIN"))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signal_ends_an_endless_compilation(number: signal.Signals, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(ENDLESS)
+    process.stdin.close()
+    helper = int(process.stdout.readline())
+    sleep(1)
+    process.send_signal(number)
+    assert process.wait(10) != 0
+    process.stdout.close()
+    wait_for_end(helper)
 
 
 def wait_for_end(pid: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from functools import partial
 
@@ -21,6 +21,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure
+from autotune.tuning import pipeline
 from autotune.tuning.pipeline import Compiler, ahead
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
@@ -294,3 +295,24 @@ def test_dropped_programs_compile_when_they_are_asked_for_again() -> None:
         prepared = [*ahead(configs, compiler, ordered=True)]
     assert all(isinstance(candidate, Candidate) for _, candidate in prepared)
     assert gate.built.count(launch.template.label) == 1
+
+
+def test_close_ends_running_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, stopped = threading.Event(), threading.Event()
+
+    def build(template: Template, arch: str) -> CompileFailure:
+        began.set()
+        assert stopped.wait(HANG_S)
+        return CompileFailure(template, arch, "stopped", "")
+
+    def stop(threads: Collection[int]) -> None:
+        assert len(threads) == 1
+        stopped.set()
+
+    monkeypatch.setattr(pipeline, "stop_compiling", stop)
+    compiler = Compiler(build, SQUARE_PLAN, FakeRunner(), jobs=1)
+    slot = compiler.begin(SLOW)
+    assert began.wait(HANG_S)
+    compiler.close()
+    (program,) = slot.programs.values()
+    assert isinstance(program.result(HANG_S), CompileFailure)
