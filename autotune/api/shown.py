@@ -26,11 +26,10 @@ def shown(
     if observer is not None or not progress:
         yield observer
         return
-    from rich.console import Console
-
+    from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing
 
-    limits, console = Limits(options.trials, options.budget_s), Console(stderr=True)
+    limits, console = Limits(options.trials, options.budget_s), PlainConsole(stderr=True)
     with observing(problem, limits, console, plain=False, objective=options.objective) as bar:
         yield bar
 
@@ -43,11 +42,10 @@ def shown_each(
     if observer is not None or not progress:
         yield lambda _: observer
         return
-    from rich.console import Console
-
+    from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing_each
 
-    limits, console = Limits(options.trials, options.budget_s), Console(stderr=True)
+    limits, console = Limits(options.trials, options.budget_s), PlainConsole(stderr=True)
     with observing_each(limits, console, plain=False, objective=options.objective) as observed:
         yield observed
 
@@ -60,10 +58,9 @@ def shown_all(
     if not progress:
         yield lambda _problem, _seconds: None
         return
-    from rich.console import Console
-
+    from autotune.report.console import PlainConsole
     from autotune.report.progress_all import observing_all
 
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     with observing_all(count, budget_s, console, plain=False, objective=objective) as observed:
         yield observed

@@ -29,7 +29,7 @@ from autotune.cli import (
     tuning,
 )
 from autotune.cli.options import VerbCommand, VerbGroup
-from autotune.cli.output import Interrupted
+from autotune.cli.output import Interrupted, show_line
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             _app()(_normalised(words), prog_name="autotune")
         except AutotuneError as error:
-            print(f"error: {error}", file=sys.stderr)
+            show_line(f"error: {error}", sys.stderr)
             if isinstance(error, UnsavedError) and error.record is not None:
                 _print_record(error.record)
             sys.exit(error.exit_status)
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             sys.exit(1)
         except (KeyboardInterrupt, Interrupted) as interrupt:
-            print(": ".join(["interrupted", *interrupt.args]), file=sys.stderr)
+            show_line(": ".join(["interrupted", *interrupt.args]), sys.stderr)
             sys.exit(130)
 
 
@@ -260,4 +260,4 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     del category, filename, lineno, line
-    print(f"warning: {message}", file=file or sys.stderr)
+    show_line(f"warning: {message}", file or sys.stderr)

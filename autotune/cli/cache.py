@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -16,11 +16,10 @@ import typer
 from autotune.cli.comparing import fingerprint
 from autotune.cli.listing import list_
 from autotune.cli.options import Json, VerbCommand, VerbGroup
-from autotune.cli.output import SECONDS, show, show_json
-from autotune.cli.stores import OnDevice, opened_store, slug_of
+from autotune.cli.output import SECONDS, show, show_json, show_line
+from autotune.cli.stores import Kernels, OnDevice, absorb, opened_store, slug_of
 
 if TYPE_CHECKING:
-    from autotune.maintenance.exchange import ImportResult
     from autotune.maintenance.inventory import Item
     from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
@@ -86,46 +85,51 @@ def export(
         show_json({"file": file, **counts, "bytes": size})
     else:
         contents = f"records {len(chosen.records)}, ranges {len(chosen.ranges)}"
-        print(f"{file}: {contents}, {size:,} bytes")
+        show_line(f"{file}: {contents}, {size:,} bytes")
 
 
 def import_(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Bundles, or files of single records.")
     ],
+    kernels: Kernels = False,
     json: Json = False,
 ) -> None:
     """Merge bundles into the cache. If one is broken, nothing is merged."""
     from autotune.maintenance import exchange
-    from autotune.targets import targets
 
-    for path in files:
-        exchange.check(path)  # to the end, before the first record is merged
-    contents = chain.from_iterable(map(exchange.read, files))
-    _show_arrivals(exchange.absorb(opened_store(), contents, targets.here()), json)
+    def contents() -> Iterator[TuningRecord | Range]:
+        return chain.from_iterable(map(exchange.read, files))
+
+    absorb(opened_store(), contents, kernels, json)
 
 
 def merge(
     directories: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Other cache directories.")
     ],
+    kernels: Kernels = False,
     json: Json = False,
 ) -> None:
     """Merge the records and ranges of other cache directories into this one."""
     from autotune.maintenance import exchange
-    from autotune.targets import targets
 
-    store, today = opened_store(), targets.here()
-    caches = [exchange.contents(root, store) for root in directories]
-    contents = map(_content, chain.from_iterable(caches))
-    _show_arrivals(exchange.absorb(store, filter(None, contents), today), json)
+    store = opened_store()
+    for root in directories:
+        exchange.check_folder(root, store)
 
+    faults: dict[Path, str] = {}
 
-def _content(item: Item) -> TuningRecord | Range | None:
-    """The record or range of an item; None, with a warning, of a broken file."""
-    if item.fault is not None:
-        print(f"warning: {item.path}: passed over: {item.fault}", file=sys.stderr)
-    return item.content
+    def contents() -> Iterator[TuningRecord | Range]:
+        for item in chain.from_iterable(map(exchange.contents, directories)):
+            if item.fault is not None:
+                faults[item.path] = item.fault
+            elif item.content is not None:
+                yield item.content
+
+    absorb(store, contents, kernels, json)
+    for path, fault in faults.items():
+        show_line(f"warning: {path}: passed over: {fault}", sys.stderr)
 
 
 def verify(
@@ -229,7 +233,7 @@ def prune(
         show_json({"deleted": not dry_run, "files": paths, "bytes": size} | also)
         return
     for path, done in mended.items():
-        print(f"{path}: {done}")
+        show_line(f"{path}: {done}")
     print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
 
 
@@ -260,17 +264,6 @@ def parse_age(text: str) -> float:
     return float(match[1]) * SECONDS[match[2]]
 
 
-def _show_arrivals(results: Sequence[ImportResult], json: bool) -> None:
-    from dataclasses import asdict
-
-    from autotune.report import cache
-
-    if json:
-        show_json({"arrivals": [asdict(result) for result in results]})
-    else:
-        print(cache.import_summary(results))
-
-
 def _retimed(
     store: Store,
     stale: Sequence[tuple[TuningRecord, str]],
@@ -293,5 +286,5 @@ def _retimed(
     for result in retime(records, opened, store, compiled, top=top):
         retimed.append(result)
         if not quiet:
-            print(cache.outcome(result))
+            show_line(cache.outcome(result))
     return retimed

@@ -26,15 +26,14 @@ def ladder(
 
     Without a GPU and without --device it prints the times recorded on an H100.
     """
-    from rich.console import Console
-
     from autotune.api.ladder import ladder as climb
     from autotune.problem import Problem
     from autotune.report import ladder, progress
+    from autotune.report.console import PlainConsole
     from autotune.tuning.options import BUDGET_S
 
     problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
-    with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
+    with progress.observing(problem, limits, PlainConsole(stderr=True), plain=False) as observer:
         try:
             climbed = climb(n, device=device or _local_or_recorded(), tune=tune, observer=observer)
         except KeyboardInterrupt:

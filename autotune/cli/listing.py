@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import Json
-from autotune.cli.output import show, show_json
+from autotune.cli.output import show, show_json, show_line
 from autotune.cli.stores import OnDevice, opened_store, slug_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _list_problems(items: Sequence[Item], slug: str | None, json: bool) -> None:
 
     for item in items:
         if item.fault is not None:
-            print(f"warning: {item.path}: passed over: {item.fault}", file=sys.stderr)
+            show_line(f"warning: {item.path}: passed over: {item.fault}", sys.stderr)
     records = [record for record in recorded(items) if slug in (None, record.device.slug)]
     rows = listing.rows(records, targets.here())
     if json:

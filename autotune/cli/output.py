@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
+
+from autotune.files.plain import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,16 +22,20 @@ class Interrupted(Exception):
 
 def show(renderable: RenderableType) -> None:
     """Prints texts and tables: as wide as the terminal, elsewhere without wrapping a line."""
-    from rich.console import Console
-
+    from autotune.report.console import PlainConsole
     from autotune.report.tables import natural_width
 
     # A closed standard output is None.
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    console = Console()
+    console = PlainConsole()
     if not terminal:
-        console = Console(width=natural_width(console, renderable))
+        console = PlainConsole(width=natural_width(console, renderable))
     console.print(renderable, crop=False)
+
+
+def show_line(text: str, file: TextIO | None = None) -> None:
+    """Prints one line, whatever a path or a reason in it holds."""
+    print(visible(text), file=file)
 
 
 def show_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -22,16 +22,15 @@ def tune_span(
     batch_invariant: bool,
 ) -> None:
     """Tunes a range and shows it, with a progress bar of each search."""
-    from rich.console import Console
-
     from autotune.api import ranges
     from autotune.report import progress
     from autotune.report import ranges as report
+    from autotune.report.console import PlainConsole
     from autotune.targets.sources import DEFAULT
 
     limits = progress.Limits(search.trials, search.budget_s)
     shown = progress.observing_each(
-        limits, Console(stderr=True), plain=quiet, objective=search.objective
+        limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
     with shown as observed:
         try:

@@ -48,15 +48,14 @@ def tune_shapes(
     """Tunes shapes under one budget and prints a table; exit status 1 if a search failed."""
     from functools import partial
 
-    from rich.console import Console
-
     from autotune.api import many
     from autotune.report import tuned_shapes
+    from autotune.report.console import PlainConsole
     from autotune.report.progress_all import observing_all
     from autotune.targets.sources import DEFAULT
 
     observing = partial(
-        observing_all, console=Console(stderr=True), plain=quiet, objective=search.objective
+        observing_all, console=PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
     place = device or DEFAULT, devices, family
     try:

@@ -161,15 +161,14 @@ def _tune_problem(
     quiet: bool,
     json: bool,
 ) -> None:
-    from rich.console import Console
-
     from autotune.api import tuning
     from autotune.report import progress
+    from autotune.report.console import PlainConsole
     from autotune.targets.sources import DEFAULT
 
     limits = progress.Limits(search.trials, search.budget_s)
     shown = progress.observing(
-        problem, limits, Console(stderr=True), plain=quiet, objective=search.objective
+        problem, limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
     with shown as inner:
         tally = progress.Tally(inner)

@@ -14,6 +14,7 @@ from autotune.device.listed import CLUSTER_SIZES, expected_clusters, has_cluster
 from autotune.device.rates import tensor_rate
 from autotune.errors import DeviceError, UsageError
 from autotune.files.decoding import convert, shown
+from autotune.files.plain import NAMED_LINE
 from autotune.problem.precision import PRECISIONS
 
 # Registers or bytes of shared memory; blocks and SMs have up to 2^18.
@@ -64,7 +65,7 @@ class Device:
             no driver stated for this one. It is not part of the identity.
     """
 
-    name: Annotated[str, Meta(max_length=200, pattern="[A-Za-z0-9]")]
+    name: Annotated[str, Meta(max_length=200, pattern=NAMED_LINE)]
     compute_capability: tuple[
         Annotated[int, Meta(ge=1, le=99)],
         Annotated[int, Meta(ge=0, le=9)],

@@ -1,8 +1,14 @@
-"""Constants as C text: strings, rows of numbers and tables."""
+"""C text: comments, strings, rows of numbers and tables."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+from autotune.files.plain import visible
+
+# A backslash before a line's end, or its trigraph, goes on to the next line.
+_CONTINUED = re.compile(r"(\\|\?\?/)\s*$")
 
 
 def table(kind: str, name: str, rows: Iterable[str]) -> str:
@@ -25,3 +31,19 @@ def c_string(text: str) -> str:
         for byte in text.encode()
     )
     return '"' + "".join(plain) + '"'
+
+
+def comment(*lines: str) -> str:
+    """A C comment of some lines, which nothing in them ends or continues."""
+    return "/* " + "\n * ".join(map(comment_text, lines)) + " */"
+
+
+def line_comments(*lines: str) -> str:
+    """The same as comments of one line each."""
+    return "\n".join(f"// {comment_text(line)}".rstrip() for line in lines)
+
+
+def comment_text(text: str) -> str:
+    """A text as it may stand within a line of a comment, of either kind."""
+    plain = visible(text).replace("*/", "* /").replace("/*", "/ *")
+    return _CONTINUED.sub(r"\1.", plain)

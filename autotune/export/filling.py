@@ -30,16 +30,20 @@ def filled(template: str, name: str, **parts: str) -> str:
     for fragment in ("driver.c", "problems.c"):
         mark = fragment.removesuffix(".c").upper()
         text = text.replace(f"/* @{mark}@ */", _text(fragment).rstrip("\n"))
-    fields = {"VERSION": __version__, "NAME": name, "UPPER": name.upper()}
-    for field, value in fields.items():
-        text = text.replace(f"@{field}@", value)
-    for own, new in ((_TEMPLATE_NAME, name), (_TEMPLATE_NAME.upper(), name.upper())):
-        text = re.sub(rf"(?<![A-Za-z0-9_]){own}(?=_|(?![A-Za-z0-9_]))", new, text)
     for part, content in parts.items():
         if not content:
             text = re.sub(rf"^[ ]*/\* @{part}@ \*/\n+", "", text, flags=re.MULTILINE)
-        text = text.replace(f"/* @{part}@ */", content).replace(f"@{part}@", content)
-    return text
+    upper = name.upper()
+    words = {"VERSION": __version__, "NAME": name, "UPPER": upper, **parts}
+    own = {_TEMPLATE_NAME: name, _TEMPLATE_NAME.upper(): upper}
+    marks = "|".join(words)
+    # One pass: what a mark is replaced by is not looked at again.
+    word = rf"(?<![A-Za-z0-9_])({'|'.join(own)})(?=_|(?![A-Za-z0-9_]))"
+    return re.sub(
+        rf"/\* @({marks})@ \*/|@({marks})@|{word}",
+        lambda match: own[match[3]] if match[3] else words[match[1] or match[2]],
+        text,
+    )
 
 
 def _text(template: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from autotune.compiler import Program
-from autotune.export.c_text import numbers, table
+from autotune.errors import AutotuneError
+from autotune.export.c_text import comment, comment_text, numbers, table
 from autotune.export.document import launch_json, ptx_json
 from autotune.export.exported_kernels import ExportedKernel, KernelLibrary
 from autotune.export.filling import filled
@@ -16,11 +17,14 @@ from autotune.export.manifest import MADE_BY
 from autotune.export.portable import ptx_file
 from autotune.families.config import Value
 from autotune.families.plan import ArgumentType
+from autotune.files.plain import is_macro_name
 from autotune.problem.call import Call
 from autotune.records.kernel_record import argument_type
 from autotune.version import __version__
 
 SCHEMA = 1
+_WORD = re.compile(r"[\w:<>*& ]+")
+"""A word that cannot call a function: the name of a type or of a value."""
 UNCHOSEN = "define CALL as the number of a call below"
 
 _C_TYPES: dict[ArgumentType, str] = {
@@ -58,7 +62,7 @@ def values_header(library: KernelLibrary) -> dict[str, bytes]:
     """
     guard = f"{library.name.upper()}_VALUES_H"
     lines = [
-        f"/* The best values of {library.name}, by `autotune export`. */",
+        comment(f"The best values of {library.name}, by `autotune export`."),
         *(f"#ifndef {guard}", f"#define {guard}", ""),
     ]
     several = len(library.calls) > 1
@@ -130,7 +134,7 @@ def _program(program: Program, file: str | None) -> dict[str, object]:
 
 def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
     title = ", ".join(dict.fromkeys(call.name for call in library.calls))
-    return filled(template, library.name, TITLE=title, **parts).encode()
+    return filled(template, library.name, TITLE=comment_text(title), **parts).encode()
 
 
 def _launches(library: KernelLibrary, indices: Mapping[str, int]) -> str:
@@ -152,11 +156,11 @@ def _launches(library: KernelLibrary, indices: Mapping[str, int]) -> str:
 
 
 def _comment(call: Call, kernels: Sequence[ExportedKernel]) -> str:
-    lines = [f"/* {call}"]
-    for kernel in kernels:
-        time_us = kernel.entry.measurement.time_us
-        lines.append(f" * {kernel.device.name}: {time_us:.4g} us, {kernel.entry.config}")
-    return "\n".join(line.replace("*/", "* /") for line in lines) + " */"
+    times = (
+        f"{kernel.device.name}: {kernel.entry.measurement.time_us:.4g} us, {kernel.entry.config}"
+        for kernel in kernels
+    )
+    return comment(str(call), *times)
 
 
 def _prototype(call: Call, function: str) -> str:
@@ -189,7 +193,7 @@ def _choice(kernels: Sequence[ExportedKernel]) -> list[str]:
     for place, kernel in enumerate(rest):
         target = re.sub(r"\W", "_", kernel.device.slug).upper()
         lines += [f"{'#elif' if place else '#if'} defined TARGET_{target}", *_macros(kernel)]
-    return [*lines, f"#else /* {first.device.name} */", *_macros(first), "#endif"]
+    return [*lines, f"#else {comment(first.device.name)}", *_macros(first), "#endif"]
 
 
 def _macros(kernel: ExportedKernel) -> list[str]:
@@ -200,4 +204,10 @@ def _macros(kernel: ExportedKernel) -> list[str]:
         f"{name}_SHARED": launch.shared,
     }
     values: Mapping[str, Value] = kernel.entry.config.values | sizes
+    for macro, value in values.items():
+        if not is_macro_name(macro) or (isinstance(value, str) and not _WORD.fullmatch(value)):
+            raise AutotuneError(
+                f"{macro}={value} of {kernel.entry.config} is no macro for other programs: format "
+                "h takes numbers and the names of types; give c or cubin"
+            )
     return [f"#define {macro} {value}" for macro, value in values.items()]

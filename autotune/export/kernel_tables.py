@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from autotune.compiler import Program
 from autotune.device import Device
-from autotune.export.c_text import c_string, numbers, table
+from autotune.export.c_text import c_string, comment, numbers, table
 from autotune.families.plan import Launch
 
 _WORD_BYTES = 8
@@ -86,6 +86,5 @@ def _code(name: str, program: Program, code: bytes) -> str:
     lines = (
         ", ".join(words[at : at + _WORDS_A_LINE]) for at in range(0, len(words), _WORDS_A_LINE)
     )
-    label = program.template.label.replace("*/", "* /")
-    title = f"/* {label} for {program.arch}, by {program.compiler} */"
+    title = comment(f"{program.template.label} for {program.arch}, by {program.compiler}")
     return f"{title}\nstatic const uint64_t {name}[] = {{\n" + ",\n".join(lines) + "};"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from autotune.errors import UsageError
+from autotune.files.plain import KEYWORDS
 
 LONGEST_NAME = 40
 
@@ -14,16 +15,6 @@ _RESERVED = frozenset(
     {"all", "clean", "help", "install", "package", "test", "main", "bench"}
     | {"dlfcn", "math", "pthread", "stddef", "stdint", "stdio", "stdlib", "string"}
 )
-# The C++ header has a namespace of the library's name.
-_KEYWORDS = """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
-compl const const_cast constexpr continue decltype default delete do double dynamic_cast else enum
-explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
-not not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict
-return short signed sizeof static static_assert static_cast std struct switch template this
-thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
-wchar_t while xor xor_eq
-"""
 
 
 def check_name(name: str) -> str:
@@ -37,7 +28,7 @@ def check_name(name: str) -> str:
         fault = "is no C identifier: letters, digits and underscores, a letter in front"
     elif name.lower() in _RESERVED:
         fault = "is taken, by CMake, the example or a header of C"
-    elif name in _KEYWORDS.split():
+    elif name in KEYWORDS:
         fault = "is a word of C or C++"
     elif len(name) > LONGEST_NAME:
         fault = f"has {len(name)} characters; {LONGEST_NAME} at most"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune import settings
 from autotune.compiler import Program
+from autotune.export.c_text import line_comments
 from autotune.families.plan import Launch, TensorMap
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
@@ -43,7 +44,7 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
     ]
     separator = f",\n{INDENT}"
     return (
-        f"// {title}\n//\n{_how(launch, program, parameters)}\n\n{flat.rstrip()}\n\n"
+        f"{line_comments(title, '')}\n{_how(launch, program, parameters)}\n\n{flat.rstrip()}\n\n"
         f"// The instance.\n{template.declaration}\n"
         f"template __global__ void {template.expression}(\n"
         f"{INDENT}{separator.join(parameters)});\n"
@@ -89,4 +90,4 @@ def _how(launch: Launch, program: Program, parameters: Sequence[str]) -> str:
         if isinstance(value, TensorMap):
             value = f"tensor map of {value.base}, as the launch plan says"
         lines.append(f"    {parameter.rpartition(' ')[2]} = {value}")
-    return "\n".join(f"// {line}" for line in lines)
+    return line_comments(*lines)

@@ -12,6 +12,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from autotune.errors import ConfigError
+from autotune.files.decoding import shown
+from autotune.files.plain import is_macro_name, is_word
 
 FamilyValue = (
     Annotated[int, Meta(gt=-(10**15), lt=10**15)]
@@ -63,6 +65,19 @@ class Config:
     def __str__(self) -> str:
         pairs = ",".join(f"{name}={value}" for name, value in self.params)
         return f"{self.family}:{pairs}" if pairs else self.family
+
+    def check_plain(self) -> None:
+        """Refuses parameters that could not be macros: those of user kernels are.
+
+        Raises:
+            ConfigError: for a name that C++ uses or reserves, or a value that is no expression.
+        """
+        for name, value in self.params:
+            if not is_macro_name(name) or (isinstance(value, str) and not is_word(value)):
+                raise ConfigError(
+                    f"parameter {shown(name)} with the value {shown(value)}; give an identifier "
+                    "that C++ does not use, and a number or a word without quotes and braces"
+                )
 
     @property
     def values(self) -> dict[str, Value]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from autotune.files import limits
+from autotune.files.plain import PHRASES
 
 T = TypeVar("T")
 
@@ -145,6 +146,8 @@ def _reworded(message: str, data: object, name: str) -> str:
     if expected := re.fullmatch(_EXPECTED, text):
         nouns = " or ".join(_NOUNS.get(word, word) for word in expected[1].split(" | "))
         text = f"it must be {nouns}{expected[2]}"
+        for pattern, phrase in PHRASES.items():
+            text = text.replace(f"matching regex {pattern!r}", phrase)
     elif path:
         return f"{path}: {cut(text)}"
     return f"{path or name} is {_at(data, path)}; {cut(text)}"

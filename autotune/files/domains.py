@@ -10,10 +10,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-Text = Annotated[str, Meta(max_length=1000)]
-"""A line for people, or a version."""
+from autotune.files import plain
 
-Name = Annotated[str, Meta(min_length=1, max_length=1000)]
+Text = Annotated[str, Meta(max_length=1000, pattern=plain.LINE)]
+"""A line for people, or a version, without control characters."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=1000, pattern=plain.LINE)]
+
+QualifiedName = Annotated[str, Meta(max_length=1000, pattern=plain.QUALIFIED)]
+"""A name in C++, such as `filters::blur`."""
 
 Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)$")]
 """UTC, ISO 8601."""

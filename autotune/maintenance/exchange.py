@@ -15,7 +15,16 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
 from autotune.maintenance.inventory import Item, scan
 from autotune.problem import Problem
-from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, codec, ranges
+from autotune.records import (
+    KernelRecord,
+    MergeOutcome,
+    Record,
+    Store,
+    TuningRecord,
+    bundle,
+    codec,
+    ranges,
+)
 from autotune.records.bundle import Bundle
 from autotune.records.bundle_header import START
 from autotune.records.merging import stale
@@ -156,31 +165,29 @@ def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
         yield codec.loads(start)
 
 
-def check(path: Path) -> None:
-    """Reads a file of bundles to its end.
+def check_folder(root: Path, store: Store) -> None:
+    """Checks that a path is another cache directory.
 
     Raises:
-        AutotuneError: as `read`.
-    """
-    for _ in read(path):
-        pass
-
-
-def contents(root: Path, store: Store) -> Iterator[Item]:
-    """The files of another cache directory, one after the other.
-
-    Raises:
-        UsageError: if it is no directory, or that of the store itself.
+        UsageError: if it is not a directory, or that of the store itself.
     """
     if not root.is_dir():
         raise UsageError(f"{root} is no directory; give a cache directory, or import a file")
     if store.root.exists() and root.samefile(store.root):
         raise UsageError(f"{root} is the cache itself; give another directory")
+
+
+def contents(root: Path) -> Iterator[Item]:
+    """The files of another cache directory, one after the other."""
     return scan(root)
 
 
 def absorb(
-    store: Store, contents: Iterable[TuningRecord | Range], today: Origin
+    store: Store,
+    contents: Iterable[TuningRecord | Range],
+    today: Origin,
+    *,
+    kernels: bool = False,
 ) -> list[ImportResult]:
     """Merges records and ranges into the store.
 
@@ -188,6 +195,8 @@ def absorb(
         store: the target.
         contents: records and ranges of other caches.
         today: what this machine would measure with.
+        kernels: whether to merge user kernels too, which bring source code of their author; else
+            they are left out.
 
     Raises:
         CacheError: if the store cannot be written.
@@ -197,15 +206,31 @@ def absorb(
         if isinstance(content, Range)
         else _adopt(store, content, today)
         for content in contents
+        if kernels or not isinstance(content, KernelRecord)
     ]
 
 
 def _adopt(store: Store, record: TuningRecord, today: Origin) -> ImportResult:
-    change = store.adopt(record, today)
-    why = ""
-    if change == "passed over":
+    change: MergeOutcome = "passed over"
+    if not (why := _other_source(store, record)):
+        change = store.adopt(record, today)
+    if change == "passed over" and not why:
         why = stale(record, today) or "the one that is there is later, or was made here"
     return ImportResult(f"{record.title}, {record.evidence}", record.device.name, change, why)
+
+
+def _other_source(store: Store, record: TuningRecord) -> str:
+    """The source of the cache's own kernel of that call, if it differs; else nothing."""
+    if not isinstance(record, KernelRecord):
+        return ""
+    theirs = record.best.source_digest
+    for own in store.kernels(record.title):
+        if own.device.slug == record.device.slug and own.best.source_digest != theirs:
+            return (
+                f"yours of that name and call is from source {own.best.source_digest[:12]}, theirs "
+                f"from {theirs[:12]}; to take theirs, delete {store.path_of(own)}"
+            )
+    return ""
 
 
 def _adopt_range(store: Store, tuned: Range) -> ImportResult:

@@ -14,7 +14,7 @@ from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import convert, parse, require_schema, shown
-from autotune.files.domains import Name, Score, Share, Text
+from autotune.files.domains import Name, QualifiedName, Score, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.problem.fields import USUAL
@@ -78,10 +78,15 @@ class _KernelEntryFields(_EntryFields):
     metrics: dict[Name, float] = field(default_factory=dict)
     score: Score | None = None
 
+    def entry(self) -> Entry:
+        entry = super().entry()
+        entry.config.check_plain()
+        return entry
+
 
 @dataclass(frozen=True)
 class _CallFields:
-    name: Name
+    name: QualifiedName
     arguments: tuple[Name, ...]
     source: KernelSource | None = None
     verified: Text = ""
@@ -92,6 +97,8 @@ class _CallFields:
         )
         if self.source is None or written.launch is None:
             return made
+        if fault := self.source.fault:
+            raise ValueError(fault)
         launch = KernelLaunch(self.source, call, written.launch)
         launch.plan(entry.config)  # a form or an argument that does not fit is refused
         return replace(made, launch=launch)
@@ -257,12 +264,12 @@ def _subject(record: TuningRecord) -> dict[str, object]:
 
 
 def _kernel_fields(record: KernelRecord) -> dict[str, object]:
-    """The call, and the source of the best configuration."""
+    """The call, and the source of the best configuration if that stands alone."""
     launch = record.best.launch
     return {
         "name": record.call.name,
         "arguments": list(record.call.arguments),
-        **({} if launch is None else {"source": asdict(launch.source)}),
+        **({} if launch is None or launch.source.fault else {"source": asdict(launch.source)}),
         **({"verified": record.verified} if record.verified else {}),
     }
 

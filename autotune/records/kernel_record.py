@@ -74,6 +74,11 @@ class KernelEntry(Entry):
             return super().rank
         return False, self.score
 
+    @property
+    def source_digest(self) -> str:
+        """A hash of the source; "none" where the record does not have it."""
+        return "none" if self.launch is None else self.launch.source.digest
+
     @classmethod
     def of(cls, entry: Entry, launch: KernelLaunch | None = None) -> KernelEntry:
         """An entry as one of a user kernel."""
@@ -106,9 +111,9 @@ class KernelEntry(Entry):
         """
         if self.launch is None:
             raise NotFoundError(
-                f"the record of {self.config} has no source: it is from an earlier version, or the "
-                "source with its headers was too large; call `autotune.tune_kernel` again, which "
-                "measures nothing twice"
+                f"the record of {self.config} has no source: it is from an earlier version, the "
+                "source with its headers was too large, or its options or headers name files "
+                "elsewhere; call `autotune.tune_kernel` again, which measures nothing twice"
             )
         return self.launch
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from string import Formatter
 
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.files import temporary_folder
+from autotune.files import plain, temporary_folder
+from autotune.files.decoding import shown
+from autotune.records import stands_alone
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 """An include directive; its group is the header."""
+
+LONGEST_PATH, LONGEST_PART = 1000, 255
+"""Characters of a file's path, and bytes of each of its parts."""
+
+_PATH = re.compile(plain.PATH)
+_NAME = re.compile(plain.QUALIFIED)
+_FORM = re.compile(r"[\w:<>*&.,+\-/%|^~!=()\[\]{}' ]+")
 
 FOLDER = "kernel"
 """The folder that a source is unpacked to. Hashes of sources contain it."""
@@ -35,8 +46,8 @@ class KernelSource:
         options: further options of the compiler.
 
     Raises:
-        ValueError: for a path that leads out of the folder that it is unpacked to, or a form that
-            is none.
+        ValueError: for a name, a form or a path that is none, or a path that leads out of the
+            folder that the source is unpacked to.
     """
 
     name: str
@@ -48,12 +59,32 @@ class KernelSource:
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for path in (*dict(self.files), *self.folders):
-            pure = PurePosixPath(path)
-            if pure.is_absolute() or ".." in pure.parts or "\0" in path:
-                raise ValueError(f"path {path!r} of a source leads out of its folder")
+        paths = {PurePosixPath(path) for path in dict(self.files)}
+        for text in (*dict(self.files), *self.folders):
+            if not _is_path(text):
+                raise ValueError(
+                    f"path {shown(text)} of a source is empty, too long, absolute, has '..' or "
+                    "characters that cannot be quoted"
+                )
+        if PurePosixPath() in paths or any(paths.intersection(path.parents) for path in paths):
+            raise ValueError("a source with a file in the place of a folder")
         if self.file not in dict(self.files):
-            raise ValueError(f"a source without its file {self.file!r}")
+            raise ValueError(f"a source without its file {shown(self.file)}")
+        if any("\0" in text for _, text in self.files):
+            raise ValueError("a source with a character of the code 0")
+        of_kernel = self.form == self.name or self.form.startswith(f"{self.name}<")
+        if not (_NAME.match(self.name) and _FORM.fullmatch(self.form) and of_kernel):
+            raise ValueError(f"{shown(self.form)} is no instance of a kernel {shown(self.name)}")
+
+    @property
+    def fault(self) -> str | None:
+        """Why a record cannot hold it; None if it stands alone (see `stands_alone`)."""
+        return stands_alone.fault(dict(self.files), self.folders, self.options)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that it is compiled from."""
+        return sha256(json.dumps(asdict(self)).encode()).hexdigest()
 
     @property
     def text(self) -> str:
@@ -105,3 +136,9 @@ class KernelSource:
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(text, encoding="utf-8")
             yield root, tuple(root / folder for folder in self.folders)
+
+
+def _is_path(text: str) -> bool:
+    parts = PurePosixPath(text).parts
+    long = len(text) > LONGEST_PATH or any(len(part.encode()) > LONGEST_PART for part in parts)
+    return _PATH.fullmatch(text) is not None and ".." not in parts and not long

@@ -66,6 +66,10 @@ class Store:
         """The file of a problem's record."""
         return self._path(Record, device, problem.slug, evidence)
 
+    def path_of(self, record: TuningRecord) -> Path:
+        """The file of a record."""
+        return self._path(type(record), record.device, record.slug, record.evidence)
+
     def save(self, record: R, failed: Collection[Config] = ()) -> R:
         """Merges the record into the one on disk (see `merging.merge`) and returns the result.
 
@@ -76,7 +80,7 @@ class Store:
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.
         """
-        path = self._path_of(record)
+        path = self.path_of(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
             merged = merge(old, record, failed)
@@ -93,7 +97,7 @@ class Store:
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.
         """
-        path = self._path_of(record)
+        path = self.path_of(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
             merged = merge(None, record) if old is None else reconcile(old, record, today)
@@ -109,7 +113,7 @@ class Store:
         Raises:
             CacheError: if the file cannot be read, copied or deleted.
         """
-        path = self._path_of(record)
+        path = self.path_of(record)
         with files.locked(path.parent):
             aside = files.copy_aside(path, "superseded")
             files.delete(path)
@@ -229,9 +233,6 @@ class Store:
         suffix = "" if evidence == "measured" else f".{evidence}"
         return self.root / kind.FOLDER / folder_of(device, evidence) / f"{slug}{suffix}.json"
 
-    def _path_of(self, record: TuningRecord) -> Path:
-        return self._path(type(record), record.device, record.slug, record.evidence)
-
     def _quarantine_path(self, device: Device) -> Path:
         return self.root / "quarantine" / f"{device.slug}.jsonl"
 
@@ -263,8 +264,8 @@ class Store:
         if text is None:
             return None
         record = codec.loads(text)
-        if not isinstance(record, kind) or self._path_of(record) != path:
-            place = self._path_of(record).relative_to(self.root)
+        if not isinstance(record, kind) or self.path_of(record) != path:
+            place = self.path_of(record).relative_to(self.root)
             content = f"{record.evidence} {record.title} of {record.device.name}"
             raise ValueError(f"holds {content}, whose file is {place}")
         return record

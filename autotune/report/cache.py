@@ -153,6 +153,32 @@ def outcome(retimed: Retimed) -> str:
     return f"{title}: {count} measured again, best {now:.2f} us (was {before:.2f} us){failures}"
 
 
+def kernels(records: Sequence[KernelRecord]) -> str:
+    """The user kernels of other caches, each with its source's digest and compiler options."""
+    lines = [f"user kernels, with the source code of their authors: {len(records)}"]
+    for record in records:
+        launch = record.best.launch
+        options = () if launch is None else launch.source.options
+        lines.append(
+            f"{record.title} on {record.device.name}: source {record.best.source_digest[:12]}, "
+            f"options {' '.join(options) or 'none'}"
+        )
+    return "\n".join(lines)
+
+
+def kernels_json(records: Sequence[KernelRecord]) -> list[dict[str, object]]:
+    """The same as JSON data."""
+    return [
+        {
+            "kernel": record.title,
+            "device": record.device.name,
+            "source": record.best.source_digest,
+            "options": [] if record.best.launch is None else record.best.launch.source.options,
+        }
+        for record in records
+    ]
+
+
 def import_summary(results: Sequence[ImportResult]) -> str:
     """How many were new, better, equal and passed over, and why each of the last was."""
     counts = Counter(result.change for result in results)

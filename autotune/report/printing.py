@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from io import StringIO
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from autotune.lookup.answer import Answer
 from autotune.records import KernelRecord, Record, TuningRecord
 from autotune.report import kernel_record, record
+from autotune.report.console import PlainConsole
 
 WIDTH = 80
 """Columns of a printed record, as on the command line."""
@@ -41,7 +42,7 @@ def answer_html(answer: Answer) -> str:
 
 def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
     """Lines of plain text without trailing blanks."""
-    console = Console(width=width, file=StringIO(), color_system=None, force_jupyter=False)
+    console = PlainConsole(width=width, file=StringIO(), color_system=None, force_jupyter=False)
     with console.capture() as captured:
         console.print(renderable, crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
@@ -49,7 +50,7 @@ def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
 
 def html_of(renderable: RenderableType, width: int = WIDTH) -> str:
     """One HTML element, with inline styles and escaped text."""
-    console = Console(width=width, file=StringIO(), record=True, force_jupyter=False)
+    console = PlainConsole(width=width, file=StringIO(), record=True, force_jupyter=False)
     console.print(renderable, crop=False)
     return console.export_html(inline_styles=True, code_format=_PAGE)
 

@@ -13,6 +13,7 @@ from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.files.domains import Count, Error, Microseconds, Spread
+from autotune.files.plain import visible
 from autotune.runners.energy import Energy
 from autotune.runners.estimates import TimeEstimate
 
@@ -88,10 +89,16 @@ class BestTimes:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a candidate has no measurement: the stage it failed at, and one line with numbers."""
+    """Why a candidate has no measurement: the stage it failed at, and one line with numbers.
+
+    The reason quotes compilers and drivers; it is kept without control characters.
+    """
 
     stage: Stage
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", visible(self.reason))
 
 
 @dataclass(frozen=True)

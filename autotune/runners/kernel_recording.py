@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.device import Device
 from autotune.families.config import Value
 from autotune.files.decoding import convert
-from autotune.files.domains import Name
+from autotune.files.domains import Name, QualifiedName
 from autotune.problem.call import Call
 from autotune.runners.base import Measurement
 from autotune.runners.recording_file import (
@@ -61,13 +61,15 @@ class KernelRecording:
                 raise ValueError("it is of a GEMM; give it to `tune`")
             written = convert(document, _KernelRecordingFields, "recording")
             sweep = written.sweep(Value)
+            for row in sweep.rows:
+                row.config.check_plain()
         call = Call(written.call.name, written.call.arguments)
         return cls(call, sweep.device, sweep.origin, sweep.date, sweep.rows)
 
 
 @dataclass(frozen=True)
 class _RecordedCall:
-    name: Name
+    name: QualifiedName
     arguments: tuple[Name, ...]
 
 

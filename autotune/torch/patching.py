@@ -17,6 +17,7 @@ from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.records import Store
 from autotune.report import layers, quantized_layers, tuned_shapes
+from autotune.report.console import PlainConsole
 from autotune.report.quantized_layers import QuantizedReport
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.targets.workplace import Workplace
@@ -207,7 +208,7 @@ def _quantise(
 
 def _console(file: TextIO | None) -> Console:
     """A console that writes wide tables where it is not a terminal."""
-    console = Console(file=file)
+    console = PlainConsole(file=file)
     if not console.is_terminal:
         console.width = WIDTH
     return console

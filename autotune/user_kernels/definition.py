@@ -15,6 +15,7 @@ import numpy as np
 
 from autotune.errors import UsageError
 from autotune.families.config import Config, Value, value_of
+from autotune.files.plain import is_macro_name, is_word
 from autotune.records.kernel_source import KernelSource
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
 from autotune.user_kernels.grids import Divisor, block_extents, grid_extents
@@ -101,16 +102,13 @@ def define_kernel(
     read = read_files(source, plain, folders)
     threads = block_extents(block, values)
     own = [source.resolve().parent] if isinstance(source, Path) else []
+    files = read.file, read.texts, read.folders
+    try:
+        checked = KernelSource(plain, form, *files, defines, check_options(options, values))
+    except ValueError as error:
+        raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
     return UserKernel(
-        source=KernelSource(
-            name=plain,
-            form=form,
-            file=read.file,
-            files=read.texts,
-            folders=read.folders,
-            defines=defines,
-            options=check_options(options, values),
-        ),
+        source=checked,
         includes=(*own, *folders),
         parameters=values,
         constraints=_constraints(constraints or {}),
@@ -148,9 +146,10 @@ def _constraints(constraints: Mapping[str, Predicate]) -> dict[str, Predicate]:
 def _parameters(parameters: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value, ...]]:
     checked: dict[str, tuple[Value, ...]] = {}
     for name, values in parameters.items():
-        if not isinstance(name, str) or not _WORD.fullmatch(name) or name == RESERVED:
+        if not isinstance(name, str) or not is_macro_name(name) or name == RESERVED:
             raise UsageError(
-                f"a parameter is called {name!r}; give a C++ identifier other than {RESERVED!r}"
+                f"a parameter is called {name!r}; give a C++ identifier other than {RESERVED!r}, "
+                "one that C++ does not use or reserve"
             )
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             raise UsageError(f"values of {name} are {values!r}; give a sequence of values")
@@ -171,10 +170,10 @@ def _parameters(parameters: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Va
 def _value(name: str, value: object) -> Value:
     """A value of a parameter: a whole number, which a boolean is too, a float or a word."""
     if isinstance(value, str):
-        if not _TOKENS.fullmatch(value) or value_of(value) != value:
+        if not (_TOKENS.fullmatch(value) and is_word(value)) or value_of(value) != value:
             raise UsageError(
-                f"{name} has the value {value!r}; give a word of at most 200 characters without a "
-                "comma that is no number: name a type with commas by `using`"
+                f"{name} has the value {value!r}; give a word of at most 200 characters without "
+                "commas, quotes and braces that is no number: name a type with commas by `using`"
             )
         return str(value)
     if isinstance(value, SupportsIndex | np.bool_):

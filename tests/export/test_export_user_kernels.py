@@ -229,3 +229,26 @@ def test_damaged_user_kernel_is_never_loaded(store: Store, tmp_path: Path) -> No
     before, mark, after = source.read_text().partition("CUBIN_0[] = {\n0x")
     source.write_text(f"{before}{mark}{'1' if after[0] != '1' else '2'}{after[1:]}")
     assert called(built(tmp_path / "out"), status=7) == ["status 7 0"]
+
+
+@pytest.mark.parametrize("value", ["system(1)", "/*x", "a(b)"])
+def test_header_of_values_takes_no_expression(value: str, store: Store, tmp_path: Path) -> None:
+    own = recorded().entries[0]
+    config = Config.of("saxpy", {"THREADS": 256, "EACH": 1, "printf": value})
+    store.save(replace(recorded(), entries=(replace(own, config=config),)))
+    with pytest.raises(AutotuneError, match=r"printf=.* is no macro for other programs: format h"):
+        export.write_kernels(["saxpy"], tmp_path / "out", format="h")
+
+
+def test_names_of_devices_stay_in_their_comments(store: Store, tmp_path: Path) -> None:
+    evil = replace(H100, name="Evil */ int evil = 1; /* \\")
+    for device in (H100, evil):
+        store.save(recorded(device=device))
+    for form in ("c", "h"):
+        export.write_kernels(["saxpy"], tmp_path / form, format=form)
+        text = (tmp_path / form / "saxpy.h").read_text()
+        (tmp_path / "x.c").write_text(f"{text}\nint last;\n")
+        command = ["gcc", "-E", "-P", str(tmp_path / "x.c")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "int last;" in done.stdout
+        assert "evil" not in done.stdout

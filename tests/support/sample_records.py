@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.files.plain import visible
 from autotune.problem import COMPUTES, ELEMENTWISE, LARGEST_BATCH, LAYOUTS, Problem
 from autotune.records import Entry, Provenance, Record
 from autotune.runners.base import Evidence, Measurement
@@ -92,14 +93,14 @@ _entries = st.builds(
         barriers=st.integers(0, 16),
     ),
     occupancy=st.floats(min_value=0, max_value=1),
-    limiter=st.text(max_size=20),
+    limiter=st.text(max_size=20).map(visible),
 )
 _sizes = st.integers(min_value=1, max_value=2**31 - 1)
 
 
 def records() -> st.SearchStrategy[Record]:
     """Any record."""
-    texts = st.text(max_size=20)
+    texts = st.text(max_size=20).map(visible)
     return st.builds(
         Record,
         problem=st.builds(

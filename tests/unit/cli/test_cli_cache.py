@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import answer, own_machine, printed, run
@@ -17,15 +18,20 @@ from support.fake_runner import ORIGIN, FakeRunner, compiled
 from support.full_disk import small_files
 from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
+from support.sample_user_kernels import kernel
 
 from autotune import compiler, gpu
 from autotune.cli.cache import parse_age
 from autotune.device import find
 from autotune.errors import UsageError
+from autotune.families.config import Config
 from autotune.files import limits
 from autotune.maintenance import exchange
 from autotune.problem import Problem
-from autotune.records import Record, Store, bundle, bundle_writing, ranges
+from autotune.problem.call import Call
+from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.runners.base import Evidence
 from autotune.targets import targets
 from autotune.targets.targets import Target
 
@@ -289,6 +295,75 @@ def test_import_keeps_the_range_with_the_smaller_loss(
     (arrival,) = answer_of(capsys, "cache", "import", str(tmp_path / "a.json"), "--json")
     assert arrival["change"] == change
     assert ranges.load(store.root, H100) == (theirs if change == "better" else TUNED,)
+
+
+def _kernel(time_us: float = 12.5, **source: Any) -> KernelRecord:
+    """A user kernel's record with its source, which may have other fields."""
+    config = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
+    call = Call("saxpy", ("float32[8]", "int32=8"))
+    geometry = Geometry((4, 1, 1), (256, 1, 1), 0)
+    launch = KernelLaunch(replace(kernel().source, **source), call, geometry)
+    own = KernelEntry.of(replace(entry(16, time_us), config=config), launch)
+    return KernelRecord(H100, "measured", (own,), None, record().provenance, call)
+
+
+def _single(path: Path, content: KernelRecord) -> str:
+    path.write_bytes(codec.dumps(content))
+    return str(path)
+
+
+def test_user_kernels_are_not_imported_unasked(
+    store: Store, another: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    another.save(_kernel())
+    skipped = "user kernels skipped: 1; they bring source code, --kernels takes them"
+    for verb in (("import", _single(tmp_path / "k.json", _kernel())), ("merge", str(another.root))):
+        assert printed(capsys, "cache", *verb).splitlines()[0] == skipped
+    assert not store.kernels("saxpy")
+
+
+def test_user_kernels_are_listed_before_they_are_imported(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = _kernel(options=("--use_fast_math",))
+    file = _single(tmp_path / "k.json", theirs)
+    assert printed(capsys, "cache", "import", "--kernels", file).splitlines() == [
+        "user kernels, with the source code of their authors: 1",
+        f"saxpy(float32[8], int32=8) on {H100.name}: source {theirs.best.source_digest[:12]}, "
+        "options --use_fast_math",
+        "1 records and ranges: 1 new, 0 better, 0 equal, 0 passed over",
+    ]
+    assert store.kernels("saxpy") == [theirs]
+
+
+@pytest.mark.parametrize("evidence", ["measured", "replayed"])
+def test_imported_kernel_replaces_none_of_another_source(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], evidence: Evidence
+) -> None:
+    own = store.save(_kernel())
+    theirs = replace(_kernel(9.0, options=("--use_fast_math",)), evidence=evidence)
+    file = _single(tmp_path / "k.json", theirs)
+    *_, refused = printed(capsys, "cache", "import", "--kernels", file).splitlines()
+    assert f"from source {own.best.source_digest[:12]}, theirs" in refused
+    assert store.kernels("saxpy") == [own]
+
+
+def test_imported_kernel_of_the_same_source_is_merged(store: Store, tmp_path: Path) -> None:
+    store.save(_kernel())
+    faster = replace(_kernel().entries[0], config=Config.of("saxpy", {"THREADS": 64, "EACH": 1}))
+    theirs = replace(_kernel(), entries=(faster,))
+    assert run("cache", "import", "--kernels", _single(tmp_path / "k.json", theirs)) == 0
+    assert len(store.kernels("saxpy")[0].entries) == 2
+
+
+def test_verify_shows_paths_with_markup(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    path = store.root / "records" / "k[" / "nope]\x1b[2J.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    assert run("cache", "verify") == 1
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert "\x1b" not in shown
+    assert r"k[/nope]\x1b[2J.json" in shown.replace(" ", "")
 
 
 def test_import_takes_the_file_of_a_record(store: Store, another: Store) -> None:

@@ -96,6 +96,19 @@ def test_record_is_read_from_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert read[0] < len(data) / 2
 
 
+def test_part_with_fewer_lines_than_stated_is_refused() -> None:
+    originals = long_records(2)
+    data = bundle.dumps(originals)
+    line = codec.line(originals[0]) + b"\n"
+    header = json.loads(lzma.decompress(data).split(b"\n")[0])
+    part = lzma.compress(line)
+    stated = {"bytes": len(part), "lines": 2, "sha256": sha256(line).hexdigest()}
+    del header[checksum.CHECKSUM]
+    short = lzma.compress(checksum.sealed(header | {"parts": [stated]}) + b"\n") + part
+    with pytest.raises(ValueError, match="part 0 has 1 lines, its header 2"):
+        BundleReader(short).record(lambda _: True, originals[1].problem)
+
+
 def test_absent_record_costs_no_decompression(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bundle.dumps(long_records(3))
     monkeypatch.delattr("autotune.records.bundle.expanded")

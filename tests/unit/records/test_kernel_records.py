@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.sample_records import H100, SQUARE, entry, record
@@ -137,12 +138,16 @@ def test_source_is_unpacked_with_its_folders() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("source", "files", 0, 0), "../t.cu", r"path '../t.cu' of a source leads out"),
-        (("source", "files", 1, 0), "/etc/b.cuh", r"path '/etc/b.cuh' of a source leads out"),
-        (("source", "folders", 0), "..", r"path '..' of a source leads out"),
+        (("source", "files", 0, 0), "../t.cu", r"path '../t.cu' of a source is"),
+        (("source", "files", 1, 0), "/etc/b.cuh", r"path '/etc/b.cuh' of a source is"),
+        (("source", "folders", 0), "..", r"path '..' of a source is"),
         (("source", "file"), "c.cu", r"a source without its file 'c.cu'"),
-        (("source", "form"), "t<{TILE.real}>", r"names 'TILE.real', no parameter of transpose"),
-        (("source", "form"), "t<{WIDTH}>", r"names 'WIDTH', no parameter of transpose"),
+        (
+            ("source", "form"),
+            "my::transpose<{TILE.real}>",
+            r"names 'TILE.real', no parameter of transpose",
+        ),
+        (("source", "form"), "my::transpose<{WIDTH}>", r"names 'WIDTH', no parameter of transpose"),
         (("arguments", 2), "word=7", r"argument 'word=7' is of no type that a kernel takes"),
     ],
 )
@@ -164,3 +169,68 @@ def test_impossible_geometry_is_refused(grid: list[int]) -> None:
     data["entries"][0]["launch"]["grid"] = grid
     with pytest.raises(ValueError, match=r"entries\[0\].launch.grid"):
         codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+
+
+def written(**source: object) -> dict[str, object]:
+    """The document of a record whose source has other fields, sealed."""
+    data: dict[str, Any] = json.loads(codec.dumps(launchable()))
+    data["kernel"]["source"] |= source
+    return data | {checksum.CHECKSUM: checksum.of(data)}
+
+
+HOSTILE: list[tuple[dict[str, object], str]] = [
+    ({"options": ["--time=/tmp/x"]}, "option '--time=/tmp/x' of the compiler is not one that"),
+    ({"files": [["a/t.cu", '#include "/etc/passwd"']]}, "a/t.cu includes '/etc/passwd'; a record"),
+    ({"files": [["a/t.cu", "#in\0clude"]]}, "a character of the code 0"),
+    ({"files": [["a/t.cu", ""], ["", ""]]}, "path '' of a source is empty"),
+    ({"files": [["a/t.cu", ""], [".", ""]]}, "a file in the place of a folder"),
+    ({"files": [["a/t.cu", ""], ["a", ""]]}, "a file in the place of a folder"),
+    ({"files": [["a/t.cu", ""], ["x" * 5000, ""]]}, "path 'x*... of a source is empty, too long"),
+    ({"files": [["a/t.cu", ""], ["\u00e9" * 200, ""]]}, "of a source is empty, too long"),
+    ({"files": [["a/t.cu", ""], ["a\nb", ""]]}, "path .* characters that cannot be quoted"),
+    ({"files": [["a/t.cu", ""], ["/etc/x", ""]]}, "path '/etc/x' of a source is empty.*absolute"),
+    ({"folders": ["../b"]}, r"path '../b' of a source .* has '\.\.'"),
+    ({"name": "*/ int x; /*"}, "is no instance of a kernel"),
+    ({"form": "{TILE.__class__}"}, "is no instance of a kernel 'my::transpose'"),
+    ({"form": "my::transpose<{TILE}>\n#include <x>"}, "is no instance of a kernel"),
+    ({"form": "my::transpose<{TILE.__class__}>"}, "names 'TILE.__class__', no parameter of"),
+    ({"form": "my::transpose<{TILE[0]}>"}, r"names 'TILE\[0\]', no parameter of"),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), HOSTILE)
+def test_source_that_is_more_than_data_is_refused(source: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        codec.decode(written(**source))
+
+
+@pytest.mark.parametrize("config", ["k:return=1", "k:TILE.x=1", "k:A=x;y", 'k:A="x"', "k:__A=1"])
+def test_parameter_that_is_no_macro_is_refused(config: str) -> None:
+    data = json.loads(codec.dumps(kernel_record()))
+    data["entries"][0] |= {"config": config}
+    del data["entries"][0]["params"]
+    with pytest.raises(ValueError, match=r"entries\[0\]: parameter .* give an identifier"):
+        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+
+
+@pytest.mark.parametrize("field", ["name", "arguments"])
+def test_call_with_control_characters_is_refused(field: str) -> None:
+    data = json.loads(codec.dumps(kernel_record()))
+    data["kernel"][field] = "k\nx" if field == "name" else ["int32=8*\\\n/ int x; /*"]
+    with pytest.raises(ValueError, match=rf"kernel\.{field}.* it must be a text"):
+        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+
+
+def test_source_that_reads_other_files_is_left_out_of_the_record() -> None:
+    source = replace(SOURCE, options=("-I/opt/cutlass/include",))
+    made = launchable()
+    assert made.entries[0].launch is not None
+    own = replace(made.entries[0], launch=replace(made.entries[0].launch, source=source))
+    kept = codec.loads(codec.dumps(replace(made, entries=(own,))))
+    assert isinstance(kept, KernelRecord)
+    assert (kept.best.config, kept.best.launch) == (own.config, None)
+
+
+def test_digest_tells_sources_apart() -> None:
+    others = replace(SOURCE, options=()), replace(SOURCE, files=(("a/t.cu", ""),), folders=())
+    assert len({source.digest for source in (SOURCE, *others)}) == 3

@@ -77,7 +77,7 @@ def test_parameter_values_are_deduplicated() -> None:
         ({"parameters": {"A": (1.5, float("nan"))}}, "A has the value nan; give whole numbers"),
         ({"parameters": {"A": (1.5, "word")}}, "A has the value 'word'; give .* of one kind"),
         ({"parameters": {"A": ("16",)}}, "A has the value '16'; give a word .* that is no number"),
-        ({"parameters": {"A": ("pair<a, b>",)}}, "without a comma .* name a type with commas"),
+        ({"parameters": {"A": ("pair<a, b>",)}}, "without commas, .* name a type with commas"),
         ({"parameters": {"A": (10**15,)}}, "A has the value 1000000000000000; give numbers below"),
         ({"options": "-G"}, "options is '-G'; give a list of the compiler's options"),
         ({"options": ["fast"]}, r"options is \['fast'\]"),
