@@ -62,7 +62,7 @@ def main(
 ) -> None:
     """Prints a line for each shape, and the geometric means."""
     began, device = monotonic(), targets.resolve(sources.DEFAULT)
-    taken = {str(Problem.parse(text)): {} for text in shapes or ()}
+    taken: dict[str, dict[str, Config]] = {str(Problem.parse(text)): {} for text in shapes or ()}
     for row in read(tuned)[:count] if tuned else ():
         taken[row.problem] = {TUNED: Config.parse(row.configs[TUNED])}
     here = Path(autotune.__file__).parents[1]

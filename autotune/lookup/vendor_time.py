@@ -62,7 +62,8 @@ def beside_vendor(
         deviation: standard deviation of the log of the expected time.
     """
     problem, device, objective = answer.problem, answer.device, answer.objective
-    if problem.gated or problem.precision.vendor is None or answer.time_us is None:
+    time_us = answer.time_us
+    if problem.gated or problem.precision.vendor is None or time_us is None:
         return answer
     if _is_refused(problem, device, records):
         return replace(answer, vendor=False)
@@ -72,7 +73,7 @@ def beside_vendor(
     if not timed:
         note = f"{answer.note}{FASTER.format('taken')}: {_untimed(problem, device)}"
         return replace(answer, vendor=True, note=note)
-    cautious_us = answer.time_us * math.exp(CAUTION * deviation)
+    cautious_us = time_us * math.exp(CAUTION * deviation)
     if answer.vendor or vendor_us is None or vendor_us >= cautious_us:
         return answer
     return replace(answer, vendor=True, note=answer.note + FASTER.format("expected"))

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autotune.compiler import CompileFailure, Program
-from autotune.device import Device
-from autotune.device.device import CLUSTER_SIZES
+from autotune.device import CLUSTER_SIZES, Device
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template
 from autotune.records import Entry

@@ -26,7 +26,7 @@ from autotune.problem import Problem
 from autotune.records import OrderedRecord, Record, Records, Store, bundle, codec, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
-from autotune.records.shipped import _reader as bundle_reader
+from autotune.records.shipped import _file as bundle_file
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.gemm import GemmTunable
 
@@ -287,7 +287,7 @@ def test_shipped_measurement_precedes_a_replayed_record(
     library.store.save(replace(tuned(32, 800.0), evidence="replayed"))
     for shipped_one in (measured, raced):
         ship(shipped_folder, [shipped_one])
-        bundle_reader.cache_clear()
+        bundle_file.cache_clear()
         assert library.load(H100, SQUARE) == shipped_one
         assert library.records(H100) == [shipped_one]
         answer = lookup(SQUARE, H100, library.store)
