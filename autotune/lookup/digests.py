@@ -177,8 +177,11 @@ def _key(content: str) -> str:
 
 @cache
 def _model() -> str:
-    """A hash of the cost model's coefficients and its correction."""
+    """A hash of what features follow from: the cost model's coefficients, its correction, and the
+    clusters of listed cards."""
     data = resources.files("autotune") / "data"
     return sha256(
-        b"".join((data / name).read_bytes() for name in ("cost.json", "correction.npz"))
+        b"".join(
+            (data / name).read_bytes() for name in ("cost.json", "correction.npz", "devices.json")
+        )
     ).hexdigest()

@@ -31,7 +31,7 @@ class Torch:
     def read(self, array: Any) -> tuple[int, Hashable]:
         try:
             address, recorded = array.data_ptr(), array.requires_grad and self._grad_enabled()
-            lazy = not address or array.is_neg() or array.is_conj()
+            lazy = not address or array.is_neg()  # only complex types, not read, are conjugated
             layout = array.shape, array.stride(), array.dtype, array.device
         except (RuntimeError, ValueError):
             return 0, None  # `describe` refuses it
