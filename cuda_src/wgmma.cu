@@ -56,7 +56,6 @@
 // shared memory to align the stages and 1024 for barriers. SWIGLU has alpha = 1, beta = 0, and a
 // multiple of 16 in TILE_N and in a block's part of it, unless TRANSPOSED.
 #include "common/dependent_launch.cuh"
-#include "common/depth.cuh"
 #include "hopper/finish.cuh"
 #include "hopper/load_scales.cuh"
 #include "hopper/multiply.cuh"
@@ -91,7 +90,7 @@ __device__ void consume(const Arguments<Result>& args, const Maps& maps, const S
 #pragma unroll
         for (int mma = 0; mma < S::MMAS; ++mma) wgmma_hold(d[mma]);
         consumer.arrive_order();
-        if (steps == 0) {  // as alpha is 0
+        if (args.alpha == 0.0f) {  // no step was taken
 #pragma unroll
             for (int i = 0; i < S::MMAS * S::SUMS; ++i) d[i / S::SUMS][i % S::SUMS] = 0;
         }
@@ -138,11 +137,10 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
     const Arguments<typename S::Result> args = {
         c, ldc, m, n, k, alpha, beta, bias, scale_a, scale_b, stride_a != 0, stride_b != 0,
         stride_c,
-        {rows, columns, summed(steps, alpha), batch, summed(streamed, alpha),
-         summed(part_steps, alpha), summed(longer_parts, alpha),
+        {rows, columns, steps, batch, streamed, part_steps, longer_parts,
          {rows * columns, tiles_magic}, {shares, shares_magic},
          {group * columns, group_tiles_magic}, {group, group_magic},
-         {last_group, last_group_magic}},
+         {last_group, last_group_magic}, alpha},
         workspace + start, counters, residual, ldr, stride_r, scale_c, amax};
     const int warp = warp_uniform(threadIdx.x / 32);
     // Alone in its cluster, the producer opens the stages and need not wait for anyone.

@@ -166,15 +166,11 @@ class BundleReader:
         which `serves` is true."""
         text = str(problem)
         places = [place for place, name in enumerate(self._names) if name == text]
-        for place in places:
-            if place not in self._decoded:
-                self._decoded[place] = self._record(place, self._line(place))
-        return first_of_best(
-            record
-            for record in map(self._decoded.__getitem__, reversed(places))
-            if (type(record), record.problem) == (Record, problem)
-            and serves(self._listed(record.device))
-        )
+        for place in {*places} - self._decoded.keys():
+            self._decoded[place] = self._record(place, self._line(place))
+        named = (self._decoded[place] for place in reversed(places))
+        own = (each for each in named if (type(each), each.problem) == (Record, problem))
+        return first_of_best(each for each in own if serves(self._listed(each.device)))
 
     @property
     def content(self) -> str:

@@ -117,6 +117,18 @@ class _RecordFields:
     family: Name | None = None
     order: Text | None = None
 
+    def record(self) -> Record:
+        device, evidence = Device.from_json(self.device), evidence_named(self.evidence)
+        shared = device, evidence, _entries(self.entries)
+        if self.problem is None:
+            raise ValueError("problem is missing")
+        made = self.baseline, self.provenance, self.problem
+        if self.family is not None and self.order is not None:
+            return OrderedRecord(*shared, *made, self.family, self.order)
+        if self.family is not None:
+            return FamilyRecord(*shared, *made, self.family)
+        return Record(*shared, *made)
+
 
 @dataclass(frozen=True)
 class _KernelRecordFields:
@@ -202,25 +214,12 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
     Raises:
         ValueError: if a field is missing, of another type or impossible.
     """
-    record = _built(fields)
+    kind: type[_RecordFields | _KernelRecordFields] = (
+        _RecordFields if fields.get("kernel") is None else _KernelRecordFields
+    )
+    record = convert(fields, kind, "record").record()
     plausibility.check(record)
     return record
-
-
-def _built(fields: Mapping[str, Any]) -> TuningRecord:
-    if fields.get("kernel") is not None:
-        return convert(fields, _KernelRecordFields, "record").record()
-    written = convert(fields, _RecordFields, "record")
-    device, evidence = Device.from_json(written.device), evidence_named(written.evidence)
-    shared = device, evidence, _entries(written.entries)
-    if written.problem is None:
-        raise ValueError("problem is missing")
-    made = written.baseline, written.provenance, written.problem
-    if written.family is not None and written.order is not None:
-        return OrderedRecord(*shared, *made, written.family, written.order)
-    if written.family is not None:
-        return FamilyRecord(*shared, *made, written.family)
-    return Record(*shared, *made)
 
 
 def _fields(record: TuningRecord, *, with_params: bool = True) -> dict[str, object]:
@@ -238,16 +237,9 @@ def _fields(record: TuningRecord, *, with_params: bool = True) -> dict[str, obje
             for entry in record.entries
         ],
         "baseline": record.baseline and record.baseline.fields(),
-        "provenance": _run(record.provenance),
+        "provenance": record.provenance.fields(),
         "device": record.device.to_json(),
     }
-
-
-def _run(provenance: Provenance) -> dict[str, object]:
-    """The run, without the fields that few runs have."""
-    rare = "interrupted", "quick", "baseline_fault"
-    usual = {name for name in rare if not getattr(provenance, name)}
-    return {name: value for name, value in asdict(provenance).items() if name not in usual}
 
 
 def _subject(record: TuningRecord) -> dict[str, object]:

@@ -82,6 +82,12 @@ class Provenance:
         """Whether a search ended by its own limits."""
         return not (self.interrupted or self.quick)
 
+    def fields(self) -> dict[str, object]:
+        """The fields as JSON, without those that few runs have."""
+        rare = "interrupted", "quick", "baseline_fault"
+        usual = {name for name in rare if not getattr(self, name)}
+        return {name: value for name, value in vars(self).items() if name not in usual}
+
 
 @dataclass(frozen=True)
 class TuningRecord(ABC):

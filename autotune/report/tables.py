@@ -49,7 +49,7 @@ class FittedTable(Table):
         self._worth.append(first if worth is None else worth)
         right = kind == "number"
         self.add_column(
-            heading,
+            Text(heading),  # of the package itself, so that its lines stay lines
             justify="right" if right else "left",
             no_wrap=kind != "prose",
             overflow="fold",

@@ -29,6 +29,7 @@ struct Schedule {
     int part_steps, longer_parts;            // k-tiles of a share's part; the first have one more
     Divisor tiles, shares;                   // of one C; of a tile
     Divisor group_tiles, group, last_group;  // tiles of a group of rows; rows of one, of the last
+    float alpha;                             // 0 leaves no k-tiles to a unit of work
 };
 
 template <bool PERSISTENT, bool STREAM>
@@ -58,6 +59,7 @@ public:
         }
         unit.begin = start(unit.share * parts_ + part_);
         unit.end = start(unit.share * parts_ + part_ + 1);
+        if (schedule_.alpha == 0.0f) unit.end = unit.begin;
         return true;
     }
 
@@ -81,7 +83,8 @@ template <>
 class TileScheduler<true, true> {
 public:
     __device__ TileScheduler(const Schedule& schedule, int block, int blocks, int, int)
-        : stream_(schedule.steps, schedule.streamed, blocks),
+        : schedule_(schedule),
+          stream_(schedule.steps, schedule.streamed, blocks),
           tiles_(schedule.tiles.value),
           whole_(schedule.streamed + block),
           at_(stream_.start(block)),
@@ -98,12 +101,13 @@ public:
             at_ = first + unit.end;
             unit.share = stream_.owner(first + unit.begin) - stream_.owner(first);
             unit.shares = stream_.shares(unit.tile);
+            if (schedule_.alpha == 0.0f) unit.end = unit.begin;
             return true;
         }
         if (whole_ >= tiles_) return false;
         unit.tile = whole_;
         unit.begin = unit.share = 0;
-        unit.end = stream_.steps();
+        unit.end = schedule_.alpha == 0.0f ? 0 : stream_.steps();
         unit.shares = 1;
         whole_ += stream_.workers();
         return true;
@@ -114,6 +118,7 @@ public:
     }
 
 private:
+    const Schedule& schedule_;
     const StreamK stream_;
     const int tiles_;
     int whole_;

@@ -70,13 +70,13 @@ def test_interrupt_that_becomes_another_error(tmp_path: Path) -> None:
 import os
 from autotune.maintenance import inventory
 
-def listed(root):
+def scan(root):
     try:
         os.kill(os.getpid(), 15)
     except KeyboardInterrupt as interrupt:
         raise RuntimeError("Error calling __set_name__") from interrupt
 
-inventory.listed = listed
+inventory.scan = scan
 """
     done = run(moment, tmp_path, "cache", "list")
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "interrupted\n")
@@ -91,11 +91,11 @@ class Fleeting:
     def __del__(self):
         os.kill(os.getpid(), 2)
 
-def listed(root):
+def scan(root):
     Fleeting()
     time.sleep(600)
 
-inventory.listed = listed
+inventory.scan = scan
 """
     done = run(moment, tmp_path, "cache", "list")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

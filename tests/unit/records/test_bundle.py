@@ -105,7 +105,7 @@ def test_part_with_fewer_lines_than_stated_is_refused() -> None:
     stated = {"bytes": len(part), "lines": 2, "sha256": sha256(line).hexdigest()}
     del header[checksum.CHECKSUM]
     short = lzma.compress(checksum.sealed(header | {"parts": [stated]}) + b"\n") + part
-    with pytest.raises(ValueError, match="part 0 has 1 lines, its header 2"):
+    with pytest.raises(ValueError, match="it has 1 lines, its header tells of 2 records"):
         BundleReader(short).record(lambda _: True, originals[1].problem)
 
 

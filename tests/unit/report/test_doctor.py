@@ -66,7 +66,7 @@ def test_nvcc_instead_of_nvrtc_is_no_failure(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_kernel_that_does_not_compile_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "build", lambda *_: (None, "catastrophic error: internal"))
+    monkeypatch.setattr(nvrtc, "build", lambda *_, **__: (None, "catastrophic error: internal"))
     result = check("compilation")
     assert result.ok is False
     assert "catastrophic error: internal" in result.detail

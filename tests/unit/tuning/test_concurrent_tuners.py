@@ -27,9 +27,11 @@ import sys, time
 from pathlib import Path
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
 from support.sample_records import SQUARE
-from autotune.records import Store
+from autotune.records import Store, plausibility
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
+
+plausibility.SHARE = plausibility.LEAST_US = 0.0  # the times are made up
 
 def outcome(config):
     time.sleep(float(sys.argv[4]))
