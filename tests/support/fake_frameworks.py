@@ -33,6 +33,14 @@ class _Device:
     index: int | None
 
 
+class TorchType(str):
+    """A dtype of PyTorch."""
+
+    @property
+    def is_complex(self) -> bool:
+        return "complex" in self
+
+
 class Tensor:
     """A PyTorch tensor over the memory `host`, which has the other sign if `negative`."""
 
@@ -47,7 +55,7 @@ class Tensor:
         negative: bool = False,
     ) -> None:
         self.host, self.device, self.requires_grad = host, device, requires_grad
-        self.shape, self.dtype = host.shape, f"torch.{name_of(host)}"
+        self.shape, self.dtype = host.shape, TorchType(f"torch.{name_of(host)}")
         self.negative, self.conjugate = negative, False
 
     def data_ptr(self) -> int:

@@ -31,8 +31,9 @@ class Torch:
     def read(self, array: Any) -> tuple[int, Hashable]:
         try:
             address, recorded = array.data_ptr(), array.requires_grad and self._grad_enabled()
-            lazy = not address or array.is_neg()  # only complex types, not read, are conjugated
             layout = array.shape, array.stride(), array.dtype, array.device
+            conjugated = array.dtype.is_complex and array.is_conj()
+            lazy = not address or array.is_neg() or conjugated
         except (RuntimeError, ValueError):
             return 0, None  # `describe` refuses it
         return address, (*layout, recorded, lazy)

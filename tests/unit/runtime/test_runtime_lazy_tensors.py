@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_frameworks import Tensor, _Device
+from support.fake_frameworks import Tensor, TorchType, _Device
 from support.runtime_case import TYPED, Case
 
 from autotune.errors import ArrayError
@@ -163,7 +163,7 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
         "A is nested; give a plain tensor, such as by torch.nested.to_padded_tensor",
     ),
     "quantised": (
-        {"is_quantized": True, "dtype": "torch.qint8"},
+        {"is_quantized": True, "dtype": TorchType("torch.qint8")},
         "A is quantised to torch.qint8; give .dequantize(), or .int_repr() and its scale",
     ),
     "meta": (

@@ -25,7 +25,7 @@ class Tensor(fake_frameworks.Tensor):
 
     def __init__(self, host: Any, dtype: str | None = None, negative: bool = False) -> None:
         super().__init__(host, negative=negative)
-        self.dtype = f"torch.{dtype}" if dtype else self.dtype
+        self.dtype = fake_frameworks.TorchType(f"torch.{dtype}") if dtype else self.dtype
 
     def numpy(self, *, force: bool = False) -> Any:
         if self.dtype == "torch.bfloat16":
