@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from autotune.candidates.unserved import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
@@ -105,7 +106,7 @@ class Runtime:
                 if answer is None and self.mode.frozen:
                     raise FrozenError(unrecorded(problem, device))
                 if answer is None:
-                    raise NotFoundError(_unserved(problem, device))
+                    raise NotFoundError(unserved(problem, device))
                 self._answers[problem, ordinal, objective] = answer
             return answer
 
@@ -265,17 +266,6 @@ class Runtime:
             if key not in self._executables:  # `warm` may have loaded it meanwhile
                 self._executables[key] = Executable(gpu, plan, programs)
             return self._executables[key]
-
-
-def _unserved(problem: Problem, device: Device) -> str:
-    """Why no kernel can run a problem on a device."""
-    wanted, present = problem.precision.compute_capability, device.compute_capability
-    if present >= wanted:
-        return f"no kernel can run {problem} on {device.name}"
-    return (
-        f"{problem.compute} needs a GPU of compute capability {wanted[0]}.{wanted[1]} or more; "
-        f"{device.name} has {present[0]}.{present[1]}"
-    )
 
 
 def _stack_level() -> int:
