@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from autotune.errors import UsageError
@@ -24,20 +26,20 @@ def word(name: str, *words: str) -> str | None:
 
 
 def path(name: str) -> Path | None:
-    """The path that a variable holds; None if it is not set.
+    """The path that a variable holds; None if it is not set or empty.
 
     Raises:
-        UsageError: if it is empty or not absolute.
+        UsageError: if it is below a home or a working directory that does not exist.
     """
     text = os.environ.get(name)
-    return None if text is None else _absolute(name, text)
+    return _absolute(name, text) if text else None
 
 
 def directory(name: str) -> Path | None:
     """The directory that a variable names, which need not exist; None if it is not set.
 
     Raises:
-        UsageError: if it is empty, not absolute, or a file.
+        UsageError: as `path`, and if it is a file.
     """
     place = path(name)
     with suppress(OSError):
@@ -50,7 +52,7 @@ def directories(name: str) -> list[Path]:
     """The directories in a variable, with the separator of PATH; they need not exist.
 
     Raises:
-        UsageError: if one is not absolute.
+        UsageError: as `path`.
     """
     return [_absolute(name, text) for text in os.environ.get(name, "").split(os.pathsep) if text]
 
@@ -85,11 +87,19 @@ def home() -> Path | None:
     return None
 
 
+@cache
+def warn_once(message: str) -> None:
+    """Warns once in a process; the filter of warnings forgets what it has shown."""
+    warnings.warn(message, stacklevel=1)
+
+
 def _absolute(name: str, text: str) -> Path:
     """A path that means the same wherever the process, or a child of it, works."""
-    path = Path(text)
-    with suppress(RuntimeError):  # there is no such home
-        path = path.expanduser()
-    if not path.is_absolute():
-        raise UsageError(f"{name} is {text!r}; give the absolute path of a directory, or unset it")
-    return path
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{name} is {text!r}, a home that nobody has; correct it") from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{name} is {text!r}, and the working directory is gone; give an absolute path"
+        ) from error

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -144,9 +143,8 @@ def _user_cache_dir() -> Path:
     # Others can write to its parent, and may have made it.
     if not is_private(directory, denied=0o077):
         raise unusable(directory, "use", "not a directory of this user alone (mode 0700)")
-    warnings.warn(
-        f"no home is known, so the cache is {directory}; set AUTOTUNE_CACHE_DIR to keep it",
-        stacklevel=1,  # one line, so that the filter shows the message once
+    environment.warn_once(
+        f"no home is known, so the cache is {directory}; set AUTOTUNE_CACHE_DIR to keep it"
     )
     return directory
 

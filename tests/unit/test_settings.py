@@ -33,9 +33,7 @@ def test_cache_directory_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("here", "AUTOTUNE_CACHE_DIR is 'here'; give the absolute path"),
-        ("", "AUTOTUNE_CACHE_DIR is ''; give the absolute path"),
-        ("~nobody-of-this-name/cache", "give the absolute path"),
+        ("~nobody-of-this-name/cache", "a home that nobody has; correct it"),
         ("{file}", "cannot read the cache .*/file: not a directory"),
         ("{file}/cache", "cannot read the cache .*/file/cache: not a directory"),
         ("{loop}", "cannot read the cache .*/loop: Too many levels of symbolic links"),
@@ -50,6 +48,15 @@ def test_cache_that_cannot_be_one_is_refused(
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", text.format(**places))
     with pytest.raises(CacheError, match=message):
         settings.cache_dir()
+
+
+@pytest.mark.parametrize("name", ["AUTOTUNE_CACHE_DIR", "AUTOTUNE_SHIPPED_DIR"])
+def test_relative_directory_starts_where_the_process_works(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, "here")
+    assert settings.VARIABLES[name]() == tmp_path / "here"
 
 
 @pytest.mark.parametrize("name", ["secret", "secret/cache"])
@@ -93,7 +100,7 @@ def test_cache_without_a_home_is_private_and_said_once(homeless: Path) -> None:
         warnings.simplefilter("default")
         for _ in range(3):
             assert settings.cache_dir() == expected
-    assert len(said) == 1
+    assert not said
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "open", "foreign"])
@@ -136,11 +143,8 @@ def test_unreadable_directory_spares_nothing(
 
 
 @pytest.mark.parametrize("name", ["AUTOTUNE_SHIPPED_DIR", "AUTOTUNE_PROGRAMS_DIR"])
-@pytest.mark.parametrize("text", ["records", "", __file__])
-def test_other_directories_are_absolute_too(
-    monkeypatch: pytest.MonkeyPatch, name: str, text: str
-) -> None:
-    monkeypatch.setenv(name, text)
+def test_file_is_not_one_of_the_directories(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, __file__)
     with pytest.raises(UsageError, match=f"{name} is .*; give .*directory, or unset it"):
         settings.VARIABLES[name]()
 
