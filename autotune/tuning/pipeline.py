@@ -135,9 +135,9 @@ class Compiler:
     ) -> None:
         self.runner, self.jobs = runner, jobs or cores()
         self._compile, self._plan = compile, plan
-        self._identifiers: list[int] = []
+        self._identifiers = identifiers = list[int]()  # the threads do not hold the compiler
         self._threads = ThreadPoolExecutor(
-            self.jobs, "compile", lambda: self._identifiers.append(get_ident())
+            self.jobs, "compile", lambda: identifiers.append(get_ident())
         )
         self._programs: dict[Template, Compiled] = {}
 

@@ -224,6 +224,7 @@ def test_close_drops_queued_compilations(ordered: bool) -> None:
         (compiler,) = set(threading.enumerate()) - earlier
     closed.set()
     compiler.join(HANG_S)
+    assert not compiler.is_alive()
     assert len(built) <= 2
 
 
