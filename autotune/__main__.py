@@ -90,8 +90,7 @@ class Signals:
 
 
 def _busy() -> bool:
-    """Whether threads would keep the process from ending: those that still compile what a search
-    gave up."""
+    """Whether threads run that would keep the process from ending, such as those that compile."""
     import threading
 
     threads = {*threading.enumerate()} - {threading.main_thread()}

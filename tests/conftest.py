@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import pwd
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,17 @@ def host_objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the kernels compiled for the host, one for all workers of a run."""
     base = tmp_path_factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "host"
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A user without a home and a cache; returns the directory for temporary files."""
+
+    def unknown(_uid: int) -> None:
+        raise KeyError
+
+    for name in ("AUTOTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path

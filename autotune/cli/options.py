@@ -55,7 +55,7 @@ ObjectiveName = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 METAVARS: dict[object, str] = {str: "TEXT", int: "INTEGER", float: "FLOAT", Path: "PATH"}
-"""What the help shows for a value of an option without a metavar."""
+"""The metavar of an option that names none, by the type of its value."""
 
 PROBLEM_OPTIONS = {
     "compute": Annotated[str | None, typer.Option(help="Precision: {computes}.  [default: f32]")],

@@ -105,7 +105,7 @@ def _reached(symbol: str, texts: Mapping[str, str]) -> set[str]:
 
 
 def _only_read(name: str, bodies: list[str]) -> bool:
-    """Whether the address of a variable reaches nothing but loads in all functions that name it."""
+    """Whether every function that names a variable only loads from it."""
     return all(_reads(name, body) for body in bodies if name in _WORD.findall(body))
 
 

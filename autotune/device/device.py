@@ -130,7 +130,7 @@ class Device:
 
     @property
     def knows_clusters(self) -> bool:
-        """Whether the card has no clusters, or its own driver or a device file stated them."""
+        """Whether the number of resident clusters is exact, or the card cannot form clusters."""
         return not self.has_clusters or (self.clusters is not None and not self.clusters_expected)
 
     def cluster_sms(self, size: int) -> int:

@@ -44,8 +44,10 @@ def has_clusters(capability: tuple[int, int]) -> bool:
 
 @cache
 def expected_clusters(capability: tuple[int, int], sms: int) -> Clusters:
-    """Clusters of 2, 4 and 8 blocks that are resident at once on a card whose driver was not asked,
-    if each block fills an SM: those of a listed card with as many SMs, else `least_clusters`."""
+    """Resident clusters of 2, 4 and 8 blocks, one block an SM, of a card that no driver described.
+
+    A listed card with as many SMs gives them, else `least_clusters`.
+    """
     cards = [
         card
         for card in listed()["devices"].values()

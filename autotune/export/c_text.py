@@ -39,7 +39,7 @@ def comment(*lines: str) -> str:
 
 
 def line_comments(*lines: str) -> str:
-    """The same as comments of one line each."""
+    """C++ comments, one for each line, which nothing in the lines ends or continues."""
     return "\n".join(f"// {comment_text(line)}".rstrip() for line in lines)
 
 

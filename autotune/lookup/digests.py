@@ -19,6 +19,7 @@ from autotune.files import limits
 from autotune.lookup import state
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digest_file import FORMAT, dumps, loads
+from autotune.lookup.neighbours import Pool
 from autotune.records import Record, Records, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.record import folders_of, holds
@@ -106,6 +107,12 @@ def _first_of_each(
     serving = {id(row.device): serves(device, row.device) for rows in bundles for row in rows}
     ours = ([row for row in rows if serving[id(row.device)]] for rows in bundles)
     return tuple(first_of_each_problem(*stored, *ours))
+
+
+@lru_cache(maxsize=4)
+def pool_of(digests: tuple[RecordDigest, ...]) -> Pool[RecordDigest]:
+    """The digests, with what tells how near they are to any problem."""
+    return Pool(digests)
 
 
 def _of_store(device: Device, records: Records) -> Digests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain, repeat, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
@@ -18,9 +18,9 @@ from autotune.families.plan import Resources
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, tune_command, vendor_wins
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import own, related
+from autotune.lookup.digests import own, pool_of, related
 from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.neighbours import REACH, TEACHERS, Pool
+from autotune.lookup.neighbours import REACH, TEACHERS
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
 from autotune.lookup.predicted import model_choice
 from autotune.lookup.vendor_time import beside_vendor
@@ -132,12 +132,6 @@ def neighbourhood(
     if objective != "cold" or not ranked[0][1].cold:
         objective = "hot"
     return Neighbourhood(ranked, objective)
-
-
-@lru_cache(maxsize=4)
-def pool_of(digests: tuple[RecordDigest, ...]) -> Pool[RecordDigest]:
-    """The digests, with what tells how near they are to any problem."""
-    return Pool(digests)
 
 
 def _near(ranked: Sequence[tuple[float, RecordDigest]]) -> bool:

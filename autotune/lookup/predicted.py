@@ -11,9 +11,8 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_answer, tune_command
-from autotune.lookup.digests import own, related
+from autotune.lookup.digests import own, pool_of, related
 from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.neighbours import Pool
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
 from autotune.lookup.vendor_time import beside_vendor
 from autotune.problem import Problem
@@ -31,9 +30,11 @@ def predicted(
     """
     del objective
     answer = recorded_prediction(problem, device, records) or _ranked_now(problem, device)
-    recorded = Pool(own(device, records) + related(device, records))
+    if answer is None:
+        return None
+    recorded = pool_of(own(device, records) + related(device, records))
     ranked = [row for _, row in recorded.by_remoteness(problem, device)]
-    return answer and beside_vendor(answer, ranked, records, math.sqrt(ARITHMETIC.signal))
+    return beside_vendor(answer, ranked, records, math.sqrt(ARITHMETIC.signal))
 
 
 def model_choice(

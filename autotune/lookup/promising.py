@@ -17,8 +17,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import own, related
-from autotune.lookup.nearest import CAUTION, NEIGHBOURS, judges_of, pool_of
+from autotune.lookup.digests import own, pool_of, related
+from autotune.lookup.nearest import CAUTION, NEIGHBOURS, judges_of
 from autotune.lookup.neighbours import TEACHERS
 from autotune.lookup.portfolio import candidates, new_variants
 from autotune.problem import Problem

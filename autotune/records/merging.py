@@ -75,9 +75,9 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     among them. If both have a configuration, the new measurement stands, even if it is slower.
     `old` gives no entries if its driver, compiler or sources differ. The baseline does not depend
     on our sources: the new one stands, or that its result was refused, else the old one of the same
-    driver. The provenance is the
-    new record's: a sum of trials would count twice what a run resumes or saves twice. An
-    interrupted run is marked, unless it adds to a search that had ended, and so is a quick one.
+    driver. The provenance is the new record's: a sum of trials would count twice what a run
+    resumes or saves twice. An interrupted run is marked, unless it adds to a search that had ended,
+    and so is a quick one.
     """
     if old is None:
         return replace(new, entries=_kept(new.entries))

@@ -167,7 +167,7 @@ def kernels(records: Sequence[KernelRecord]) -> str:
 
 
 def kernels_json(records: Sequence[KernelRecord]) -> list[dict[str, object]]:
-    """The same as JSON data."""
+    """What `kernels` lists, as JSON data."""
     return [
         {
             "kernel": record.title,

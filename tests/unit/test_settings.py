@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import re
 import stat
 import tempfile
@@ -75,20 +74,6 @@ def test_cache_of_the_user_may_not_exist_yet(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "a" / "b"))
     assert settings.cache_dir() == tmp_path / "a" / "b"
-
-
-@pytest.fixture
-def homeless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A user without a home and a cache; returns the directory for temporary files."""
-
-    def unknown(_uid: int) -> None:
-        raise KeyError
-
-    for name in ("AUTOTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
 
 
 def test_cache_without_a_home_is_private_and_said_once(homeless: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import tempfile
 from pathlib import Path
 
@@ -30,20 +29,6 @@ VERBS = (
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.chdir(tmp_path)
     return own_machine(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def homeless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A user without a home; returns the directory for temporary files."""
-
-    def unknown(_uid: int) -> None:
-        raise KeyError
-
-    for name in ("AUTOTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture
