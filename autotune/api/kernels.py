@@ -24,6 +24,7 @@ from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Value
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store
+from autotune.runners.objective import HOT, Objective, ObjectiveText
 from autotune.runners.recording import Origin
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
@@ -76,7 +77,7 @@ def tune_kernel(
     sampler: str = "gp",
     jobs: int | None = None,
     time_limit: float = TIME_LIMIT_S,
-    objective: str | Metric = "hot",
+    objective: ObjectiveText | Objective | Metric = HOT,
     metrics: Mapping[str, Metric] | None = None,
     energy: bool = False,
     storage: str | None = None,
@@ -168,7 +169,7 @@ def tune_kernel(
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     score = Score(objective) if callable(objective) else None
-    decides = "hot" if callable(objective) else objective
+    decides = HOT if callable(objective) else objective
     limits = trials, budget, seed, sampler, jobs, decides, storage
     search = replace(options_of(*limits), score=score, energy=energy).begun(monotonic())
     if not time_limit > 0:

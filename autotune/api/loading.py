@@ -15,12 +15,12 @@ from autotune.problem import (
     problem_of,
     problems_of,
 )
+from autotune.runners.objective import Objective, time_objective
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
-    from autotune.runners.base import Objective
     from autotune.runtime import Kernel
     from autotune.targets.sources import DeviceLike
 
@@ -61,7 +61,7 @@ def kernel(
         posed,
         ordinal_of(device),
         verify=verify,
-        objective=_objective(cold),
+        objective=time_objective(cold),
         in_order=batch_invariant,
     )
 
@@ -108,7 +108,7 @@ def warmup(
         UsageError: for `measure` with `batch_invariant`.
         AutotuneError: if a kernel does not compile, or fails its check.
     """
-    problems, objective = problems_of(shapes, **defaults), _objective(cold)
+    problems, objective = problems_of(shapes, **defaults), time_objective(cold)
     ordinal = ordinal_of(device)
     if measure and batch_invariant:
         raise UsageError(
@@ -135,10 +135,6 @@ def _race(problems: Iterable[Problem], ordinal: int, objective: Objective) -> No
             if not is_served(problem, device, objective):
                 tuning.search_at(workplace, problem, options)
             runtime.current().forget(problem)
-
-
-def _objective(cold: bool) -> Objective:
-    return "cold" if cold else "hot"
 
 
 def ordinal_of(device: DeviceLike | None) -> int | None:

@@ -29,6 +29,7 @@ from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.report.tuned_shapes import NO_TIME, TUNED, ShapeRow, ShapesReport
+from autotune.runners.objective import HOT, Objective, ObjectiveText
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
@@ -62,7 +63,7 @@ def tune_all(
     sampler: str = "gp",
     family: str = "auto",
     jobs: int | None = None,
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     progress: bool = True,
 ) -> ShapesReport:
     """Tunes many shapes under one budget, which goes where it is expected to save most.

@@ -9,11 +9,11 @@ from autotune import runtime, settings
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.problem import Problem, compute_of
+from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.quantized_operand import refuse_additions
 from autotune.targets import local
 
 if TYPE_CHECKING:
-    from autotune.runners.base import Objective
     from autotune.runtime.matmul import Array, Matmul
 
 
@@ -149,7 +149,7 @@ def matmul(
     extras = scale_a, scale_b, scale, accumulate, out_dtype, residual
     if tune and not settings.mode().frozen:
         quick = is_quick(tune)
-        tuner = partial(_tune, objective="cold" if cold else "hot", quick=quick)
+        tuner = partial(_tune, objective=time_objective(cold), quick=quick)
         multiply.tune(a, b, tuner, bias, activation, compute, out, *extras, quick=quick)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *extras
     return multiply(a, b, out, alpha, beta, *rest, scale_result, amax)
@@ -184,8 +184,7 @@ def _quantized(
     options = runtime.QuantizedKeywords(*words)
     multiply = runtime.quantized_matmul()
     if tune and not settings.mode().frozen:
-        objective: Objective = "cold" if options.cold else "hot"
-        tuner = partial(_tune, objective=objective, quick=is_quick(tune))
+        tuner = partial(_tune, objective=time_objective(options.cold), quick=is_quick(tune))
         multiply.tune(a, b, tuner, out, bias, scale_b, options, out_dtype)
     return multiply(a, b, out, bias, scale_b, options, out_dtype, verify)
 

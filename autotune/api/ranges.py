@@ -16,6 +16,7 @@ from autotune.problem import Problem, ProblemDefaults
 from autotune.problem.span import Span
 from autotune.records import Record, Store
 from autotune.records.ranges import Range
+from autotune.runners.objective import HOT, Objective, ObjectiveText
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
@@ -38,7 +39,7 @@ def tune_range(
     sampler: str = "gp",
     family: str = "auto",
     jobs: int | None = None,
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     observer: Observer | None = None,
     progress: bool = True,
     batch_invariant: bool = False,

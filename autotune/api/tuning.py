@@ -14,6 +14,7 @@ from autotune.candidates.unserved import unserved
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import Record, Store
+from autotune.runners.objective import HOT, Objective, ObjectiveText
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.targets.workplace import Workplace
@@ -22,7 +23,8 @@ from autotune.tuning.options import Options, options_of, quick_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from autotune.runners.base import Objective, Runner
+    from autotune.runners.base import Runner
+    from autotune.runners.objective import Objective
     from autotune.tuning.events import Observer
     from autotune.tuning.quick import QuickTunable
 
@@ -37,7 +39,7 @@ def tune(
     sampler: str = "gp",
     family: str = "auto",
     jobs: int | None = None,
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     storage: str | None = None,
     quick: bool = False,
     recording: str | Path | None = None,

@@ -22,7 +22,7 @@ from autotune.cli.output import show, show_json
 if TYPE_CHECKING:
     from autotune.maintenance.regression import TimeCheck
     from autotune.problem import Problem
-    from autotune.runners.base import Objective
+    from autotune.runners.objective import Objective
 
 ShapeList = Annotated[
     list[str] | None,
@@ -76,7 +76,7 @@ def check(
     from autotune.errors import UsageError
     from autotune.problem import problems_of
     from autotune.report import comparing
-    from autotune.runners.base import TIMES, objective_named
+    from autotune.runners.objective import TIMES, objective_named
     from autotune.targets.sources import DEFAULT
 
     if against is None or not 0 < least < float("inf"):

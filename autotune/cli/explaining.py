@@ -56,7 +56,7 @@ def explain(
     from autotune.api import lookups
     from autotune.problem import problem_of
     from autotune.report import explained, explanation
-    from autotune.runners.base import objective_named
+    from autotune.runners.objective import objective_named
     from autotune.targets.sources import DEFAULT
 
     problem, decides = problem_of(shape, **options), objective_named(objective)

@@ -20,6 +20,7 @@ from autotune.cli.output import show_json
 
 if TYPE_CHECKING:
     from autotune.export import WrittenExport
+    from autotune.runners.objective import Objective
 
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
 """The start of a kernel's name; shapes start with a number."""
@@ -85,14 +86,17 @@ def export(
     """
     from autotune import export
     from autotune.errors import UsageError
+    from autotune.runners.objective import objective_named
     from autotune.targets import sources
+
+    decides = objective_named(objective)
 
     if kernels := [word for word in shapes if _KERNEL.match(word)]:
         if bench or cublaslt:
             raise UsageError(
                 "--bench and --cublaslt are for problems: no library runs user kernels"
             )
-        _export_kernels(shapes, kernels, out, name, device or (), format, objective, ptx, json)
+        _export_kernels(shapes, kernels, out, name, device or (), format, decides, ptx, json)
         return
     written = export.write(
         shapes,
@@ -100,7 +104,7 @@ def export(
         name or "gemm",
         devices=device or (sources.DEFAULT,),
         format=format,
-        objective=objective,
+        objective=decides,
         batch_invariant=batch_invariant,
         ptx=ptx,
         bench=bench,
@@ -124,7 +128,7 @@ def _products(written: WrittenExport) -> list[dict[str, str]]:
             "problem": str(gemm.problem),
             "device": gemm.device.name,
             "how": gemm.answer.how,
-            "objective": gemm.answer.objective,
+            "objective": str(gemm.answer.objective),
             "config": str(gemm.answer.config),
         }
         for gemm in written.library.gemms
@@ -138,7 +142,7 @@ def _export_kernels(
     name: str | None,
     devices: Sequence[str],
     format: str,
-    objective: str,
+    objective: Objective,
     ptx: bool,
     json: bool,
 ) -> None:

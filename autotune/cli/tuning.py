@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.records import Record
     from autotune.report.progress import Tally
-    from autotune.runners.base import Objective
+    from autotune.runners.objective import Objective
     from autotune.tuning.options import Options
 
 
@@ -119,10 +119,12 @@ def tune(
     from autotune.errors import UsageError
     from autotune.problem import problem_of
     from autotune.problem.span import Span
+    from autotune.runners.objective import objective_named
     from autotune.tuning.options import options_of, quick_options
 
     began, seconds = monotonic(), None if budget is None else parse_seconds(budget)
-    search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
+    decides = objective_named(objective)
+    search = options_of(trials, seconds, seed, sampler, jobs, decides, storage)
     if quick and (shapes is None or len(shapes) != 1 or ".." in shapes[0]):
         raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
     if quick:
@@ -231,7 +233,7 @@ def best(
     from autotune.candidates.family_names import AUTO
     from autotune.problem import problem_of
     from autotune.report import record
-    from autotune.runners.base import objective_named
+    from autotune.runners.objective import objective_named
     from autotune.targets.sources import DEFAULT
 
     problem, decides = problem_of(shape, **options), objective_named(objective)

@@ -84,7 +84,7 @@ def _gemm(gemm: ExportedGemm) -> dict[str, object]:
         "problem": str(gemm.problem),
         "device": gemm.device.name,
         "how": answer.how,
-        "objective": answer.objective,
+        "objective": str(answer.objective),
         "evidence": answer.evidence,
         "time_us": answer.time_us,
         "regret": answer.expected_loss,

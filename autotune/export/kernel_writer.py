@@ -24,7 +24,7 @@ from autotune.export.names import check_name
 from autotune.export.portable import check_ptx
 from autotune.families.plan import Template
 from autotune.records import KernelRecord, Store
-from autotune.runners.base import objective_named
+from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DeviceLike
 from autotune.user_kernels.sources import unpacked
@@ -52,7 +52,7 @@ def write_kernels(
     *,
     devices: Sequence[DeviceLike] = (),
     format: str = "c",
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     ptx: bool = False,
 ) -> WrittenKernels:
     """Exports what `tune_kernel` recorded of user kernels. Needs no GPU.

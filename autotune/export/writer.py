@@ -25,7 +25,7 @@ from autotune.lookup.kept_choice import steps_of
 from autotune.lookup.lookup import lookup
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Store
-from autotune.runners.base import objective_named
+from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 
@@ -55,7 +55,7 @@ def write(
     *,
     devices: Sequence[DeviceLike] = (DEFAULT,),
     format: str = "c",
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     batch_invariant: bool = False,
     ptx: bool = False,
     bench: bool = False,

@@ -30,7 +30,8 @@ from autotune.files.compressed import expanded
 from autotune.lookup.digest import Entries, RecordDigest
 from autotune.problem import Problem
 from autotune.records import Entry, Record
-from autotune.runners.base import TIMES, Evidence, Measurement
+from autotune.runners.base import Evidence, Measurement
+from autotune.runners.objective import TIMES
 
 FORMAT = 2
 

@@ -26,6 +26,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Provenance, Record, Store
 from autotune.runners.base import Candidate, Failure, Runner
+from autotune.runners.objective import COLD
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
@@ -155,7 +156,7 @@ class _Round:
         """The record's configurations that can run today, the best hot and the best cold first."""
         barred = self._quarantine.barred()
         record = self._record
-        entries = (record.best, record.best_by("cold"), *record.entries)
+        entries = (record.best, record.best_by(COLD), *record.entries)
         for config in dict.fromkeys(entry.config for entry in entries):
             why = _illegal(config, self._record, self._runner)
             if why is not None:

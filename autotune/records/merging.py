@@ -22,8 +22,8 @@ from typing import Protocol, TypeVar
 
 from autotune.families.config import Config
 from autotune.records.record import Entry, Provenance, TuningRecord
-from autotune.records.winners import fastest_cold, least_energy
 from autotune.runners.base import Measurement
+from autotune.runners.objective import OBJECTIVES
 
 KEPT = 10
 # The prefix that all ISO 8601 forms of a UTC date share.
@@ -153,21 +153,20 @@ def _quality(measured: Measurement) -> tuple[object, ...]:
 
 
 def _completed(entry: Entry, rival: Entry | None) -> Entry:
-    """The entry, with the cold time and the energy of another measurement if it has none."""
+    """The entry, with the figures of another measurement that its own lacks."""
     if rival is None:
         return entry
     measured, further = entry.measurement, rival.measurement
-    if measured.cold_us is None:
-        cold = further.cold_us, further.cold_spread_us
-        measured = replace(measured, cold_us=cold[0], cold_spread_us=cold[1])
-    if measured.energy is None:
-        measured = replace(measured, energy=further.energy)
+    for objective in OBJECTIVES:
+        if objective.value(measured) is None:
+            figure = {name: getattr(further, name) for name in objective.fields}
+            measured = replace(measured, **figure)
     return entry if measured == entry.measurement else replace(entry, measurement=measured)
 
 
 def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The ten fastest, with the fastest cold one and that of the least energy among them."""
+    """The ten fastest, with the best by each other objective among them."""
     ranked = sorted(entries, key=lambda entry: (*entry.rank, str(entry.config)))
-    first = [entry for entry in (fastest_cold(ranked), least_energy(ranked)) if entry]
+    first = [entry for objective in OBJECTIVES[1:] if (entry := objective.best(ranked))]
     kept = [*dict.fromkeys(entry.config for entry in (*first, *ranked))][:KEPT]
     return tuple(entry for entry in ranked if entry.config in kept)

@@ -16,9 +16,9 @@ from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
 from autotune.problem import Problem
 from autotune.records.standing import BEST_FIRST
-from autotune.records.winners import fastest_cold, least_energy
-from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.base import Evidence, Measurement
 from autotune.runners.estimates import tied, winner
+from autotune.runners.objective import COLD, ENERGY, HOT, Objective, ObjectiveText, objective_named
 
 PREDICTED = ".predicted.json"
 """How the names of predicted files end."""
@@ -152,7 +152,7 @@ class TuningRecord(ABC):
 
         None if no entry has a cold time.
         """
-        return fastest_cold(self.entries)
+        return COLD.best(self.entries)
 
     @property
     def best_energy(self) -> Entry | None:
@@ -160,17 +160,15 @@ class TuningRecord(ABC):
 
         None if no entry has an energy.
         """
-        return least_energy(self.entries)
+        return ENERGY.best(self.entries)
 
-    def best_by(self, objective: Objective) -> Entry:
-        """`best`, or `best_cold` or `best_energy` if that decides and there is one."""
+    def best_by(self, objective: Objective | ObjectiveText) -> Entry:
+        """The best entry by an objective; `best` if no entry has such a measurement."""
         return self.of(objective) or self.best
 
-    def of(self, objective: Objective) -> Entry | None:
+    def of(self, objective: Objective | ObjectiveText) -> Entry | None:
         """The best entry by an objective; None if no entry has such a measurement."""
-        if objective == "energy":
-            return self.best_energy
-        return self.best if objective == "hot" else self.best_cold
+        return objective_named(objective).best(self.entries)
 
     @property
     def ties(self) -> tuple[Entry, ...]:
@@ -185,9 +183,9 @@ class TuningRecord(ABC):
     @property
     def vendor_wins(self) -> bool:
         """Whether the vendor's library was measured to be faster than `best`, and not tied."""
-        return self.vendor_wins_by("hot")
+        return self.vendor_wins_by(HOT)
 
-    def vendor_wins_by(self, objective: Objective) -> bool:
+    def vendor_wins_by(self, objective: Objective | ObjectiveText) -> bool:
         """Whether the vendor's library was measured to be faster than `best_by`, and not tied; or
         to take less energy.
 
@@ -195,14 +193,11 @@ class TuningRecord(ABC):
         """
         if self.evidence != "measured" or self.baseline is None:
             return False
-        least = self.best_energy if objective == "energy" else None
-        if least and (own := least.measurement.energy) and (vendor := self.baseline.energy):
-            return vendor.joules < own.joules and not vendor.tied(own)
-        ours = self.best_by(objective).measurement.estimate(objective)
-        theirs = self.baseline.estimate(objective)
-        if ours is None or theirs is None:
-            return self.vendor_wins
-        return theirs.time_us < ours.time_us and not tied(theirs, ours)
+        asked, ours = objective_named(objective), self.best_by(objective).measurement
+        for decides in (asked, asked.time):
+            if (wins := decides.beats(self.baseline, ours)) is not None:
+                return wins
+        return self.vendor_wins
 
 
 @dataclass(frozen=True)

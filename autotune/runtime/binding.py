@@ -10,7 +10,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective
 from autotune.runtime.checked_operands import NOTHING, Addresses, CheckedOperands
 from autotune.runtime.executable import BoundGemm, Executable
 from autotune.runtime.state import Runtime

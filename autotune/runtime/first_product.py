@@ -9,7 +9,7 @@ from typing import Any
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.state import Runtime
 
 Racer = Callable[[Problem, Device, Objective], object]
@@ -28,7 +28,7 @@ def race_first(
 
     A stream that is captured runs nothing meanwhile: its products take what a look-up finds.
     """
-    objective: Objective = "cold" if cold else "hot"
+    objective = time_objective(cold)
     if runtime.has_answer(problem, ordinal, objective):
         return
     operands = tuple(arrays)

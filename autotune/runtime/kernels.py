@@ -11,7 +11,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.lookup.answer import How
 from autotune.problem import SWIGLU, Problem, epilogue_of
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 from autotune.runtime import problems
 from autotune.runtime.arrays import MatrixMemory
 from autotune.runtime.checked_operands import OPERANDS, Addresses, aligned, check_factors
@@ -35,7 +35,7 @@ class Kernel(Matmul):
     """
 
     def __init__(
-        self, runtime: Runtime, problem: Problem, ordinal: int, objective: Objective = "hot"
+        self, runtime: Runtime, problem: Problem, ordinal: int, objective: Objective = HOT
     ) -> None:
         super().__init__(runtime)
         answer = runtime.answer(problem, ordinal, objective)

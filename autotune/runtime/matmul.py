@@ -10,6 +10,7 @@ from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
+from autotune.runners.objective import time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import Operand
 from autotune.runtime.binding import bind_call, choice
@@ -165,7 +166,7 @@ class Matmul:
         """The configuration for arrays `on`, and whether the vendor's library is to run them."""
         if self.racer and sums:
             race_first(self.runtime, self.racer, problem, ordinal, cold, on)
-        return choice(self.runtime, problem, ordinal, alignment, sums, "cold" if cold else "hot")
+        return choice(self.runtime, problem, ordinal, alignment, sums, time_objective(cold))
 
     def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any, epilogue: str) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""

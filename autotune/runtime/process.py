@@ -20,7 +20,7 @@ from autotune.lookup.kept_choice import steps_of
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul
@@ -37,7 +37,7 @@ def load(
     ordinal: int | None = None,
     *,
     verify: bool = False,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     in_order: bool = False,
 ) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded on a GPU.
@@ -68,7 +68,7 @@ def load_all(
     jobs: int | None = None,
     *,
     verify: bool = False,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     in_order: bool = False,
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of problems for matmul on a GPU.

@@ -13,6 +13,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.integers import round_up
+from autotune.runners.objective import time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.binding import bind_call
 from autotune.runtime.checked_operands import (
@@ -143,7 +144,7 @@ class QuantizedMatmul:
             problem: Problem, ordinal: int, _alignment: Alignment, sums: bool
         ) -> tuple[Config, bool]:
             find = self.runtime.answer if sums else self.runtime.resolve
-            return find(problem, ordinal, "cold" if options.cold else "hot").config, False
+            return find(problem, ordinal, time_objective(options.cold)).config, False
 
         added = bias, posed.scales, None, (None, None)
         checked = checked_operands(posed.problem, matrices, *added, addresses, choose)

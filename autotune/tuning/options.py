@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
-from autotune.runners.base import TIMES, Objective, objective_named
+from autotune.runners.objective import HOT, TIMES, Objective, ObjectiveText, objective_named
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 BUDGET_S = 60.0
@@ -56,7 +56,7 @@ class Options:
     seed: int = 0
     sampler: Sampler = "gp"
     jobs: int | None = None
-    objective: Objective = "hot"
+    objective: Objective = HOT
     storage: str | None = None
     quick: bool = False
     score: Callable[[Any], float] | None = None
@@ -82,7 +82,7 @@ class Options:
     @property
     def meters(self) -> bool:
         """Whether the energies of the leaders are measured."""
-        return self.energy or self.objective == "energy"
+        return self.energy or self.objective.metered
 
     @property
     def meters_trials(self) -> bool:
@@ -96,7 +96,7 @@ def options_of(
     seed: int,
     sampler: str,
     jobs: int | None,
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     storage: str | None = None,
 ) -> Options:
     """The options of a search, checked and with the default budget.
@@ -135,7 +135,7 @@ def require_time(options: Options, tunable: str) -> None:
     Raises:
         UsageError: for energy.
     """
-    if options.objective not in TIMES:
+    if not options.objective.is_time:
         raise UsageError(
             f"{tunable} minimises {' or '.join(TIMES)} times; tune for {options.objective} one "
             "shape at a time"

@@ -11,8 +11,9 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem.integers import ceil_div
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective
 from autotune.user_kernels import KernelTunable, UserKernel, Workload, define_kernel, workload
 from support.sample_records import H100
 
@@ -101,7 +102,7 @@ class KernelRunner:
         return None
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         del best, objective
         self.measured.append(candidate.config)

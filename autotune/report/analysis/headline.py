@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 
-from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.records import Entry, Record, TuningRecord
 from autotune.report import formatting
 from autotune.report.analysis.subject import Subject
 from autotune.report.formatting import seconds_since, vendor
-from autotune.runners.base import Evidence, Objective
+from autotune.runners.base import Evidence
 from autotune.runners.estimates import TIE, tied
+from autotune.runners.objective import COLD, HOT, Objective
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ def headline(
         cold_us=measured.cold_us,
         tflops=None if rate is None else rate / 1e12,
         peak_share=rate / record.device.peak(problem.compute) if problem and rate else None,
-        roofline_share=roofline_share(record, best, "hot"),
-        cold_roofline_share=roofline_share(record, record.best_cold, "cold"),
+        roofline_share=roofline_share(record, best, HOT),
+        cold_roofline_share=roofline_share(record, record.best_cold, COLD),
         vendor=vendor(problem.compute) if problem else "",
         vendor_us=record.baseline.time_us if record.baseline else None,
-        over_hot=over_vendor(record, best, "hot"),
-        over_cold=over_vendor(record, record.best_cold, "cold"),
+        over_hot=over_vendor(record, best, HOT),
+        over_cold=over_vendor(record, record.best_cold, COLD),
         occupancy=best.occupancy,
         limiter=best.limiter,
         date=record.provenance.date,
@@ -132,8 +132,7 @@ def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objecti
     timed = entry.measurement.estimate(objective) if entry else None
     if timed is None or not isinstance(record, Record):
         return None
-    bound = least_seconds if objective == "cold" else least_hot_seconds
-    return bound(record.problem, record.device) * 1e6 / timed.time_us
+    return objective.least_seconds(record.problem, record.device) * 1e6 / timed.time_us
 
 
 def why_it_won(entries: Sequence[Entry], best: Entry) -> str:

@@ -14,6 +14,7 @@ from autotune.records import Record, TuningRecord
 from autotune.records.ranges import Range
 from autotune.report.analysis.headline import age, over_vendor, roofline_share
 from autotune.runners.base import Evidence
+from autotune.runners.objective import COLD, HOT
 
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""
@@ -99,10 +100,10 @@ def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> Ove
         family=best.config.family,
         time_us=time_us,
         tflops=problem.speed(time_us) / 1e12 if problem else None,
-        roofline_share=roofline_share(record, best, "hot"),
-        cold_roofline_share=roofline_share(record, record.best_cold, "cold"),
-        over_hot=over_vendor(record, best, "hot"),
-        over_cold=over_vendor(record, record.best_cold, "cold"),
+        roofline_share=roofline_share(record, best, HOT),
+        cold_roofline_share=roofline_share(record, record.best_cold, COLD),
+        over_hot=over_vendor(record, best, HOT),
+        over_cold=over_vendor(record, record.best_cold, COLD),
         expected_loss=None if predicted else 0.0,
         trials=record.provenance.trials,
         age=age(record.provenance.date, now),
@@ -182,7 +183,7 @@ def range_row(tuned: Range) -> dict[str, object]:
         "range": str(tuned),
         "device": tuned.device.name,
         "evidence": tuned.evidence,
-        "objective": tuned.objective,
+        "objective": str(tuned.objective),
         "points": [getattr(point, tuned.dimension) for point in tuned.points],
         "expected_loss": tuned.loss,
     }

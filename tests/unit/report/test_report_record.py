@@ -18,8 +18,9 @@ from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record
 from autotune.records.codec import decode
 from autotune.report.record import render, to_json
-from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.base import Evidence, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import COLD, ENERGY, HOT, Objective
 
 NEAR = Problem(4096, 4096, 2048)
 SIMT = Config.parse(
@@ -28,7 +29,7 @@ SIMT = Config.parse(
 )
 
 
-def _text(result: Record | Answer, objective: Objective = "hot") -> str:
+def _text(result: Record | Answer, objective: Objective = HOT) -> str:
     console = Console(width=80, file=StringIO(), color_system=None)
     with console.capture() as captured:
         console.print(render(result, objective))
@@ -114,7 +115,7 @@ def test_text_has_the_energy_beside_cublas() -> None:
 
 
 def test_text_of_the_kernel_with_the_least_energy() -> None:
-    text = _text(_metered(), "energy")
+    text = _text(_metered(), ENERGY)
     assert "time       220.0 us +- 2.00 us\n" in text
     assert "config     tiled tile_width=32\n" in text
     assert "energy     96.4 mJ a run, 438 W at 1980 MHz; cuBLAS 93.1 mJ\n" in text
@@ -131,7 +132,7 @@ def test_json_has_the_energies() -> None:
 
 
 def test_text_of_the_cold_kernel() -> None:
-    text = _text(_twofold(), "cold")
+    text = _text(_twofold(), COLD)
     assert "cold time  320.0 us +- 4.00 us, hot 220.0 us\n" in text
     assert "cuBLAS     350.0 us, hot 210.0 us; 109.4% of its speed, hot 95.5%\n" in text
     assert "config     tiled tile_width=32\n" in text
@@ -280,7 +281,7 @@ def test_json_figures_of_a_record() -> None:
 
 def test_json_figures_of_the_objective() -> None:
     names = ("objective", "time_us", "cublas_us", "ratio", "vendor", "cold_us", "cold_ratio")
-    hot, cold = ([to_json(_twofold(), it)[name] for name in names] for it in ("hot", "cold"))
+    hot, cold = ([to_json(_twofold(), it)[name] for name in names] for it in (HOT, COLD))
     assert hot == ["hot", 200.0, 210.0, 1.05, False, 320.0, 350.0 / 320.0]
     assert cold == ["cold", 320.0, 350.0, 350.0 / 320.0, False, 320.0, 350.0 / 320.0]
 

@@ -42,7 +42,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, Store, TuningRecord
-from autotune.runners.base import BestTimes, Failure, Measurement, Objective, Stage
+from autotune.runners.base import BestTimes, Failure, Measurement, Stage
+from autotune.runners.objective import COLD, TIMES, Objective
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool, pipeline, run
 from autotune.tuning.evaluate import Compile, Trial
@@ -635,7 +636,7 @@ def test_runner_is_told_the_best_cold_time_too(store: Store) -> None:
     assert told == [math.inf, *(min(times[:count]) for count in range(1, 30))]
 
 
-@pytest.mark.parametrize("objective", ["hot", "cold"])
+@pytest.mark.parametrize("objective", TIMES)
 def test_hot_and_cold_winner_are_examined(store: Store, objective: Objective) -> None:
     runner = FakeRunner(fastest_cold_at_width_4)
     record = tune_with(runner, store, Options(objective=objective))
@@ -672,8 +673,8 @@ def test_cold_winner_that_fails_its_examination_is_not_recorded(store: Store) ->
     ("options", "leaders"),
     [
         # A model-based search need not try what it predicts to be second.
-        (Options(trials=40, objective="cold"), {4}),
-        (Options(sampler="exhaustive", objective="cold"), {4, 5, 6, 7}),
+        (Options(trials=40, objective=COLD), {4}),
+        (Options(sampler="exhaustive", objective=COLD), {4, 5, 6, 7}),
     ],
     ids=["gp", "exhaustive"],
 )
@@ -687,7 +688,7 @@ def test_objective_cold_minimises_cold_time(
 
 def test_cold_times_are_not_predicted(store: Store) -> None:
     with pytest.raises(AutotuneError, match="cold times are not predicted; give a GPU"):
-        tune_with(FakeRunner(evidence="predicted"), store, Options(objective="cold"))
+        tune_with(FakeRunner(evidence="predicted"), store, Options(objective=COLD))
 
 
 # The program of a process that is killed: it logs each configuration before measuring it.
