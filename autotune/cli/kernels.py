@@ -33,7 +33,7 @@ def tune_kernel(
     jobs: Annotated[int | None, typer.Option(help="Compiler threads.")] = None,
     objective: Annotated[
         str | None,
-        typer.Option(help="What to minimise: the hot or cold (L2 flushed) time, or energy."),
+        typer.Option(help="What to minimise: {objectives}."),
     ] = None,
     storage: Annotated[str | None, typer.Option(help="Optuna storage of the trials.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,

@@ -48,9 +48,7 @@ BatchInvariant = Annotated[
 
 ObjectiveName = Annotated[
     str,
-    typer.Option(
-        "--objective", help="What chooses the kernel: hot or cold (L2 flushed) time, or energy."
-    ),
+    typer.Option("--objective", help="What chooses the kernel: {objectives}."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -215,6 +213,10 @@ class _Lists(dict[str, str]):
             from autotune.families import registry
 
             return _listed(registry.FAMILIES)
+        if name == "objectives":
+            from autotune.runners.objective import OBJECTIVES
+
+            return _listed(f"{objective} ({objective.summary})" for objective in OBJECTIVES)
         words: dict[str, Iterable[str]] = {
             "computes": problem.COMPUTES,
             "layouts": problem.LAYOUTS,

@@ -76,7 +76,7 @@ def tune(
     ] = None,
     objective: Annotated[
         str,
-        typer.Option(help="What to minimise: hot or cold (L2 flushed) time, or energy."),
+        typer.Option(help="What to minimise: {objectives}."),
     ] = "hot",
     storage: Annotated[
         str | None,

@@ -56,6 +56,7 @@ class Objective(str):
 
     Attributes:
         label: the name of its time in tables.
+        summary: the figure in a few words, for help texts.
         unit: the unit of `value`: `us` or `J`.
         flushed: whether L2 is flushed before each run, so that operands come from memory.
         metered: whether energies have to be measured.
@@ -72,6 +73,7 @@ class Objective(str):
         "flushed",
         "label",
         "metered",
+        "summary",
         "time",
         "unit",
     )
@@ -83,6 +85,7 @@ class Objective(str):
     flushed: bool
     label: str
     metered: bool
+    summary: str
     time: Objective
     unit: str
 
@@ -91,6 +94,7 @@ class Objective(str):
         word: ObjectiveText,
         *,
         label: str,
+        summary: str,
         fields: tuple[str, ...],
         value: Callable[[Measured], float | None],
         best: Callable[[Sequence[Any]], Any],
@@ -105,6 +109,7 @@ class Objective(str):
         values = {
             **{"_best": best, "_estimate": estimate, "_value": value, "fields": fields},
             **{"flushed": flushed, "label": label, "metered": metered, "unit": unit},
+            "summary": summary,
             "time": self if time is None else time,
         }
         for name, content in values.items():
@@ -207,6 +212,7 @@ def _least_energy(entries: Sequence[E]) -> E | None:
 HOT: Final = Objective(
     "hot",
     label="time",
+    summary="inputs as the last run left them",
     fields=("time_us", "spread_us"),
     value=lambda measured: measured.time_us,
     best=lambda entries: winner(entries) if entries else None,
@@ -217,6 +223,7 @@ HOT: Final = Objective(
 COLD: Final = Objective(
     "cold",
     label="cold time",
+    summary="L2 flushed",
     fields=("cold_us", "cold_spread_us"),
     value=lambda measured: measured.cold_us,
     best=_fastest_cold,
@@ -228,6 +235,7 @@ COLD: Final = Objective(
 ENERGY: Final = Objective(
     "energy",
     label="time",
+    summary="joules of the fastest",
     fields=("energy",),
     value=_joules,
     best=_least_energy,
