@@ -104,7 +104,7 @@ def _fallback(fallback: FallbackKernel) -> dict[str, object]:
         "compute_capability": list(fallback.compute_capability),
         "compute": problem.compute,
         "layout": problem.layout,
-        "epilogue": problem.epilogue,
+        "epilogue": str(problem.epilogue),
         "output": problem.output,
         "config": str(general.config),
         "alignment": asdict(general.alignment),

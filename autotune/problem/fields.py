@@ -7,24 +7,10 @@ from typing import Literal, TypedDict, get_args
 
 from autotune.errors import ProblemError
 from autotune.problem.aliases import COMPUTE_ALIASES
+from autotune.problem.epilogue import EPILOGUES, NO_EPILOGUE
 from autotune.problem.precision import PRECISIONS
 
 Layout = Literal["nn", "nt", "tn", "tt"]
-Epilogue = Literal[
-    "none",
-    "bias",
-    "relu",
-    "bias_relu",
-    "gelu",
-    "bias_gelu",
-    "gelu_tanh",
-    "bias_gelu_tanh",
-    "silu",
-    "bias_silu",
-    "residual",
-    "bias_residual",
-    "swiglu",
-]
 Output = Literal["same", "f32", "f16", "bf16", "i32", "e4m3", "e5m2"]
 Scale = Literal["none", "tensor", "row", "block"]
 Accumulate = Literal["exact", "fast"]
@@ -32,16 +18,6 @@ E5m2 = Literal["a", "b", "ab"]
 
 COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
-# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation, the
-# residual or SwiGLU.
-EPILOGUES: tuple[str, ...] = get_args(Epilogue)
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-ELEMENTWISE = EPILOGUES[: 2 * (1 + len(ACTIVATIONS))]
-"""The epilogues that every precision has: a bias and an activation."""
-SWIGLU = "swiglu"
-"""The epilogue that makes one column of C of two columns of the product."""
-GATE_SPAN = 8
-"""Columns of op(B) that are gates, before as many that these are for."""
 OUTPUTS: tuple[str, ...] = get_args(Output)
 # In the order of the kernels' SCALE argument.
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -56,7 +32,7 @@ LARGEST_BATCH = 65535
 SCALE_BLOCK = 128
 """Sides of a block with a scale of its own: 1x128 of A, 128x128 of B."""
 
-VALUES = {
+VALUES: Mapping[str, tuple[str, ...]] = {
     "compute": COMPUTES,
     "layout": LAYOUTS,
     "epilogue": EPILOGUES,
@@ -69,7 +45,7 @@ VALUES = {
 
 USUAL: Mapping[str, object] = {
     "batch": 1,
-    "epilogue": "none",
+    "epilogue": NO_EPILOGUE,
     "output": "same",
     "scale": "none",
     "accumulate": "exact",
@@ -105,28 +81,6 @@ class ProblemFields(TypedDict, total=False):
     scale: str
     accumulate: str
     e5m2: str
-
-
-def epilogue_of(bias: bool, activation: str | None, residual: bool = False) -> str:
-    """The epilogue that adds a bias or not and then applies an activation, adds a residual or does
-    neither.
-
-    Raises:
-        ProblemError: for an unknown activation, or one with a residual; for `swiglu` with a bias.
-    """
-    if activation is not None and activation not in (*ACTIVATIONS, SWIGLU):
-        raise ProblemError(
-            f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)}, {SWIGLU} "
-            "or None"
-        )
-    if bias and activation == SWIGLU:
-        raise ProblemError(f"{SWIGLU} comes without a bias; leave one out")
-    if residual and activation is not None:
-        raise ProblemError(
-            f"a residual comes without an activation, here {activation}; leave one out"
-        )
-    last = "residual" if residual else activation
-    return "_".join(filter(None, ("bias" if bias else None, last))) or "none"
 
 
 def compute_of(compute: str, accuracy: str) -> str:
