@@ -14,6 +14,8 @@ from autotune.runtime.quantized_operand import refuse_additions
 from autotune.targets import local
 
 if TYPE_CHECKING:
+    from autotune.problem.aliases import DtypeLike
+    from autotune.problem.fields import AccuracyText
     from autotune.runtime.matmul import Array, Matmul
 
 
@@ -27,8 +29,8 @@ def matmul(
     tune: bool | Literal["quick"] = False,
     bias: Any = None,
     activation: str | None = None,
-    compute: str | None = None,
-    accuracy: str = "exact",
+    compute: DtypeLike | None = None,
+    accuracy: AccuracyText = "exact",
     vendor: bool = True,
     verify: bool = False,
     dependent: bool = False,

@@ -15,7 +15,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from autotune import files
-from autotune.errors import UsageError
+from autotune.errors import UsageError, require_list
 from autotune.files import limits, output
 from autotune.files.decoding import convert, parse, require_schema
 from autotune.problem import Problem, ProblemLike, problem_of
@@ -39,8 +39,9 @@ class Shapes(Counter[Problem]):
 
         Raises:
             ProblemError: for an impossible shape.
-            UsageError: for a count below 1.
+            UsageError: for a count below 1, or one shape in place of a list.
         """
+        require_list("shapes", str(shapes) if isinstance(shapes, Problem) else shapes)
         counted = cls()
         pairs = shapes.items() if isinstance(shapes, Mapping) else ((shape, 1) for shape in shapes)
         for shape, count in pairs:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program
-from autotune.errors import NotFoundError, UsageError
+from autotune.errors import NotFoundError, UsageError, require_list
 from autotune.export.exported_kernels import KernelLibrary, gather_kernels
 from autotune.export.files import replace_files
 from autotune.export.kernel_project import (
@@ -78,6 +78,8 @@ def write_kernels(
         )
     check_ptx(format, ptx)
     decides = objective_named(objective)
+    require_list("names", names)
+    require_list("devices", devices)
     records = _records(names, devices)
     prefix = check_name(name or records[0].call.name.rpartition("::")[2])
     cache = settings.cache_dir()

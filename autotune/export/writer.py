@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program
-from autotune.errors import UsageError
+from autotune.device import Device
+from autotune.errors import UsageError, require_list
 from autotune.export.document import document
 from autotune.export.files import replace_files
 from autotune.export.kernel_files import KERNEL_FORMATS, kernel_files
@@ -101,9 +102,7 @@ def write(
         raise UsageError(f"format {format!r} takes no bench; give c")
     if cublaslt and (format != "c" or batch_invariant):
         raise UsageError("cuBLASLt is for format c, and not for batch-invariant kernels")
-    resolved = [targets.resolve(device) for device in devices]
-    for device in resolved:
-        targets.check_compilable(device)
+    resolved = _resolved(devices)
     steps = (invariant.required,) if batch_invariant else steps_of(settings.mode())
     decides, cache = objective_named(objective), settings.cache_dir()
     library = gather(
@@ -117,6 +116,14 @@ def write(
     )
     files = write_library(library, Path(directory), format, bench=bench, cublaslt=cublaslt)
     return WrittenExport(library, files)
+
+
+def _resolved(devices: Sequence[DeviceLike]) -> list[Device]:
+    require_list("devices", devices)
+    resolved = [targets.resolve(device) for device in devices]
+    for device in resolved:
+        targets.check_compilable(device)
+    return resolved
 
 
 def check_format(format: str) -> None:

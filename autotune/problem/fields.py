@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict, get_args
 
 from autotune.errors import ProblemError
-from autotune.problem.aliases import COMPUTE_ALIASES
+from autotune.problem.aliases import DtypeLike, spelled
 from autotune.problem.epilogue import EPILOGUES, NO_EPILOGUE
 from autotune.problem.precision import PRECISIONS
 
@@ -15,6 +15,7 @@ Output = Literal["same", "f32", "f16", "bf16", "i32", "e4m3", "e5m2"]
 Scale = Literal["none", "tensor", "row", "block"]
 Accumulate = Literal["exact", "fast"]
 E5m2 = Literal["a", "b", "ab"]
+AccuracyText = Literal["exact", "near"]
 
 COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
@@ -23,7 +24,7 @@ OUTPUTS: tuple[str, ...] = get_args(Output)
 SCALES: tuple[str, ...] = get_args(Scale)
 ACCUMULATES: tuple[str, ...] = get_args(Accumulate)
 E5M2_OPERANDS: tuple[str, ...] = get_args(E5m2)
-ACCURACIES = ("exact", "near")
+ACCURACIES: tuple[str, ...] = get_args(AccuracyText)
 
 LARGEST_DIMENSION = 2**31 - 1
 LARGEST_BATCH = 65535
@@ -58,14 +59,15 @@ class ProblemFields(TypedDict, total=False):
     """The fields of a problem beside its sizes, as keywords.
 
     Attributes:
-        compute: the precision, one of `COMPUTES`; by default `f32`.
+        compute: the precision, one of `COMPUTES` or a dtype (`bfloat16`, `torch.bfloat16`,
+            `np.float16`); by default `f32`.
         layout: how A and B are stored: `nn`, `nt`, `tn` or `tt`; by default `nn`.
         batch: number of matrices of C; by default 1.
         epilogue: `none`, `bias`, an activation (`relu`, `gelu`, `gelu_tanh` or `silu`) or both,
             such as `bias_relu`; for operands of 16 and 8 bits also `residual`, `bias_residual`
             or `swiglu`; by default `none`.
-        output: type of C and the bias, if the precision has a choice; by default `same`, the first
-            of its outputs.
+        output: type of C and the bias, a word or a dtype, if the precision has a choice; by default
+            `same`, the first of its outputs.
         scale: of 8-bit operands: `none`, one scale a `tensor`, a `row` of A and column of B, or a
             `block`; by default `none`.
         accumulate: of fp8: `exact`, sums promoted to fp32 every 128 of K, or `fast`; by default
@@ -73,17 +75,17 @@ class ProblemFields(TypedDict, total=False):
         e5m2: the operand of `f8e5` that is e5m2: `a`, `b` or `ab`; by default `a`.
     """
 
-    compute: str
+    compute: DtypeLike
     layout: str
     batch: int
     epilogue: str
-    output: str
+    output: DtypeLike
     scale: str
     accumulate: str
     e5m2: str
 
 
-def compute_of(compute: str, accuracy: str) -> str:
+def compute_of(compute: DtypeLike, accuracy: AccuracyText) -> DtypeLike:
     """The compute for an accuracy: `exact` keeps it, `near` turns `f32` into `tf32x3`.
 
     Raises:
@@ -93,9 +95,9 @@ def compute_of(compute: str, accuracy: str) -> str:
         raise ProblemError(f"unknown accuracy {accuracy!r}; give one of {', '.join(ACCURACIES)}")
     if accuracy == "exact":
         return compute
-    compute = COMPUTE_ALIASES.get(compute.lower(), compute)
+    named = spelled("compute", compute)
     near = {name: row.near for name, row in PRECISIONS.items() if row.near is not None}
-    if compute not in near:
+    if named not in near:
         served = ", ".join(name for name, target in near.items() if name != target)
-        raise ProblemError(f"accuracy near is for compute {served}, not {compute}; leave one out")
-    return near[compute]
+        raise ProblemError(f"accuracy near is for compute {served}, not {named}; leave one out")
+    return near[str(named)]

@@ -538,3 +538,19 @@ def test_ascii_terminal_shows_no_escapes(
     text = written.getvalue().decode()
     assert "8.00 us" in text
     assert "\\" not in text
+
+
+@pytest.mark.parametrize("shape", ["64×64×64", "64 64 64", "64,64,64", "64x64x64"])
+@pytest.mark.parametrize("compute", ["bf16", "BFloat16", "torch.bfloat16"])
+def test_problem_is_written_in_several_ways(
+    capsys: pytest.CaptureFixture[str], shape: str, compute: str
+) -> None:
+    asked = answer(capsys, "best", shape, "--compute", compute, "--device", "h100")
+    assert asked["problem"] == "64x64x64:bf16:nn"
+
+
+def test_device_may_be_called_cuda(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("tune", "64x64x64", "--device", "cuda:0") == 1
+    first = capsys.readouterr().err
+    assert run("tune", "64x64x64", "--device", "gpu:0") == 1
+    assert first == capsys.readouterr().err

@@ -296,3 +296,18 @@ def test_gpu_tests_pass_every_field_of_a_product(monkeypatch: pytest.MonkeyPatch
     declared, _, _ = rest.partition("} gemm_product;")
     names = re.findall(r"(\w+)\s*[,;]", re.sub(r"/\*.*?\*/", "", declared, flags=re.DOTALL))
     assert names == [row[0] for row in Product._fields_]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "devices", "message"),
+    [
+        ("64x64x64", ["h100"], r"shapes is '64x64x64'; give a list: \['64x64x64'\]"),
+        (["64x64x64"], "h100", r"devices is 'h100'; give a list: \['h100'\]"),
+        (["64x64x64"], 1, r"devices is 1; give a list: \[1\]"),
+    ],
+)
+def test_one_value_in_place_of_a_list_is_refused(
+    shapes: Any, devices: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        write(shapes, tmp_path, devices=devices)
