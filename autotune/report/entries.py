@@ -93,7 +93,7 @@ def accuracy_facts(entry: Entry) -> list[tuple[str, str]]:
 def difference(config: Config, best: Config) -> str:
     """The parameters in which a configuration differs from the best."""
     if config.family != best.family:
-        return spaced(config)
+        return str(config)
     differing = tuple(pair for pair in config.params if pair not in best.params)
     return pairs(Config(config.family, differing))
 
@@ -106,11 +106,6 @@ def provenance(run: Provenance) -> str:
         f"{run.date}, {ended}{run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
         f"{driver}{run.compiler}, autotune {run.autotune}, source {run.source[:12]}"
     )
-
-
-def spaced(config: Config) -> str:
-    """Such as `tiled tile_width=16 specialized=1`: a text that wraps between parameters."""
-    return f"{config.family} {pairs(config)}"
 
 
 def pairs(config: Config) -> str:

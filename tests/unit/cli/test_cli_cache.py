@@ -159,7 +159,7 @@ def test_export_prefers_the_best_evidence(store: Store, tmp_path: Path) -> None:
     [
         (("--problem", "64x128x64:bf16:nn"), ["64x128x64:bf16:nn"]),
         (("--problem", "64x128x64"), ["64x128x64:bf16:nn"]),
-        (("--problem", "64x128x64:f32:nn", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
+        (("64x128x64:f32:nn", "--problem", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
         (("--problem", "64x64x64:f32"), ["64x64x64:f32:nn", "1..64x64x64:f32:nn"]),
         (("--device", "t4"), ["4096x4096x4096:f32:nn"]),
         (("--device", T4.slug), ["4096x4096x4096:f32:nn"]),
@@ -317,7 +317,10 @@ def test_user_kernels_are_not_imported_unasked(
 ) -> None:
     another.save(_kernel())
     skipped = "user kernels skipped: 1; they bring source code, --kernels takes them"
-    for verb in (("import", _single(tmp_path / "k.json", _kernel())), ("merge", str(another.root))):
+    for verb in (
+        ("import", _single(tmp_path / "k.json", _kernel())),
+        ("import", str(another.root)),
+    ):
         assert printed(capsys, "cache", *verb).splitlines()[0] == skipped
     assert not store.kernels("saxpy")
 
@@ -424,7 +427,7 @@ def test_merge_adds_another_cache(store: Store, another: Store) -> None:
     store.save(record(entry(16, 900.0)))
     another.save(record(entry(8, 800.0)))
     ranges.save(another.root, TUNED)
-    assert run("cache", "merge", str(another.root)) == 0
+    assert run("cache", "import", str(another.root)) == 0
     merged = store.load(H100, SQUARE)
     assert merged is not None
     assert [entry.measurement.time_us for entry in merged.entries] == [800.0, 900.0]
@@ -438,7 +441,7 @@ def test_merge_skips_and_names_broken_files(
     another.save(record(problem=SMALL))
     broken = another.path(H100, SMALL)
     broken.write_text("{")
-    assert run("cache", "merge", str(another.root)) == 0
+    assert run("cache", "import", str(another.root)) == 0
     assert f"warning: {broken}: passed over: " in capsys.readouterr().err
     assert store.records(H100) == [record()]
 
@@ -447,12 +450,25 @@ def test_merging_the_cache_with_itself_is_refused(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record())
-    assert "is the cache itself" in failure(capsys, "cache", "merge", str(store.root), status=2)
+    assert "is the cache itself" in failure(capsys, "cache", "import", str(store.root), status=2)
 
 
-def test_merging_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = _bundle(tmp_path / "a.json", record())
-    assert "is no directory" in failure(capsys, "cache", "merge", file, status=2)
+def test_bundles_and_caches_are_imported_together(
+    store: Store, another: Store, tmp_path: Path
+) -> None:
+    another.save(record())
+    file = _bundle(tmp_path / "a.json", record(problem=SMALL))
+    assert run("cache", "import", file, str(another.root)) == 0
+    assert {saved.problem for saved in store.records(H100)} == {SQUARE, SMALL}
+
+
+def test_broken_bundle_beside_a_cache_merges_nothing(
+    store: Store, another: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    another.save(record())
+    (tmp_path / "b.json").write_text("[]")
+    failure(capsys, "cache", "import", str(another.root), str(tmp_path / "b.json"), status=1)
+    assert not store.root.exists()
 
 
 # verify

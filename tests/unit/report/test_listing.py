@@ -162,7 +162,7 @@ def test_printed_kernel_record_has_its_parameters() -> None:
     lines = [line.split(maxsplit=1) for line in str(kernel_record()).splitlines() if line]
     assert lines[0][0] == "transpose<float>(float32[64,32])"
     assert lines[0][1].split() == ["on", *H100.name.split(), "MEASURED"]
-    assert ["config", "TILE=32"] in lines
+    assert ["config", "transpose:TILE=32"] in lines
     assert ["time", "10.00 us"] in lines
 
 
