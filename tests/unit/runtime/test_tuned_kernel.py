@@ -15,6 +15,7 @@ from support.runtime_case import Case
 from support.sample_records import entry
 from support.sample_user_kernels import SAXPY, N, arguments, kernel
 
+import autotune
 from autotune import runtime
 from autotune.errors import ArrayError, NotFoundError
 from autotune.families.config import Config
@@ -192,7 +193,7 @@ def loading(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Case:
 def test_entry_is_compiled_and_loaded(loading: Case) -> None:
     launch = KernelLaunch(kernel().source, call_of("saxpy", arguments()), GEOMETRY)
     recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG), launch)
-    loaded = recorded.kernel()
+    loaded = autotune.kernel(recorded)
     assert (loaded.grid, loaded.block, loaded.shared) == ((4, 1, 1), (256, 1, 1), 64)
     assert loaded.program.symbol.startswith("_Z5saxpyILi256ELi1EE")
     assert loading.cuda.limits[loaded.program.symbol] >= 64
@@ -201,7 +202,7 @@ def test_entry_is_compiled_and_loaded(loading: Case) -> None:
 def test_entry_without_source_says_what_to_do() -> None:
     recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG))
     with pytest.raises(NotFoundError, match=r"has no source: .* `autotune.tune_kernel` again"):
-        recorded.kernel()
+        autotune.kernel(recorded)
 
 
 def test_source_of_the_sample_is_complete() -> None:
