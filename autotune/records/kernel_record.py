@@ -10,7 +10,7 @@ from msgspec import Meta
 from autotune.errors import NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_source import KernelSource
 from autotune.records.record import Entry, TuningRecord
 from autotune.runners.estimates import winner
@@ -36,7 +36,7 @@ class KernelLaunch:
     """One configuration of a user kernel, with all that launching it takes."""
 
     source: KernelSource
-    call: Call
+    call: KernelCall
     geometry: Geometry
 
     def plan(self, config: Config) -> LaunchPlan:
@@ -102,7 +102,7 @@ def word_of(place: int) -> str:
 
 
 def argument_type(text: str) -> ArgumentType:
-    """The type of an argument in a `Call`, such as `pointer` for `float32[4096]`.
+    """The type of an argument in a `KernelCall`, such as `pointer` for `float32[4096]`.
 
     Raises:
         ValueError: for a number of an unknown type.
@@ -123,7 +123,7 @@ class KernelRecord(TuningRecord):
     """
 
     entries: tuple[KernelEntry, ...]
-    call: Call
+    call: KernelCall
     verified: str = ""
 
     FOLDER: ClassVar[str] = "kernels"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from autotune.errors import ArrayError
 from autotune.problem.fields import LARGEST_BATCH
-from autotune.runtime.arrays import MatrixMemory, Operand
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 
 Offsets = tuple[int, int, int]
 """Distances from the starts of A, B and C."""
@@ -40,9 +40,9 @@ class Launches(NamedTuple):
         outer: the batch axes along which the launches differ.
     """
 
-    a: Operand
-    b: Operand
-    out: Operand | None
+    a: ArrayInfo
+    b: ArrayInfo
+    out: ArrayInfo | None
     outer: tuple[BatchAxis, ...] = ()
 
     def memory(self, matrices: Sequence[MatrixMemory]) -> list[MatrixMemory]:
@@ -76,7 +76,7 @@ class Launches(NamedTuple):
         return [axis.a for axis in axes], [axis.b for axis in axes], [axis.c for axis in axes]
 
 
-def batch_shape(a: Operand, b: Operand) -> tuple[int, ...]:
+def batch_shape(a: ArrayInfo, b: ArrayInfo) -> tuple[int, ...]:
     """The batch axes of a matmul: those of A and B, where a size of 1 fits every other.
 
     Raises:
@@ -96,13 +96,13 @@ def batch_shape(a: Operand, b: Operand) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def width_of(b: Operand, *, gated: bool) -> int:
+def width_of(b: ArrayInfo, *, gated: bool) -> int:
     """The columns of the result of an operand B: half of its own if they are gated."""
     return b.shape[-1] // 2 if gated else b.shape[-1]
 
 
 def launches_of(
-    a: Operand, b: Operand, out: Operand | None = None, *, gated: bool = False
+    a: ArrayInfo, b: ArrayInfo, out: ArrayInfo | None = None, *, gated: bool = False
 ) -> Launches:
     """The fewest launches with one batch axis that compute a matmul.
 
@@ -132,7 +132,7 @@ def launches_of(
     return Launches(first, second, result, tuple(axis for axis in axes if axis is not batch))
 
 
-def _steps(operand: Operand | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _steps(operand: ArrayInfo | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The stride of each batch axis; 0 for those that repeat the operand."""
     if operand is None:
         return (0,) * len(shape)
@@ -159,7 +159,7 @@ def _merged(shape: tuple[int, ...], *steps: tuple[int, ...]) -> list[BatchAxis]:
     return axes
 
 
-def _one_axis(operand: Operand, size: int, stride: int) -> Operand:
+def _one_axis(operand: ArrayInfo, size: int, stride: int) -> ArrayInfo:
     """The operand with a batch of one axis."""
     shape, strides = (size, *operand.shape[-2:]), (stride, *operand.strides[-2:])
     return replace(operand, shape=shape, strides=strides)

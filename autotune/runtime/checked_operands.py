@@ -11,7 +11,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
 from autotune.runtime import arrays, problems
-from autotune.runtime.arrays import MatrixMemory, Operand
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.batches import Launches, Offsets, launches_of
 from autotune.runtime.executable import Steps
 from autotune.runtime.scales import Scales, number_memory, scale_memory
@@ -25,7 +25,7 @@ that are absent."""
 
 OPERANDS = "A", "B", "out", "bias", "scale_a", "scale_b", "residual", "scale_result", "amax"
 
-OfResult = tuple[Operand | None, Operand | None]
+OfResult = tuple[ArrayInfo | None, ArrayInfo | None]
 """The scale of an fp8 C, and what its largest size raises."""
 
 ABSENT = MatrixMemory(1, 0, 0)
@@ -114,10 +114,10 @@ class CheckedOperands(NamedTuple):
 
 def checked_operands(
     problem: Problem,
-    matrices: tuple[Operand, Operand, Operand],
-    bias: Operand | None,
+    matrices: tuple[ArrayInfo, ArrayInfo, ArrayInfo],
+    bias: ArrayInfo | None,
     scales: Scales | None,
-    residual: Operand | None,
+    residual: ArrayInfo | None,
     of_result: OfResult,
     addresses: Addresses,
     choose: Callable[[Problem, int, Alignment, bool], tuple[Config, bool]],
@@ -169,7 +169,7 @@ def operand_memory(
     problem: Problem,
     launches: Launches,
     ordinal: int,
-    bias: Operand | None,
+    bias: ArrayInfo | None,
     scales: Scales | None,
 ) -> tuple[MatrixMemory, ...]:
     """Where the first six `OPERANDS` of a problem lie, checked.

@@ -11,7 +11,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays, problems
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call, choice
 from autotune.runtime.checked_operands import (
     OPERANDS,
@@ -33,7 +33,7 @@ from autotune.runtime.state import Runtime, Tuner
 
 Array = TypeVar("Array")
 Result = tuple[tuple[int, ...], str | None]
-Operands = tuple[Operand, Operand, Operand | None, Scales | None]
+Operands = tuple[ArrayInfo, ArrayInfo, ArrayInfo | None, Scales | None]
 """A, B, C, which may not be allocated yet, and the scales of A and B, if there are any."""
 
 VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only

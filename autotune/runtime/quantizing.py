@@ -14,7 +14,7 @@ from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, ElementType
 from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div
 from autotune.runtime import arrays
-from autotune.runtime.arrays import MatrixMemory, Operand, listed
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory, listed
 from autotune.runtime.executable import Enqueue
 from autotune.runtime.frameworks.base import dense
 from autotune.runtime.problems import dtype_name
@@ -101,7 +101,7 @@ class Quantizer:
 
 
 def quantizing_of(
-    x: Operand, target: ElementType, scale: str, source: Place, result: Place, fixed: bool = False
+    x: ArrayInfo, target: ElementType, scale: str, source: Place, result: Place, fixed: bool = False
 ) -> Quantizing:
     """How a checked array is quantised between two places.
 
@@ -157,7 +157,7 @@ def target_of(dtype: Any) -> ElementType:
     raise UsageError(f"dtype is {name}; give {legal}")
 
 
-def result_shapes(x: Operand, scale: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def result_shapes(x: ArrayInfo, scale: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shapes of the quantised array and of its scales.
 
     Raises:
@@ -174,7 +174,7 @@ def result_shapes(x: Operand, scale: str) -> tuple[tuple[int, ...], tuple[int, .
     return x.shape, (*outer, ceil_div(columns, SCALE_BLOCK), rows)
 
 
-def check_source(x: Operand) -> tuple[int, MatrixMemory]:
+def check_source(x: ArrayInfo) -> tuple[int, MatrixMemory]:
     """The device that holds an array to be quantised, and where its rows lie.
 
     Raises:
@@ -193,7 +193,7 @@ def check_source(x: Operand) -> tuple[int, MatrixMemory]:
     return ordinal, _rows_of(x, SOURCES[x.dtype].bytes)
 
 
-def _rows_of(x: Operand, element_bytes: int) -> MatrixMemory:
+def _rows_of(x: ArrayInfo, element_bytes: int) -> MatrixMemory:
     """Where the rows of an array lie, over all of its axes but the last."""
     *sizes, columns = x.shape
     *steps, step = x.strides
@@ -214,7 +214,7 @@ def _rows_of(x: Operand, element_bytes: int) -> MatrixMemory:
 
 
 def _check_out(
-    q: Operand, shape: tuple[int, ...], target: ElementType, ordinal: int
+    q: ArrayInfo, shape: tuple[int, ...], target: ElementType, ordinal: int
 ) -> MatrixMemory:
     if arrays.check(q, types=[row.dtype for row in TARGETS.values()]) != ordinal:
         raise ArrayError(f"x is on CUDA device {ordinal}, out on {q.ordinal}; move one of them")
@@ -227,7 +227,7 @@ def _check_out(
     return _rows_of(q, 1)
 
 
-def _check_scales(scales: Operand, shape: tuple[int, ...], ordinal: int, fixed: bool) -> None:
+def _check_scales(scales: ArrayInfo, shape: tuple[int, ...], ordinal: int, fixed: bool) -> None:
     name = scales.name
     if scales.ordinal != ordinal:
         place = "the CPU" if scales.ordinal is None else f"CUDA device {scales.ordinal}"

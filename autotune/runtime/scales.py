@@ -10,10 +10,10 @@ from autotune.errors import ArrayError
 from autotune.problem import SCALE_BLOCK, SCALES, Problem
 from autotune.problem.aliases import canonical
 from autotune.problem.integers import ceil_div
-from autotune.runtime.arrays import MatrixMemory, Operand
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.frameworks.base import dense
 
-Scales = tuple[Operand, Operand]
+Scales = tuple[ArrayInfo, ArrayInfo]
 """The scales of A and of B."""
 
 Shape = tuple[int, ...]
@@ -21,7 +21,9 @@ Shape = tuple[int, ...]
 SCALE_BYTES = 4
 
 
-def described(describe: Callable[[Any, str], Operand], scale_a: Any, scale_b: Any) -> Scales | None:
+def described(
+    describe: Callable[[Any, str], ArrayInfo], scale_a: Any, scale_b: Any
+) -> Scales | None:
     """The scales of a call described; None without any.
 
     Raises:
@@ -71,7 +73,7 @@ def scaled(problem: Problem, scales: Scales | None, scale: str | None = None) ->
     raise ArrayError(f"scale_a is {shapes[0]}, scale_b {shapes[1]}; {problem} takes {wanted}")
 
 
-def granularity_of(problem: Problem, scale_b: Operand, scale: str | None = None) -> str:
+def granularity_of(problem: Problem, scale_b: ArrayInfo, scale: str | None = None) -> str:
     """The granularity of the scales of a product whose A is quantised on the way in, from those of
     B.
 
@@ -105,7 +107,7 @@ def scale_memory(scales: Scales, ordinal: int) -> tuple[MatrixMemory, MatrixMemo
     return a, b
 
 
-def number_memory(operand: Operand, ordinal: int) -> MatrixMemory:
+def number_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
     """Where a single number lies on a device, checked.
 
     Raises:
@@ -116,7 +118,7 @@ def number_memory(operand: Operand, ordinal: int) -> MatrixMemory:
     return _memory(operand, ordinal)
 
 
-def _memory(operand: Operand, ordinal: int) -> MatrixMemory:
+def _memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
     name, shape = operand.name, operand.shape
     if operand.ordinal is None:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")

@@ -20,7 +20,7 @@ from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import Problem
 from autotune.runners.base import Objective
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Executable, Gpu
 from autotune.runtime.frameworks import Framework, framework_of
@@ -230,11 +230,11 @@ class Runtime:
             for key in [key for key in self._answers if key[0] == problem]:
                 del self._answers[key]
 
-    def describe(self, array: Any, name: str) -> Operand:
+    def describe(self, array: Any, name: str) -> ArrayInfo:
         """An array in the terms of `arrays.check`."""
         return self.framework(array, name).describe(array, name)
 
-    def describe_if(self, array: Any, name: str) -> Operand | None:
+    def describe_if(self, array: Any, name: str) -> ArrayInfo | None:
         """The same of an array that may be None."""
         return None if array is None else self.describe(array, name)
 

@@ -241,13 +241,13 @@ def _epilogue(added: Any, b: Any, beta: Any, activation: str | None = None) -> s
     return epilogue_of(beta == 1 and added.shape == b.shape[-1:], activation)
 
 
-def _operand(tensor: Any, name: str) -> arrays.Operand:
+def _operand(tensor: Any, name: str) -> arrays.ArrayInfo:
     """A tensor as if it were on a GPU."""
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return arrays.Operand(name, tuple(tensor.shape), tuple(tensor.stride()), dtype, 0)
+    return arrays.ArrayInfo(name, tuple(tensor.shape), tuple(tensor.stride()), dtype, 0)
 
 
-def _readable(operand: arrays.Operand) -> arrays.Operand:
+def _readable(operand: arrays.ArrayInfo) -> arrays.ArrayInfo:
     """The operand, or a row-major copy if no kernel can read its strides, as the operator has."""
     try:
         arrays.memory_of(operand)

@@ -12,7 +12,7 @@ import torch
 from autotune import runtime
 from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, epilogue_of
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 from autotune.runtime.quantized_operand import refuse_additions, target_beside
 from autotune.torch import quantize
@@ -230,7 +230,7 @@ def by_torch(
 def _quantised_by_torch(a: Any, b: Any, scale_b: Any, compute: str | None) -> tuple[Any, Any]:
     """A quantised for B, and its scales as `torch._scaled_mm` takes them."""
     first, second = (
-        Operand(name, tuple(tensor.shape), (), _name(tensor.dtype), 0)
+        ArrayInfo(name, tuple(tensor.shape), (), _name(tensor.dtype), 0)
         for name, tensor in (("A", a), ("B", b))
     )
     target = target_beside(first, second, compute or COMPUTES.get(b.dtype))

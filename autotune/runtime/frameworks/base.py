@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from autotune.errors import ArrayError
 from autotune.problem import Problem
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 
 
 class Framework(Protocol):
@@ -21,7 +21,7 @@ class Framework(Protocol):
 
     def read(self, array: Any) -> tuple[int, Hashable]: ...
 
-    def describe(self, array: Any, name: str) -> Operand: ...
+    def describe(self, array: Any, name: str) -> ArrayInfo: ...
 
     def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
         """Whether the library would have to differentiate through a matmul of these arrays."""

@@ -11,7 +11,7 @@ from autotune.errors import ArrayError
 from autotune.problem.activation import fused, in_place
 from autotune.problem.scaled_product import scaled_product
 from autotune.problem.tensors import obstacle
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks.base import GemmCall, in_elements
 
 
@@ -38,11 +38,11 @@ class Torch:
             return 0, None  # `describe` refuses it
         return address, (*layout, recorded, lazy)
 
-    def describe(self, array: Any, name: str) -> Operand:
+    def describe(self, array: Any, name: str) -> ArrayInfo:
         if (reason := obstacle(self._torch, array) or _lazy(array)) is not None:
             raise ArrayError(f"{name} {reason}")
         device = array.device
-        return Operand(
+        return ArrayInfo(
             name,
             tuple(array.shape),
             tuple(array.stride()),
@@ -189,9 +189,9 @@ class CuPy:
         data = array.data
         return data.ptr, (array.shape, array.strides, array.dtype, data.device_id)
 
-    def describe(self, array: Any, name: str) -> Operand:
+    def describe(self, array: Any, name: str) -> ArrayInfo:
         strides = in_elements(array.strides, array.dtype.itemsize, name)
-        return Operand(name, array.shape, strides, array.dtype.name, array.data.device_id)
+        return ArrayInfo(name, array.shape, strides, array.dtype.name, array.data.device_id)
 
     def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
         return False

@@ -18,7 +18,7 @@ from autotune.api.listing import RecordList
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report import formatting, listing, printing
@@ -36,7 +36,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def kernel_record() -> KernelRecord:
     own = replace(entry(16, 10.0), config=Config.of("transpose", {"TILE": 32}))
-    call = Call("transpose<float>", ("float32[64,32]",))
+    call = KernelCall("transpose<float>", ("float32[64,32]",))
     return KernelRecord(H100, "measured", (KernelEntry.of(own),), None, record().provenance, call)
 
 

@@ -19,7 +19,7 @@ import autotune
 from autotune import runtime
 from autotune.errors import ArrayError, NotFoundError
 from autotune.families.config import Config
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import process
 from autotune.runtime.tuned_kernel import TunedKernel
@@ -44,7 +44,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case()
 
 
-def tuned(case: Case, call: Call | None = None) -> TunedKernel:
+def tuned(case: Case, call: KernelCall | None = None) -> TunedKernel:
     launch = KernelLaunch(kernel().source, call or call_of("saxpy", arguments()), GEOMETRY)
     plan = launch.plan(CONFIG)
     template = plan.main.template
@@ -90,10 +90,10 @@ class TensorFramework:
         return array.data_ptr(), (array.shape, array.stride(), array.dtype)
 
     def describe(self, array: Tensor, name: str) -> Any:
-        from autotune.runtime.arrays import Operand
+        from autotune.runtime.arrays import ArrayInfo
 
         dtype = array.dtype.removeprefix("torch.")
-        return Operand(name, array.shape, array.stride(), dtype, array.device.index)
+        return ArrayInfo(name, array.shape, array.stride(), dtype, array.device.index)
 
     def stream(self, arrays: Any, ordinal: int) -> int:
         assert len(arrays) == 2
@@ -173,7 +173,7 @@ def test_wrong_number_of_arguments_is_refused(case: Case) -> None:
 
 
 def test_bits_stand_for_types_that_numpy_lacks(case: Case) -> None:
-    call = Call("saxpy", ("uint16[1000]", "uint16[1000]", "float32=1", "int32=0"))
+    call = KernelCall("saxpy", ("uint16[1000]", "uint16[1000]", "float32=1", "int32=0"))
     x = Interface(case.matrix(N, dtype="float16"))
     tuned(case, call)(x, x, 1.0, 0)
     assert len(case.cuda.launches) == 1

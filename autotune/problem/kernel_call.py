@@ -8,7 +8,7 @@ from hashlib import sha256
 
 
 @dataclass(frozen=True, order=True)
-class Call:
+class KernelCall:
     """A user kernel and its arguments, as far as they distinguish one tuning from another.
 
     Attributes:
