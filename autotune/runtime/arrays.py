@@ -186,21 +186,22 @@ def check_disjoint(out: ArrayInfo, memory: MatrixMemory, shape: tuple[int, ...])
         )
 
 
-def check_bias(bias: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixMemory:
-    """Where a bias for `n` columns of type `dtype` lies on a device, checked.
+def check_vector(vector: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixMemory:
+    """Where a vector for `n` columns of type `dtype` lies on a device, checked.
 
     Raises:
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
-    device = check(bias, vector=True, types=OUTPUT_TYPES)
-    if bias.dtype != dtype:
-        raise ArrayError(f"bias is {bias.dtype}, out {dtype}; convert the bias")
+    name = vector.name
+    device = check(vector, vector=True, types=OUTPUT_TYPES)
+    if vector.dtype != dtype:
+        raise ArrayError(f"{name} is {vector.dtype}, out {dtype}; convert the {name}")
     if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, bias on {device}; move one of them")
-    if bias.shape != (n,):
-        raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
-    if n > 1 and bias.strides != (1,):
-        raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
+        raise ArrayError(f"A is on CUDA device {ordinal}, {name} on {device}; move one of them")
+    if vector.shape != (n,):
+        raise ArrayError(f"{name} is {vector.shape}; the product has {n} columns: give {(n,)}")
+    if n > 1 and vector.strides != (1,):
+        raise ArrayError(f"{name} has stride {vector.strides[0]}; copy it with .contiguous()")
     return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -92,18 +93,17 @@ def target_beside(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> ElementTyp
     return row.second if row.second and types[b.dtype] is row.operand else row.operand
 
 
-def refuse_additions(**additions: object) -> None:
-    """Refuses the arguments that a product cannot take while it quantises its A.
+def refuse_additions(names: Collection[str]) -> None:
+    """Refuses the operands that a product cannot take while it quantises its A.
 
     Args:
-        additions: the arguments by name, None where they are not given.
+        names: the keywords of those that are given.
 
     Raises:
-        ArrayError: if one is given.
+        ArrayError: if there are any.
     """
-    for name, value in additions.items():
-        if value is not None:
-            raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
+    for name in names:
+        raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
 
 
 def quantised_operand(a: ArrayInfo, target: ElementType) -> ArrayInfo:

@@ -11,6 +11,7 @@ from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, ElementType
+from autotune.problem.call import Call
 from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div
 from autotune.runtime import arrays
@@ -36,7 +37,7 @@ Place = tuple[int, int]
 """The address of a matrix, and the elements from one of its rows to the next."""
 
 
-class _Call(NamedTuple):
+class _QuantizingCall(NamedTuple):
     """A call whose launches are bound to its arrays on a device."""
 
     ordinal: int
@@ -51,7 +52,7 @@ class Quantizer:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._calls: dict[Any, _Call] = {}
+        self._calls: dict[Any, _QuantizingCall] = {}
 
     def __call__(self, x: Any, dtype: Any, scale: Any, out: Any) -> tuple[Any, Any]:
         """Enqueues the launches on the caller's current stream; see `autotune.quantize`."""
@@ -84,7 +85,7 @@ class Quantizer:
 
     def _bind(
         self, operands: Sequence[Any], reads: Any, target: ElementType, scale: str, fixed: bool
-    ) -> _Call:
+    ) -> _QuantizingCall:
         """A new call, checked and bound."""
         describe = self.runtime.describe
         x, q, scales = map(describe, operands, ("x", "out", "scale" if fixed else "scales"))
@@ -95,7 +96,7 @@ class Quantizer:
         _check_scales(scales, shapes[1], ordinal, fixed)
         _refuse_overlap(places, memory, of_scales, prod(shapes[1]))
         quantizing = quantizing_of(x, target, scale, *places, fixed)
-        return _Call(
+        return _QuantizingCall(
             ordinal, bind_quantizing(self.runtime, ordinal, quantizing, *places, of_scales)
         )
 
@@ -136,9 +137,9 @@ def bind_quantizing(
 ) -> Callable[[int], None]:
     """The function that enqueues a quantisation between addresses on a stream."""
     executable = runtime.loaded(quantizing.plan(), ordinal)
-    addresses = source[0], 0, result[0], 0, scales, 0, 0, 0, 0
-    steps = (source[1], 0, result[1], 0), (0, 0, 0, 0)
-    return executable.bind(addresses, *steps, 1.0, 0.0, Dependence(dependent)).enqueue
+    addresses = {"a": source[0], "c": result[0], "scale_a": scales}
+    call = Call(addresses, {"a": source[1], "c": result[1]}, {})
+    return executable.bind(call, Dependence(dependent)).enqueue
 
 
 def target_of(dtype: Any) -> ElementType:

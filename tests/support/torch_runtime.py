@@ -47,7 +47,7 @@ class StandIn:
         self.refused += 1
         problem = problems.problem_of(first, second, compute=compute, epilogue=epilogue)
         if bias is not None:
-            arrays.check_bias(described(bias, "bias"), problem.n, 0, first.dtype)
+            arrays.check_vector(described(bias, "bias"), problem.n, 0, first.dtype)
         if residual is not None:
             out = described(a.new_empty((*a.shape[:-1], problem.n)), "out")
             place = arrays.check_out(out, out.shape, 0)

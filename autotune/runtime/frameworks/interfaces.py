@@ -47,7 +47,7 @@ class CudaArrayInterface:
             ordinal = ANYWHERE
         return ArrayInfo(name, shape, strides, dtype, ordinal, read_only)
 
-    def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
+    def records_gradient(self, *arrays: Any) -> bool:  # noqa: ARG002
         return False
 
     def exports(self, kind: type) -> bool:  # noqa: ARG002
