@@ -110,7 +110,7 @@ class FittedTable(Table):
 class ConfigText(Text):
     """A text that also wraps after the commas of a configuration, such as `tiled:a=1,b=2`."""
 
-    def wrap(self, console: Console, width: int, **settings: Any) -> Lines:  # type: ignore[override]
+    def wrap(self, console: Console, width: int, **settings: Any) -> Lines:
         """The lines, each as long as the width allows."""
         lines: list[Text] = []
         for piece in self.divide(self._ends()):
