@@ -52,6 +52,7 @@ device_filter = click.option(
     "cache",
     cls=VerbGroup,
     invoke_without_command=True,
+    subcommand_metavar="[COMMAND] [ARGS]...",
     moved={
         "merge": "`autotune cache import DIR`",
         "fingerprint": "`autotune cache list --fingerprint`",

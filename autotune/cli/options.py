@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -50,7 +51,7 @@ class VerbCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the arguments, then the options."""
         rows = [
-            (parameter.make_metavar(ctx).replace("[", "").replace("]", ""), parameter.text)
+            (re.sub(r"[\[\]]", "", parameter.metavar or ""), parameter.text)
             for parameter in self.params
             if isinstance(parameter, VerbArgument)
         ]

@@ -36,7 +36,8 @@ def test_best_of_a_user_kernel_as_json(capsys: pytest.CaptureFixture[str]) -> No
     data: Any = answer(capsys, "best", "saxpy")
     (row,) = data["records"]
     assert (row["kernel"]["name"], len(row["entries"])) == ("saxpy", 1)
-    (reasoned,) = answer(capsys, "best", "saxpy", "--why")["records"]  # type: ignore[misc]
+    data = answer(capsys, "best", "saxpy", "--why")
+    (reasoned,) = data["records"]
     assert reasoned == row | {"why": "It is the only configuration of the record."}
 
 
