@@ -13,7 +13,7 @@ from support.command_line import own_machine, run
 from support.exported_library import C11, CXX17, STRICT, environment_of
 from support.paths import TESTS
 from support.sample_records import H100, entry, record
-from support.sample_user_kernels import arguments, kernel
+from support.sample_user_kernels import arguments, kernel, recorded
 
 from autotune import export
 from autotune.device import Device, find
@@ -43,13 +43,6 @@ int main(int count, char **words) {
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(own_machine(monkeypatch, tmp_path))
-
-
-def recorded(call: Call = CALL, device: Device = H100, threads: int = 256) -> KernelRecord:
-    config = Config.of("saxpy", {"THREADS": threads, "EACH": 1})
-    launch = KernelLaunch(kernel().source, call, Geometry((4, 1, 1), (threads, 1, 1), 512))
-    own = KernelEntry.of(replace(entry(16, 12.5), config=config), launch)
-    return KernelRecord(device, "measured", (own,), None, record().provenance, call)
 
 
 def built(folder: Path, compiler: tuple[str, ...] = C11, calls: int = 1) -> Path:
