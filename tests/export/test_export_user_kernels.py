@@ -12,16 +12,15 @@ import pytest
 from support.command_line import own_machine, run
 from support.exported_library import C11, CXX17, STRICT, environment_of
 from support.paths import TESTS
-from support.sample_records import H100, entry, record
+from support.sample_records import H100
 from support.sample_user_kernels import arguments, kernel, recorded
 
 from autotune import export
-from autotune.device import Device, find
+from autotune.device import find
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.problem.call import Call
-from autotune.records import KernelRecord, Store
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records import Store
 from autotune.user_kernels import call_of
 
 CALL = call_of("saxpy", arguments())

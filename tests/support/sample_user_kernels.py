@@ -1,4 +1,4 @@
-"""A user kernel for the tests, y = a x + y over `n` floats, its record, and a runner without a GPU."""
+"""A user kernel, y = a x + y over `n` floats, its record, and a runner without a GPU."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from support import surfaces
 from support.command_line import own_machine, run
 from support.exported_library import fake_build
-from support.fake_runner import ORIGIN
+from support.fake_runner import ORIGIN, tiled
 from support.sample_cache import SMALL, TUNED
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
@@ -68,7 +68,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "best": ("best", SHAPE, *HERE),
     "best of an untuned problem": ("best", *UNTUNED),
     "best with cold times and energies": (
-        *("best", "512x512x512:bf16", *HERE, "--objective", "energy"),
+        *("best", "512x512x512", *HERE, "--objective", "energy"),
     ),
     "explained winner": ("explain", SHAPE, *HERE),
     "explained configuration": ("explain", "64x64x64", "tiled:tile_width=16", "--device", "t4"),
@@ -140,9 +140,9 @@ def metered() -> Record:
         Measurement(time_us, 0.1, 20, 1.2 * time_us, 1e-4, 1e-3, 1e-6, 0.2, energy)
         for time_us in (9.0, 9.5, 9.02)
     ]
-    problem = Problem(512, 512, 512, "bf16")
+    problem = Problem(512, 512, 512)
     entries = [
-        replace(entry(width, 9.0), measurement=time)
+        replace(entry(width, 9.0), config=tiled(width), measurement=time)
         for width, time in zip((16, 32), times, strict=False)
     ]
     return replace(record(*entries, problem=problem), baseline=times[2])
