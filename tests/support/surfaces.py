@@ -75,7 +75,9 @@ def shape_of(data: object, maps: Sequence[str] = ()) -> list[str]:
         parent, dot, key = path.rpartition(".")
         field = dot and key != "*" and not key.endswith("[]")
         optional = bool(field) and counts.total() < kinds[parent]["object"]
-        lines.append(f"{path[1:] or '(all)'}{'?' * optional}: {' | '.join(sorted(counts))}")
+        lines.append(
+            f"{path.removeprefix('.') or '(all)'}{'?' * optional}: {' | '.join(sorted(counts))}"
+        )
     return sorted(lines)
 
 
