@@ -1,6 +1,6 @@
 """Files of records, ranges and bundles: those of earlier versions are read and written the same.
 
-`snapshots/cache` is a cache with a file of every kind and every field, and `snapshots/cache.jsonl.xz`
+`snapshots/cache` is a cache with a file of every kind and every field, `snapshots/cache.jsonl.xz`
 its bundle. They stay as they are: a new field is shown by another file beside them.
 """
 
