@@ -95,7 +95,7 @@ def declared(field: str) -> Iterator[str]:
 
 
 def compile_only(program: str, compiler: tuple[str, ...], folder: Path) -> None:
-    command = [*compiler, *STRICT, "-fsyntax-only", f"-I{folder}", surfaces.SURFACES / program]
+    command = [*compiler, *STRICT, "-fsyntax-only", f"-I{folder}", str(surfaces.SURFACES / program)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
 

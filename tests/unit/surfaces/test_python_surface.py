@@ -101,13 +101,25 @@ def test_launch_takes_pitches_strides_and_factors() -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, batch=2, epilogue="bias_relu"), 0)
     a, b, c = case.matrix(2, 6, 10), case.matrix(2, 4, 8), case.matrix(2, 5, 9)
     bias, before = case.matrix(7), c.copy()
-    addresses = (matrix.ctypes.data for matrix in (a, b, c))
-    pitches = {"lda": 10, "ldb": 8, "ldc": 9, "stride_a": 60, "stride_b": 32, "stride_c": 45}
-    factors = {"alpha": 2.0, "beta": 0.5}
-    absent = {"scale_a": 0, "scale_b": 0, "residual": 0, "scale_result": 0, "amax": 0}
-    absent |= {"ldr": None, "stride_r": None}
     kernel.launch(
-        *addresses, 77, **pitches, **factors, **absent, bias=bias.ctypes.data, dependent=True
+        *(a.ctypes.data, b.ctypes.data, c.ctypes.data, 77),
+        lda=10,
+        ldb=8,
+        ldc=9,
+        stride_a=60,
+        stride_b=32,
+        stride_c=45,
+        alpha=2.0,
+        beta=0.5,
+        bias=bias.ctypes.data,
+        dependent=True,
+        scale_a=0,
+        scale_b=0,
+        residual=0,
+        ldr=None,
+        stride_r=None,
+        scale_result=0,
+        amax=0,
     )
     product = 2 * (a[:, :5, :3] @ b[:, :3, :7]) + 0.5 * before[:, :, :7] + bias
     assert np.allclose(c[:, :, :7], np.maximum(product, 0), rtol=1e-5, atol=1e-5)
