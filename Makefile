@@ -13,14 +13,13 @@ SUPPORTED := $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\
 # Hundreds of tests start Python, which would compile all that it imports each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check types docs help-pages pythons $(SUPPORTED) gpu-test wheel clean
+.PHONY: help demo test check types docs pythons $(SUPPORTED) gpu-test wheel clean
 
 help:
 	@echo "make demo      tune $(SHAPE) on the recording of an H100, look it up, print occupancies"
 	@echo "make test      the tests that need no GPU"
 	@echo "make check     linters, types, import contracts and the tests, those of the site among them"
 	@echo "make docs      build the documentation site: build/docs/index.html"
-	@echo "make help-pages  write tests/unit/cli/help.txt, the help of every verb, anew"
 	@echo "make pythons   the tests on each of $(SUPPORTED) that is installed"
 	@echo "make gpu-test  the tests that need a GPU, a driver and a CUDA toolkit"
 	@echo "make wheel     build the wheel from the sdist and use it in an empty environment"
@@ -49,9 +48,6 @@ docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/installed
 	$(BIN)/mkdocs build --quiet --strict
 	@echo "$(SCRATCH)/docs/index.html"
-
-help-pages: $(VENV)/installed
-	PYTHONPATH=tests $(BIN)/python -m support.help_pages
 
 pythons: $(SUPPORTED)
 

@@ -1,7 +1,4 @@
-"""The help of every verb, as a text that a test compares with `tests/unit/cli/help.txt`.
-
-`make help-pages` writes that file anew.
-"""
+"""The verbs with their options, and the help of every verb and topic."""
 
 from __future__ import annotations
 
@@ -13,9 +10,6 @@ import click
 
 from autotune import cli, environment
 from autotune.cli.topics import TOPICS
-from support.paths import TESTS
-
-PAGES = TESTS / "unit" / "cli" / "help.txt"
 
 VERBS_MOST, OPTIONS_MOST = 16, 90
 """The largest numbers of verbs, and of options that their help shows, `--help` left out."""
@@ -32,8 +26,8 @@ def shown_options(verb: click.Command) -> list[click.Option]:
     return [option for option in options if not option.hidden]
 
 
-def pages() -> str:
-    """The help of every verb and topic, at 80 columns."""
+def pages() -> list[str]:
+    """The lines of the help of every verb and topic, at 80 columns."""
     with (
         patch.dict(os.environ, {"COLUMNS": "80", "HOME": "/"}),
         patch.object(environment, "home", lambda: "/"),
@@ -44,7 +38,7 @@ def pages() -> str:
             (f"autotune {name} --help".replace("  ", " "), _help(root, name)) for name in words
         ]
         shown += [(f"autotune help {name}", _topic(root, name)) for name in TOPICS]
-    return "\n".join(f"$ {command}\n{text}\n" for command, text in shown)
+    return [line for command, text in shown for line in (f"$ {command}", *text.splitlines(), "")]
 
 
 def _below(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
@@ -67,7 +61,3 @@ def _topic(root: click.Group, name: str) -> str:
     formatter = click.Context(root).make_formatter()
     TOPICS[name](formatter)
     return formatter.getvalue().rstrip("\n")
-
-
-if __name__ == "__main__":
-    PAGES.write_text(pages(), encoding="utf-8")
