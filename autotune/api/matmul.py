@@ -121,7 +121,7 @@ def matmul(
         residual: a matrix like `out` that is added, for operands of 16 and 8 bits without an
             activation; of the type of `out`, row-major, without overlap with it.
         batch_invariant: whether to run a kernel of a batch-invariant range (see
-            `autotune.tune_range`), so that the bits of a row do not depend on the rows beside it.
+            `autotune.tune`), so that the bits of a row do not depend on the rows beside it.
             cuBLAS is not used, and nothing is tuned.
         scale_result: one fp32 number that a result in fp8 is multiplied by; None is 1.
         amax: one fp32 number that is raised to the largest size of a result in fp8 before its
@@ -167,7 +167,7 @@ def _invariant(tune: bool | str) -> Matmul:
     if tune:
         raise UsageError(
             "a batch-invariant product is not tuned alone; tune its range: "
-            "autotune.tune_range(..., batch_invariant=True)"
+            "autotune.tune(..., batch_invariant=True)"
         )
     return runtime.batch_invariant()
 
@@ -225,8 +225,7 @@ def is_quick(tune: bool | str) -> bool:
 
 def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -> object:
     from autotune.api import tuning
-    from autotune.tuning.options import options_of, quick_options
+    from autotune.tuning.options import Search
 
-    options = options_of(None, None, 0, "gp", None, objective)
-    options = quick_options(options) if quick else options
-    return tuning.search(problem, options, device=local.index_of(device))
+    search = Search(effort="quick" if quick else "default", objective=objective)
+    return tuning.search(problem, search.limited(), device=local.index_of(device))
