@@ -12,8 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
-from autotune.api import many, ranges, tuning
-from autotune.api.coverage import LOSS
+from autotune.api import tuning
 from autotune.api.shapes import Shapes, ShapesLike
 from autotune.api.shown import shown, shown_all, shown_each
 from autotune.errors import ProblemError, UsageError
@@ -164,7 +163,7 @@ def tune(
         if recording is not None:
             raise UsageError("a range takes no recording; leave it out, or give one problem")
         span = Span.parse(asked, **fields) if isinstance(asked, str) else asked
-        return call.over(span, LOSS if loss is None else loss, batch_invariant)
+        return call.over(span, loss, batch_invariant)
     if loss is not None or batch_invariant:
         name = "batch invariance" if batch_invariant else "loss"
         raise UsageError(f"{name} is of a range; give one, such as 1..8192x4096x4096:bf16")
@@ -209,8 +208,10 @@ class TuneCall:
                 observer=observer,
             )
 
-    def over(self, span: Span, loss: float, batch_invariant: bool) -> Range:
+    def over(self, span: Span, loss: float | None, batch_invariant: bool) -> Range:
         """Tunes a range."""
+        from autotune.api import coverage, ranges  # whose imports one problem need not wait for
+
         if self.numbers is not None:
             raise UsageError(f"a range takes one device, not {self.numbers!r}; give one")
         options = self.search.limited(self.family)
@@ -222,13 +223,15 @@ class TuneCall:
                 options,
                 device=self.device,
                 family=self.family,
-                loss=loss,
+                loss=coverage.LOSS if loss is None else loss,
                 observed=observed,
                 batch_invariant=batch_invariant,
             )
 
     def among(self, shapes: Shapes) -> ShapesReport:
         """Tunes several problems."""
+        from autotune.api import many
+
         options = self.search.each_limited(self.family)
         if options.quick and self.numbers is not None:
             raise UsageError("quick takes no devices; leave either out")
