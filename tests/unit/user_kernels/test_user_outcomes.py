@@ -10,6 +10,7 @@ from support.fake_runner import ORIGIN, compiled
 from support.sample_records import H100
 from support.sample_user_kernels import KernelRunner, kernel, work
 
+import autotune
 from autotune.errors import MissingError, UsageError
 from autotune.records import KernelRecord, Store
 from autotune.tuning import searches
@@ -48,8 +49,8 @@ def test_metrics_are_recorded_with_each_entry(store: Store) -> None:
             "threads": entry.config.values["THREADS"],
         }
     assert store.kernel(H100, record.call) == record
-    assert "speed" in str(record)
-    assert "objective" not in str(record)
+    assert "speed" in str(autotune.table(record))
+    assert "objective" not in str(autotune.table(record))
 
 
 def test_result_has_times_resources_and_parameters(store: Store) -> None:
@@ -80,7 +81,7 @@ def test_objective_of_the_user_is_minimised(store: Store) -> None:
         entry.score for entry in record.entries if entry.score is not None
     )
     assert store.kernel(H100, record.call) == record
-    assert "objective" in str(record)
+    assert "objective" in str(autotune.table(record))
 
 
 def test_objective_may_change_between_runs(store: Store) -> None:
@@ -131,7 +132,7 @@ def test_metrics_of_energy_need_that_of_the_leaders(store: Store) -> None:
         energy = entry.measurement.energy
         assert energy is not None
         assert dict(entry.metrics) == {"edp": energy.joules * entry.measurement.time_us}
-    assert " J a run, " in str(product)
+    assert " J a run, " in str(autotune.table(product))
 
 
 def test_objective_of_energy_measures_that_of_every_trial(store: Store) -> None:
