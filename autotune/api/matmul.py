@@ -114,7 +114,7 @@ def matmul(
         out_dtype: type of the allocated result: a dtype of the library, or a name such as `f16`; by
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
         batch_invariant: whether to run a kernel of a batch-invariant range (see
-            `autotune.tune_range`), so that the bits of a row do not depend on the rows beside it.
+            `autotune.tune`), so that the bits of a row do not depend on the rows beside it.
             cuBLAS is not used, and nothing is tuned.
         further: the arrays that some products have besides: `bias`, (n,), added to every row, of
             the type of `out`; `scale_a` and `scale_b`, the scales of fp8 and int8 operands, where
@@ -170,7 +170,7 @@ def _invariant(tune: bool | str) -> Matmul:
     if tune:
         raise UsageError(
             "a batch-invariant product is not tuned alone; tune its range: "
-            "autotune.tune_range(..., batch_invariant=True)"
+            "autotune.tune(..., batch_invariant=True)"
         )
     return runtime.batch_invariant()
 
@@ -229,8 +229,7 @@ def is_quick(tune: bool | str) -> bool:
 
 def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -> object:
     from autotune.api import tuning
-    from autotune.tuning.options import options_of, quick_options
+    from autotune.tuning.options import Search
 
-    options = options_of(None, None, 0, "gp", None, objective)
-    options = quick_options(options) if quick else options
-    return tuning.search(problem, options, device=local.index_of(device))
+    search = Search(effort="quick" if quick else "default", objective=objective)
+    return tuning.search(problem, search.limited(), device=local.index_of(device))
