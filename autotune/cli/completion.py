@@ -89,6 +89,15 @@ def _samplers(incomplete: str) -> Iterable[str]:
     return get_args(Sampler)
 
 
+def _efforts(incomplete: str) -> Iterable[str]:
+    from typing import get_args
+
+    from autotune.tuning.options import Effort
+
+    del incomplete
+    return get_args(Effort)
+
+
 def _families(incomplete: str) -> Iterable[str]:
     from autotune.candidates.family_names import AUTO
     from autotune.families import registry
@@ -105,7 +114,7 @@ def _formats(incomplete: str) -> Iterable[str]:
 
 
 problems, named = _completer(_problems), _completer(_named)
-devices, samplers = _completer(_devices), _completer(_samplers)
+devices, samplers, efforts = map(_completer, (_devices, _samplers, _efforts))
 families, formats = _completer(_families), _completer(_formats)
 objectives = _completer(lambda _: ("hot", "cold", "energy"))
 

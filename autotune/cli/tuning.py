@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autotune.records import KernelRecord, Record
     from autotune.report.progress import Tally
     from autotune.runners.base import Objective
-    from autotune.tuning.options import Options
+    from autotune.tuning.options import Search
 
 _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×\s]")
 """The start of a shape or a range; everything else names a file."""
@@ -66,6 +66,12 @@ class SearchPlace:
     "h100; see `autotune help devices`.  [default: gpu]",
 )
 @click.option("--devices", metavar="N,...|all", hidden=True)
+@click.option(
+    "--effort",
+    metavar="NAME",
+    shell_complete=completion.efforts,
+    help="Effort of the search: quick (a race, in seconds), default, long or exhaustive.",
+)
 @click.option(
     "--trials",
     type=int,
@@ -107,11 +113,7 @@ class SearchPlace:
     help="Optuna storage of the trials, which optuna-dashboard opens too.  [default: a journal in "
     "the cache]",
 )
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Race the 14 most promising configurations and cuBLAS, in seconds.",
-)
+@click.option("--quick", is_flag=True, hidden=True)
 @click.option(
     "--recording",
     type=click.Path(path_type=Path),
@@ -138,6 +140,7 @@ def tune(
     noted: Path | None,
     device: str | None,
     devices: str | None,
+    effort: str | None,
     trials: int | None,
     budget: str | None,
     seed: int | None,
@@ -160,23 +163,27 @@ def tune(
     Several shapes share the budget, by how often they run and by what tuning may gain. The file of
     a user kernel runs as Python; options replace what its KERNEL says.
     """
-    began, seconds = monotonic(), None if budget is None else parse_seconds(budget)
+    began = monotonic()
     if device is not None and devices is None and (several := _GPUS.fullmatch(device)):
         device, devices = None, several[1].lower()
-    stated = {"trials": trials, "seed": seed, "sampler": sampler, "jobs": jobs}
-    stated |= {"objective": objective, "storage": storage}
-    specs = [word for word in shapes if word.endswith(".py")]
-    if specs:
+    if quick and effort not in (None, "quick"):
+        raise UsageError(f"--quick and --effort {effort}; give one of both")
+    stated = {"effort": "quick" if quick else effort, "trials": trials, "seed": seed}
+    stated |= {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
+    stated |= {"seconds": None if budget is None else parse_seconds(budget)}
+    fields = {name: value for name, value in stated.items() if value is not None}
+    if specs := [word for word in shapes if word.endswith(".py")]:
         if len(shapes) > 1:
             raise UsageError("a user kernel is tuned alone; give one SPEC.py")
-        refuse("a user kernel", **{"from": noted}, devices=devices, family=family, quick=quick)
+        refuse("a user kernel", **{"from": noted}, devices=devices, family=family)
         refuse("a user kernel", recording=recording, explain=explain, loss=loss, **options)
         refuse("a user kernel", batch_invariant=batch_invariant)
-        _tune_spec(Path(specs[0]), stated | {"device": device, "budget": seconds}, quiet, json)
+        _tune_spec(Path(specs[0]), device, fields, quiet, json)
         return
     place = SearchPlace(device, devices, family or "auto")
     texts, files = _sorted_out(shapes, noted)
-    search = _search(stated, seconds, quick, texts, place.family)
+    own = _search(fields, texts)
+    search = own.limited(place.family)
     ranged = not files and len(texts) == 1 and ".." in texts[0]
     if batch_invariant and not ranged:
         raise UsageError("batch invariance takes one range of M, such as 1..8192x4096x4096:bf16")
@@ -184,9 +191,9 @@ def tune(
         if explain or recording:
             raise UsageError("several shapes take neither --explain nor --recording; give one")
         counted = _counted(texts, files, options)
-        _tune_shapes(counted, replace(search, budget_s=seconds), place, quiet, json)
+        _tune_shapes(counted, own.each_limited(place.family), place, quiet, json)
         return
-    search = search if seconds is None else search.begun(began)
+    search = search if own.seconds is None else search.begun(began)
     if ranged:
         if devices or explain or recording:
             raise UsageError(
@@ -244,22 +251,14 @@ def _names_file(word: str) -> bool:
     return "/" in word or Path(word).suffix in (".json", ".txt") or Path(word).is_file()
 
 
-def _search(
-    stated: Mapping[str, object],
-    seconds: float | None,
-    quick: bool,
-    texts: Sequence[str],
-    family: str,
-) -> Options:
-    """The options of a search of shapes."""
-    from autotune.tuning.options import options_of, quick_options
+def _search(fields: Mapping[str, Any], texts: Sequence[str]) -> Search:
+    """The search of shapes that the options state."""
+    from autotune.tuning.options import Search
 
-    usual = {"seed": 0, "sampler": "gp", "objective": "hot"}
-    values = {**stated, **{name: usual[name] for name in usual if stated[name] is None}}
-    search = options_of(budget=seconds, **values)  # type: ignore[arg-type]
-    if quick and (len(texts) != 1 or ".." in texts[0]):
+    search = Search(**fields)
+    if search.quick and (len(texts) != 1 or ".." in texts[0]):
         raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
-    return quick_options(search, family) if quick else search
+    return search
 
 
 def _counted(texts: Sequence[str], files: Sequence[Path], options: ProblemOptions) -> Shapes:
@@ -282,7 +281,7 @@ def _counted(texts: Sequence[str], files: Sequence[Path], options: ProblemOption
 
 
 def _tune_shapes(
-    shapes: Shapes, search: Options, place: SearchPlace, quiet: bool, json: bool
+    shapes: Shapes, search: Search, place: SearchPlace, quiet: bool, json: bool
 ) -> None:
     """Tunes shapes under one budget and prints a table; exit status 1 if a search failed."""
     from functools import partial
@@ -311,7 +310,7 @@ def _tune_shapes(
 
 def _tune_span(
     span: Span,
-    search: Options,
+    search: Search,
     place: SearchPlace,
     loss: float,
     batch_invariant: bool,
@@ -325,7 +324,7 @@ def _tune_span(
     from autotune.report.console import PlainConsole
     from autotune.targets.sources import DEFAULT
 
-    limits = progress.Limits(search.trials, search.budget_s)
+    limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing_each(
         limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
@@ -348,17 +347,17 @@ def _tune_span(
         show(report.render(tuned))
 
 
-def _tune_spec(spec: Path, stated: Mapping[str, object], quiet: bool, json: bool) -> None:
+def _tune_spec(
+    spec: Path, device: str | None, fields: Mapping[str, object], quiet: bool, json: bool
+) -> None:
     """Tunes a user kernel and shows its record."""
     from autotune.api import kernel_specs
     from autotune.records import codec
     from autotune.report import kernel_record
 
-    changes = {name: value for name, value in stated.items() if value is not None}
+    changes = ({"device": device} if device else {}) | ({"progress": False} if quiet else {})
     try:
-        record: KernelRecord = kernel_specs.tune_spec(
-            spec, changes | ({"progress": False} if quiet else {})
-        )
+        record: KernelRecord = kernel_specs.tune_spec(spec, changes, fields)
     except KeyboardInterrupt:
         raise Interrupted("what was measured is kept; run again to go on") from None
     if json:
@@ -369,7 +368,7 @@ def _tune_spec(spec: Path, stated: Mapping[str, object], quiet: bool, json: bool
 
 def _tune_problem(
     problem: Problem,
-    search: Options,
+    search: Search,
     place: SearchPlace,
     recording: Path | None,
     explain: bool,
@@ -382,7 +381,7 @@ def _tune_problem(
     from autotune.report.console import PlainConsole
     from autotune.targets.sources import DEFAULT
 
-    limits = progress.Limits(search.trials, search.budget_s)
+    limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing(
         problem, limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )

@@ -52,7 +52,6 @@ def kernel(**changes: Any) -> UserKernel:
         "grid": lambda p: ceil_div(N, p["THREADS"] * p["EACH"]),
         "block": lambda p: p["THREADS"],
         "shared": 0,
-        "include": (),
     }
     return define_kernel(**definition | changes)
 

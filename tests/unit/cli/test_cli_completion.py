@@ -47,6 +47,7 @@ def completions(
         ("autotune best --device replay:s", ["synthetic"]),
         ("autotune tune --device=h10", ["h100-sxm", "h100-pcie"]),
         ("autotune tune --sampler ", ["gp", "tpe", "random", "exhaustive"]),
+        ("autotune tune --effort ", ["quick", "default", "long", "exhaustive"]),
         ("autotune tune --family w", ["wgmma"]),
         ("autotune device rtx-30", ["rtx-3090"]),
         ("autotune best 40", [str(SQUARE)]),

@@ -38,6 +38,7 @@ SHAPE, HERE = PROBLEM.shape, ("--device", DEVICE)
 UNTUNED = "64x64x64", "--device", "t4"
 SPEC = """
 import numpy as np
+from autotune import Search
 KERNEL = {
     "source": "template <int THREADS, int EACH> __global__ void fill(float* x) { *x = EACH; }",
     "name": "fill",
@@ -46,7 +47,7 @@ KERNEL = {
     "block": lambda p: p["THREADS"],
     "arguments": [np.zeros(64, np.float32)],
     "reference": lambda out: [out + 1],
-    "trials": 1,
+    "search": Search(trials=1),
 }
 """
 

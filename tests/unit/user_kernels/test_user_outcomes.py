@@ -14,8 +14,8 @@ import autotune
 from autotune.errors import MissingError, UsageError
 from autotune.records import KernelRecord, Store
 from autotune.tuning import searches
-from autotune.tuning.loop import Options, tune
-from autotune.tuning.search import Search
+from autotune.tuning.loop import Search, tune
+from autotune.tuning.search import Proposer
 from autotune.user_kernels import KernelTunable
 from autotune.user_kernels.outcomes import KernelResult, Metric, Score, check_metrics
 
@@ -31,7 +31,7 @@ def go(
     call = work()
     score = None if objective is None else Score(objective)
     tunable = KernelTunable(kernel(), call.call, call.arguments, metrics=metrics, score=score)
-    options = Options(score=score, energy=energy)
+    options = Search(score=score, energy=energy)
     used = runner or KernelRunner()
     return tune(tunable, used, store, options, compile=compiled, origin=ORIGIN)
 
@@ -91,13 +91,13 @@ def test_objective_may_change_between_runs(store: Store) -> None:
 
 def test_search_learns_the_objective(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    own = Search
+    own = Proposer
 
     def noted(*arguments: Any, **keywords: Any) -> Any:
         told.append(keywords["value"])
         return own(*arguments, **keywords)
 
-    monkeypatch.setattr(searches, "Search", noted)
+    monkeypatch.setattr(searches, "Proposer", noted)
     go(store, lambda result: result["THREADS"])
     assert isinstance(told[0], Score)
 
@@ -152,7 +152,7 @@ def test_result_has_power_and_clock(store: Store) -> None:
 
 
 def test_energy_without_being_asked_for_is_refused_in_a_line(store: Store) -> None:
-    with pytest.raises(UsageError, match=r"energies were not measured; give energy=True"):
+    with pytest.raises(UsageError, match=r"; give search=autotune.Search\(energy=True\)"):
         go(store, lambda result: 2 * result.joules)
 
 
