@@ -168,9 +168,9 @@ def tune(
         device, devices = None, several[1].lower()
     if quick and effort not in (None, "quick"):
         raise UsageError(f"--quick and --effort {effort}; give one of both")
-    stated = {"effort": "quick" if quick else effort, "trials": trials, "seed": seed}
+    stated: dict[str, object] = {"effort": "quick" if quick else effort, "trials": trials}
     stated |= {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
-    stated |= {"seconds": None if budget is None else parse_seconds(budget)}
+    stated |= {"seed": seed, "seconds": None if budget is None else parse_seconds(budget)}
     fields = {name: value for name, value in stated.items() if value is not None}
     if specs := [word for word in shapes if word.endswith(".py")]:
         if len(shapes) > 1:
