@@ -20,7 +20,7 @@ from autotune.cli.output import SECONDS, show, show_json, show_line
 from autotune.cli.stores import Kernels, OnDevice, absorb, opened_store, slug_of
 
 if TYPE_CHECKING:
-    from autotune.maintenance.inventory import Item
+    from autotune.maintenance.inventory import ChangedRecord, Item
     from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
     from autotune.records.ranges import Range
@@ -135,16 +135,16 @@ def merge(
 def verify(
     retime: Annotated[
         bool,
-        typer.Option("--retime", help="Time the best configurations of each stale record again."),
+        typer.Option("--retime", help="Time the best configurations of each changed record again."),
     ] = False,
     top: Annotated[int, typer.Option(min=1, help="Number of configurations of each record.")] = 3,
     device: OnDevice = None,
     json: Json = False,
 ) -> None:
-    """Check every file and list stale records; exit status 1 if a file is broken.
+    """Check every file and list changed records; exit status 1 if a file is broken.
 
-    A record is stale if this machine has another driver, compiler or kernel source now. It is
-    still used.
+    A record is stale if its kernel would be compiled from other sources now. It is still used.
+    Another driver or compiler makes no record stale; --retime measures such records again too.
     """
     from autotune.maintenance.inventory import scan, verdict
     from autotune.report import cache
@@ -153,16 +153,18 @@ def verify(
     store, today = opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
     slug = targets.resolve(device or sources.DEFAULT).slug if retime else slug_of(store, device)
-    count, broken, stale = verdict(scan(store.root, thorough=True), today, slug)
+    count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
     if not json:
         if broken:
             show(cache.faults(broken))
-        if stale and not retime:
-            show(cache.stale(stale))
-        print(f"{count} files: {len(broken)} broken, {len(stale)} stale records")
-    retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
+        for stale in () if retime else (True, False):
+            if table := cache.changed(changed, stale=stale):
+                show(table)
+        stale_count = sum(row.stale for row in changed)
+        print(f"{count} files: {len(broken)} broken, {stale_count} stale records")
+    retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
     if json:
-        show_json(cache.verdict_json(count, broken, stale, retimed))
+        show_json(cache.verdict_json(count, broken, changed, retimed))
     if broken or any(result.trouble for result in retimed):
         raise typer.Exit(1)
 
@@ -266,7 +268,7 @@ def parse_age(text: str) -> float:
 
 def _retimed(
     store: Store,
-    stale: Sequence[tuple[TuningRecord, str]],
+    changed: Sequence[ChangedRecord],
     device: str | None,
     top: int,
     *,
@@ -279,7 +281,7 @@ def _retimed(
     from autotune.report import cache
     from autotune.targets import sources, targets
 
-    records = [record for record, _ in stale if isinstance(record, Record)]
+    records = [row.record for row in changed if isinstance(row.record, Record)]
     opened = partial(targets.opened, device=device or sources.DEFAULT)
     compiled = partial(compiler.compile, cache=store.root)
     retimed = []
