@@ -9,15 +9,13 @@ from optuna.storages import JournalStorage
 from optuna.study._frozen import FrozenStudy
 
 from autotune.errors import AutotuneError, MissingError
+from autotune.families.source_text import shortened
 from autotune.tuning.search.journal.journal_file import JournalFile
-
-SHOWN_DIGITS = 7
-"""Digits of the hash of the sources in a study's readable name."""
 
 
 class NamedStorage(JournalStorage):
     """A journal whose studies have readable names, such as `4096x4096x4096:f32:nn on NVIDIA H200,
-    measured: simt+gemv, NVRTC 13.0, driver 13.0, sources 5e1f0c2`.
+    measured: simt+gemv, NVRTC 13.0, driver 13.0, sources 5e1f0c2d4b6a`.
 
     Args:
         path: the journal file.
@@ -53,7 +51,7 @@ class NamedStorage(JournalStorage):
             return name
         source, *tools = origin
         driver = [f"driver {tool}" for tool in tools[1:]]
-        rest = [*tools[:1], *driver, f"sources {source[:SHOWN_DIGITS]}"]
+        rest = [*tools[:1], *driver, f"sources {shortened(source)}"]
         return f"{self._title}: {', '.join((kinds, *rest))}"
 
 
