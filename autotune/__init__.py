@@ -5,7 +5,8 @@
     autotune.tune_all(shapes, budget=600)      the same for all shapes of a model
     autotune.best(4096, 4096, 4096)            the record of a problem
     autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
-    autotune.records()                         everything that the cache has recorded
+    autotune.list_records()                    everything that the cache has recorded
+    autotune.table(record)                     a record or an answer with all its facts
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
     autotune.quantize(x, "e4m3", "row")        the same arrays in 8 bits, with scales
     autotune.interleave(gate, up)              the weights of SwiGLU as one
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from autotune.api.frozen import frozen
     from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
-    from autotune.api.listing import records
+    from autotune.api.listing import list_records, table
     from autotune.api.loading import kernel, warmup
     from autotune.api.lookups import best, choose
     from autotune.api.many import tune_all
@@ -67,11 +68,12 @@ __all__ = [
     "interleave",
     "kernel",
     "kernel_occupancy",
+    "list_records",
     "matmul",
     "occupancy",
     "quantize",
-    "records",
     "roofline",
+    "table",
     "tune",
     "tune_all",
     "tune_kernel",
@@ -97,8 +99,10 @@ _HOMES = {
     "interleave": "api.interleaving",
     "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",
+    "list_records": "api.listing",
     "matmul": "api.matmul",
     "quantize": "api.quantize",
+    "table": "api.listing",
     "tune": "api.tuning",
     "tune_all": "api.many",
     "tune_kernel": "api.kernels",
@@ -111,7 +115,7 @@ _MODULES = {
     "errors": "errors",
     "export": "export",
     "occupancy": "occupancy",
-    "records": "records",  # a package that can be called
+    "records": "records",
     "roofline": "occupancy.roofline",
     "torch": "torch",
 }

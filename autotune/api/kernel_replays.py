@@ -6,7 +6,7 @@ from autotune.api.shown import shown
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.families.plan import Template
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin
@@ -17,7 +17,7 @@ from autotune.tuning.options import Options
 from autotune.user_kernels import KernelTunable
 
 
-def replayed(device: DeviceLike, call: Call) -> KernelRecording | None:
+def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:
     """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
 
     Raises:

@@ -22,7 +22,7 @@ from autotune.api.recordings import save_recording
 from autotune.api.shown import shown
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Value
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.recording import Origin
 from autotune.targets import targets
@@ -279,6 +279,6 @@ def kernel_occupancy(
     )
     resolved = targets.resolve(device)
     targets.check_compilable(resolved)
-    tunable = KernelTunable(kernel, Call(kernel.name, ()))
+    tunable = KernelTunable(kernel, KernelCall(kernel.name, ()))
     with compiling(kernel) as (compile, _):
         return occupancy_table(tunable, resolved, compile, jobs=jobs, any_grid=grid is None)

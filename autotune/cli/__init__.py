@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache as cached
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -32,9 +32,6 @@ from autotune.cli.options import VerbCommand, VerbGroup
 from autotune.cli.output import Interrupted, show_line
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
-
-if TYPE_CHECKING:
-    from autotune.records import TuningRecord
 
 VERBS: tuple[Callable[..., None], ...] = (
     devices.doctor,
@@ -71,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _app()(_normalised(words), prog_name="autotune")
         except AutotuneError as error:
             show_line(f"error: {error}", sys.stderr)
-            if isinstance(error, UnsavedError) and error.record is not None:
+            if isinstance(error, UnsavedError):
                 _print_record(error.record)
             sys.exit(error.exit_status)
         except OSError as error:
@@ -155,10 +152,12 @@ def _interrupts() -> Iterator[None]:
         raise Interrupted from None
 
 
-def _print_record(record: TuningRecord) -> None:
+def _print_record(record: object) -> None:
     """Prints a record that is in no file, in the form that `autotune cache import` reads."""
-    from autotune.records import codec
+    from autotune.records import TuningRecord, codec
 
+    if not isinstance(record, TuningRecord):
+        return
     print("error: save standard output as a file and `autotune cache import` it", file=sys.stderr)
     print(codec.dumps(record).decode())
 

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import islice
 from time import monotonic
 
-import autotune
 from autotune import settings
 from autotune.candidates import space
 from autotune.candidates.recorded import as_tuned
@@ -32,6 +31,7 @@ from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.pipeline import Compiler, ahead
 from autotune.tuning.quarantine import Quarantine
 from autotune.verification.accuracy import judged
+from autotune.version import __version__
 
 TOP = 3
 """How many entries of a record are timed again by default."""
@@ -175,7 +175,7 @@ class _Round:
             driver=self._origin.driver,
             compiler=self._origin.compiler,
             source=self._origin.source,
-            autotune=autotune.__version__,
+            autotune=__version__,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             seed=self._record.provenance.seed,
             trials=trials,

@@ -5,9 +5,9 @@ driver and the compiler. The sources are those of an entry's own family. Therefo
 
 - A record takes the entries of another one whose family has the same sources.
 - The entries of other sources are left out, and `Store` keeps their record beside the new one.
-  After a tuning run the new record stands. Of two stores, that record stands whose fastest kernel
-  is of the sources that this machine has, then the one of its driver and compiler, then the later
-  one; for a family of which only one record has those sources, that record's entries stand.
+  After a tuning run the new record stands. Of two stores, that record stands which has kernels of
+  the sources that this machine has, then the one of its driver and compiler, then the later one;
+  for a family of which only one record has those sources, that record's entries stand.
 - If both measured the same configuration, the new measurement stands after a tuning run. Of two
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
@@ -155,7 +155,7 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
     baselines = [record.baseline for record in alike if record.baseline]
     fault = next((why for of in alike if (why := of.provenance.baseline_fault)), "")
     baseline = None if fault else max(baselines, key=_quality, default=None)
-    if made_from(first, source) and made_from(second, source):
+    if made_from(second, source):
         run = _finished(run, second.provenance)
     provenance = replace(run, baseline_fault=fault)
     return _built(first, entries.values(), source, baseline, provenance)
@@ -165,8 +165,8 @@ def agreed_sources(a: R, b: R, today: HasOrigin | None) -> str:
     """The sources of each family whose entries `reconcile` keeps, as a text.
 
     Where two records have other sources of a family, those that this machine has stand, else those
-    of the record that stands. If the fastest entry of that is of today's sources, the other one
-    adds no families of other sources.
+    of the record that stands. If that has any of today's sources, the other one adds no
+    families of other sources.
     """
     first, second = _ranked(a, b, today)
     agreed = sources_of(first)
@@ -209,9 +209,9 @@ def _ranked(a: R, b: R, today: HasOrigin | None) -> tuple[R, R]:
 
 
 def _current(record: TuningRecord, today: HasOrigin | None) -> bool:
-    """Whether the fastest entry is of the kernel sources that this machine has."""
-    family = record.entries[0].config.family
-    return today is not None and hash_of(today.source, family) == sources_of(record)[family]
+    """Whether any entry is of the kernel sources that this machine has."""
+    now = "" if today is None else today.source
+    return any(hash_of(now, family) == source for family, source in sources_of(record).items())
 
 
 def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
@@ -219,16 +219,19 @@ def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
     origin, tools = record.provenance, 0
     if today is not None:
         tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
-    # A merged record has sources of both, which must not reverse the order of the two.
     run = str(astuple(replace(origin, source="")))
+    # With what it takes of another record a record ranks no lower, so that merging again is idle.
+    named = sources_of(record).items()
+    now = "" if today is None else today.source
+    sources = sorted(((hash_of(now, pair[0]) == pair[1], *pair) for pair in named), reverse=True)
     return (
         _current(record, today),
         tools,
         not origin.quick,
         origin.date[:SECONDS],
         run,
+        sources,
         str(record.entries),
-        origin.source,
     )
 
 

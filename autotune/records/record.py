@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -116,16 +116,27 @@ class TuningRecord(ABC):
             raise ValueError(f"a record of {self.title} without entries; give at least one")
 
     def __str__(self) -> str:
-        """The table of the command line."""
-        from autotune.report.printing import record_text
+        """The best configuration with its time and occupancy, cuBLAS's time, and the run, in lines.
 
-        return record_text(self)
+        `autotune.table` has the record in full.
+        """
+        best, run = self.best, self.provenance
+        measured, baseline = best.measurement, self.baseline
+        return "\n".join(
+            [
+                f"{self.title} on {self.device.name}, {self.evidence} {run.date}",
+                str(best.config),
+                f"{measured.time_us:.2f} us +- {measured.spread_us:.2f}",
+                f"occupancy {best.occupancy:.1%}, bound by {best.limiter}",
+                *([f"vendor baseline {baseline.time_us:.2f} us"] if baseline else []),
+                f"{run.trials} configurations tried in {run.seconds:.0f} s, "
+                f"{len(self.entries)} recorded",
+            ]
+        )
 
-    def _repr_html_(self) -> str:
-        """The same for notebooks."""
-        from autotune.report.printing import record_html
-
-        return record_html(self)
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Shows the lines of `str` in IPython."""
+        printer.text(str(self))
 
     @property
     @abstractmethod

@@ -28,7 +28,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import codec, quarantine
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import (
@@ -167,7 +167,7 @@ class Store:
         """As `load`, of searches in an order of summation."""
         return self._first(OrderedRecord, device, f"{problem.slug}-{order_slug(order)}")
 
-    def kernel(self, device: Device, call: Call) -> KernelRecord | None:
+    def kernel(self, device: Device, call: KernelCall) -> KernelRecord | None:
         """The record of a user kernel's call; None if there is none.
 
         A broken file is skipped with a warning.

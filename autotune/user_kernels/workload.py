@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import word_of
 from autotune.user_kernels.arrays import described, foreign
 from autotune.user_kernels.comparison import ExpectedArray
@@ -62,7 +62,7 @@ class Workload:
         verified: the configuration whose results are expected; empty if a reference gave them.
     """
 
-    call: Call
+    call: KernelCall
     arguments: tuple[Argument, ...]
     buffers: tuple[ArrayArgument, ...]
     verified: str = ""
@@ -76,14 +76,14 @@ class Workload:
         return sum(buffer.before.nbytes for buffer in self.buffers)
 
 
-def call_of(name: str, arguments: Sequence[object]) -> Call:
+def call_of(name: str, arguments: Sequence[object]) -> KernelCall:
     """The call of a kernel with these arguments.
 
     Raises:
         UsageError: for an argument that is neither a NumPy array nor a NumPy number.
     """
     texts = (_text(place, argument) for place, argument in enumerate(arguments))
-    return Call(name, tuple(texts))
+    return KernelCall(name, tuple(texts))
 
 
 def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:

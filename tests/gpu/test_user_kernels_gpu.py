@@ -430,21 +430,22 @@ def test_tuned_kernel_runs_on_torch_tensors(device: Device) -> None:
     y, x, a, n = axpy_arguments()
     left, right = (torch.from_numpy(array).cuda() for array in (y, x))
     record = autotune.best_kernel("axpy", [left, right, a, n])
-    record.launch(left, right, a, n)
+    loaded = autotune.kernel(record)
+    loaded(left, right, a, n)
     np.testing.assert_allclose(left.cpu().numpy(), y + 2 * x, rtol=1e-5, atol=1e-6)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    record.entries[-1].kernel()(left, right, -2.0, 1000, stream=stream)
+    autotune.kernel(record.entries[-1])(left, right, -2.0, 1000, stream=stream)
     stream.synchronize()
     np.testing.assert_allclose(left.cpu().numpy(), y, rtol=1e-4, atol=1e-5)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        record.launch(left, right, 1.0, n)
+        loaded(left, right, 1.0, n)
     graph.replay()
     torch.cuda.synchronize()
     np.testing.assert_allclose(left.cpu().numpy(), y + x, rtol=1e-4, atol=1e-5)
     with pytest.raises(autotune.errors.ArrayError, match=r"has the shape \(10,\)"):
-        record.launch(left[:10], right, 1.0, n)
+        loaded(left[:10], right, 1.0, n)
 
 
 def test_tuned_kernel_runs_on_pycuda_arrays(device: Device) -> None:
@@ -456,7 +457,8 @@ def test_tuned_kernel_runs_on_pycuda_arrays(device: Device) -> None:
 
         y, x, a, n = axpy_arguments()
         left, right = gpuarray.to_gpu(y), gpuarray.to_gpu(x)
-        record.launch(left, right, a, n)
+        loaded = autotune.kernel(record)
+        loaded(left, right, a, n)
         np.testing.assert_allclose(left.get(), y + 2 * x, rtol=1e-5, atol=1e-6)
         del left, right
 

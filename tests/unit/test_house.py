@@ -18,8 +18,8 @@ PRONOUNS = {
     *("one", "other", "others", "some", "given", "known", "held"),
     *("there", "taken", "who", "what", "found"),
 }
-MODULE_LINES = 300
-FUNCTION_LINES = 40
+MODULE_LINES = 600
+FUNCTION_LINES = 50
 TEST_NAME_LENGTH = 60
 
 LONG_SIGNATURES = {

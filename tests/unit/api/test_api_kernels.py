@@ -321,7 +321,7 @@ def test_results_of_the_first_that_runs_stand_in(runner: OpenedRunner) -> None:
     assert record.verified == "saxpy:THREADS=64,EACH=1"
     assert [work.verified for work, *_ in runner.works] == ["", record.verified]
     assert [tried.integer("THREADS") for tried in runner.tried] == [32, 32, 64]
-    assert "verified   against saxpy:THREADS=64,EACH=1: no reference" in str(record)
+    assert "verified   against saxpy:THREADS=64,EACH=1: no reference" in str(autotune.table(record))
     assert autotune.best_kernel("saxpy", arguments(), device="gpu:1") == record
     measured = len(runner.measured)
     tune()

@@ -28,7 +28,7 @@ from autotune.families.config import Config
 from autotune.files import limits
 from autotune.maintenance import exchange
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Evidence
@@ -301,7 +301,7 @@ def test_import_keeps_the_range_with_the_smaller_loss(
 def _kernel(time_us: float = 12.5, **source: Any) -> KernelRecord:
     """A user kernel's record with its source, which may have other fields."""
     config = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
-    call = Call("saxpy", ("float32[8]", "int32=8"))
+    call = KernelCall("saxpy", ("float32[8]", "int32=8"))
     geometry = Geometry((4, 1, 1), (256, 1, 1), 0)
     launch = KernelLaunch(replace(kernel().source, **source), call, geometry)
     own = KernelEntry.of(replace(entry(16, time_us), config=config), launch)

@@ -171,13 +171,15 @@ def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch
     a, weight = torch.randn(300, 5, dtype=torch.bfloat16).t(), torch.randn(200, 300)
     w, of_b = quantize_weight(weight, "block", torch.float8_e4m3fn)
     result = scaled.on_gpu(
-        a, w.t(), None, of_b.t(), use_fast_accum=True, compute="f8e5", dependent=True
+        scaled.ScaledProduct(
+            *(a, w.t(), None, of_b.t()), use_fast_accum=True, compute="f8e5", dependent=True
+        )
     )
     assert (result.shape, result.dtype) == ((5, 200), torch.bfloat16)
     refused, copied = calls
     assert refused[0].data_ptr() == a.data_ptr()
     assert torch.equal(copied[2], of_b)
-    assert copied[3] == runtime.QuantizedKeywords(compute="f8e5", accumulate="fast", dependent=True)
+    assert copied[3] == runtime.CallOptions(compute="f8e5", accumulate="fast", dependent=True)
 
 
 def test_input_that_cannot_be_quantised_is_refused() -> None:

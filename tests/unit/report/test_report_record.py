@@ -12,6 +12,7 @@ from hypothesis import given
 from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record, records
 
+import autotune
 from autotune.families.config import Config, Value
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
@@ -45,11 +46,20 @@ def _model_choice() -> Answer:
     return Answer(SQUARE, H100, SIMT, "predicted", "predicted", None, 2700.0, "the model's choice")
 
 
-def test_printed_answer_is_that_of_the_command_line() -> None:
+def test_table_of_an_answer_is_that_of_the_command_line() -> None:
     for answer in (_nearest(), _model_choice()):
-        assert str(answer) + "\n" == _text(answer)
-        assert "<pre" in answer._repr_html_()
-        assert html.escape(answer.note) in answer._repr_html_()
+        table = autotune.table(answer)
+        assert str(table) + "\n" == _text(answer)
+        assert "<pre" in table._repr_html_()
+        assert html.escape(answer.note) in table._repr_html_()
+
+
+def test_printed_answer_is_lines_of_its_own_facts() -> None:
+    assert str(_model_choice()).splitlines() == [
+        f"{SQUARE} on {H100.name}: 2700.00 us, predicted",
+        str(SIMT),
+        "the model's choice",
+    ]
 
 
 def test_record_text() -> None:
