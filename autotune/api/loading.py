@@ -166,7 +166,7 @@ def warmup(
     if measure and batch_invariant:
         raise UsageError(
             "a batch-invariant kernel is not measured alone; tune its range: "
-            "autotune.tune_range(..., batch_invariant=True)"
+            "autotune.tune(..., batch_invariant=True)"
         )
     if measure:
         _race(dict.fromkeys(problems), ordinal or 0, objective)
@@ -180,9 +180,9 @@ def _race(problems: Iterable[Problem], ordinal: int, objective: Objective) -> No
     from autotune.api import tuning
     from autotune.api.matmul import is_served
     from autotune.targets.workplace import Workplace
-    from autotune.tuning.options import Options, quick_options
+    from autotune.tuning.options import Search
 
-    device, options = runtime.probe(ordinal), quick_options(Options(objective=objective))
+    device, options = runtime.probe(ordinal), Search(effort="quick", objective=objective)
     with Workplace(ordinal, quick=True) as workplace:
         for problem in problems:
             if not is_served(problem, device, objective):

@@ -114,7 +114,7 @@ def matmul(
         out_dtype: type of the allocated result: a dtype of the library, or a name such as `f16`; by
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
         batch_invariant: whether to run a kernel of a batch-invariant range (see
-            `autotune.tune_range`), so that the bits of a row do not depend on the rows beside it.
+            `autotune.tune`), so that the bits of a row do not depend on the rows beside it.
             cuBLAS is not used, and nothing is tuned.
         further: the arrays that some products have besides: `bias`, (n,), added to every row, of
             the type of `out`; `scale_a` and `scale_b`, the scales of fp8 and int8 operands, where
@@ -139,39 +139,28 @@ def matmul(
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     compute = compute if accuracy == "exact" else compute_of(compute or "f32", accuracy)
-    if further:
-        present = {name: array for name, array in further.items() if array is not None}
-        further = cast("FurtherArrays", present)
-    if "scale_b" in further and "scale_a" not in further:
+    options = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor
+    if further.get("scale_b") is not None and further.get("scale_a") is None:
         _check_quantizing(batch_invariant, further)
-        options = runtime.CallOptions(
-            *(alpha, beta, activation, compute, accumulate, scale, dependent, cold)
-        )
         return cast("Array", _quantized(a, b, out, options, out_dtype, tune, verify, further))
     multiply = _invariant(tune) if batch_invariant else multiplier()
     if tune and not settings.mode().frozen:
         quick = is_quick(tune)
         tuner = partial(_tune, objective="cold" if cold else "hot", quick=quick)
-        options = runtime.CallOptions(alpha, beta, activation, compute, accumulate, scale)
-        multiply.tune(a, b, tuner, options, out=out, out_dtype=out_dtype, quick=quick, **further)
-    return multiply(
-        *(a, b, out, alpha, beta),
-        activation=activation,
-        compute=compute,
-        vendor=vendor,
-        verify=verify,
-        dependent=dependent,
-        cold=cold,
-        scale=scale,
-        accumulate=accumulate,
-        out_dtype=out_dtype,
-        **further,
-    )
+        named = runtime.CallOptions(*options)
+        multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, quick=quick, **further)
+    return multiply.run(a, b, out, options, further, out_dtype, verify)
 
 
 def _check_quantizing(batch_invariant: bool, further: FurtherArrays) -> None:
     """Checks that a product which quantises its A has none of the options that it cannot have."""
-    refuse_additions({name for name in further if name not in ("bias", "scale_b")})
+    refuse_additions(
+        [
+            name
+            for name, array in further.items()
+            if array is not None and name not in ("bias", "scale_b")
+        ]
+    )
     if batch_invariant:
         raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
 
@@ -181,7 +170,7 @@ def _invariant(tune: bool | str) -> Matmul:
     if tune:
         raise UsageError(
             "a batch-invariant product is not tuned alone; tune its range: "
-            "autotune.tune_range(..., batch_invariant=True)"
+            "autotune.tune(..., batch_invariant=True)"
         )
     return runtime.batch_invariant()
 
@@ -190,19 +179,19 @@ def _quantized(
     a: Any,
     b: Any,
     out: Any,
-    options: runtime.CallOptions,
+    options: tuple[Any, ...],
     out_dtype: Any,
     tune: bool | str,
     verify: bool,
     further: FurtherArrays,
 ) -> Any:
     """`matmul` of an A that is quantised on the way in."""
-    multiply = runtime.quantized_matmul()
+    multiply, named = runtime.quantized_matmul(), runtime.CallOptions(*options)
     if tune and not settings.mode().frozen:
-        objective: Objective = "cold" if options.cold else "hot"
+        objective: Objective = "cold" if named.cold else "hot"
         tuner = partial(_tune, objective=objective, quick=is_quick(tune))
-        multiply.tune(a, b, tuner, options, out=out, out_dtype=out_dtype, **further)
-    return multiply(a, b, out, options, out_dtype, verify, **further)
+        multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
+    return multiply(a, b, out, named, out_dtype, verify, **further)
 
 
 def multiplier() -> Matmul:
@@ -240,8 +229,7 @@ def is_quick(tune: bool | str) -> bool:
 
 def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -> object:
     from autotune.api import tuning
-    from autotune.tuning.options import options_of, quick_options
+    from autotune.tuning.options import Search
 
-    options = options_of(None, None, 0, "gp", None, objective)
-    options = quick_options(options) if quick else options
-    return tuning.search(problem, options, device=local.index_of(device))
+    search = Search(effort="quick" if quick else "default", objective=objective)
+    return tuning.search(problem, search.limited(), device=local.index_of(device))

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.options import DeviceSpec, Json
+from autotune.cli.options import DeviceSpec, EffortName, Json, search_fields
 from autotune.cli.output import Interrupted, show, show_json
-from autotune.cli.tuning import parse_seconds
 
 
 def tune_kernel(
@@ -21,6 +20,7 @@ def tune_kernel(
     ],
     *,
     device: DeviceSpec = None,
+    effort: EffortName = None,
     trials: Annotated[
         int | None,
         typer.Option(help="Stop at this number of trials, earlier and concurrent runs included."),
@@ -57,14 +57,12 @@ def tune_kernel(
             raise UsageError("the occupancy of user kernels has no JSON; leave either out")
         print(kernel_specs.spec_occupancy(spec, device))
         return
-    stated = {
-        **{"device": device, "trials": trials, "seed": seed, "sampler": sampler, "jobs": jobs},
-        **{"objective": objective, "storage": storage},
-        "budget": None if budget is None else parse_seconds(budget),
-    }
-    changes = {name: value for name, value in stated.items() if value is not None}
+    limits = {"effort": effort, "trials": trials, "seed": seed}
+    means = {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
+    fields = search_fields(budget, **limits, **means)
+    changes = ({"device": device} if device else {}) | ({"progress": False} if quiet else {})
     try:
-        record = kernel_specs.tune_spec(spec, changes | ({"progress": False} if quiet else {}))
+        record = kernel_specs.tune_spec(spec, changes, fields)
     except KeyboardInterrupt:
         raise Interrupted("what was measured is kept; run again to go on") from None
     if json:

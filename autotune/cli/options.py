@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from autotune.cli.output import SECONDS
 
 if TYPE_CHECKING:
     from autotune.problem import ProblemDefaults
@@ -52,6 +55,13 @@ ObjectiveName = Annotated[
         "--objective", help="What chooses the kernel: hot or cold (L2 flushed) time, or energy."
     ),
 ]
+EffortName = Annotated[
+    str | None,
+    typer.Option(
+        "--effort",
+        help="Effort of the search: quick (a race, in seconds), default, long or exhaustive.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 METAVARS: dict[object, str] = {str: "TEXT", int: "INTEGER", float: "FLOAT", Path: "PATH"}
@@ -88,6 +98,30 @@ PROBLEM_OPTIONS = {
     ],
 }
 """The options of a problem, by the keywords of `problem_of`."""
+
+
+def search_fields(budget: str | None, **stated: object) -> dict[str, Any]:
+    """The fields of a `Search` that the options of a verb state; None is not stated.
+
+    Raises:
+        UsageError: for a malformed budget.
+    """
+    fields = {**stated, "seconds": None if budget is None else parse_seconds(budget)}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of `60s`, `2m`, `1.5h` or `90`.
+
+    Raises:
+        UsageError: for another form.
+    """
+    from autotune.errors import UsageError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
+    if match is None:
+        raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
+    return float(match[1]) * SECONDS[match[2]]
 
 
 def with_problem_options(verb: Callable[..., None]) -> Callable[..., None]:

@@ -8,12 +8,12 @@ from autotune.cli.output import Interrupted, show, show_json
 
 if TYPE_CHECKING:
     from autotune.problem.span import Span
-    from autotune.tuning.options import Options
+    from autotune.tuning.options import Search
 
 
 def tune_span(
     span: Span,
-    search: Options,
+    search: Search,
     device: str | None,
     family: str,
     loss: float,
@@ -28,7 +28,7 @@ def tune_span(
     from autotune.report.console import PlainConsole
     from autotune.targets.sources import DEFAULT
 
-    limits = progress.Limits(search.trials, search.budget_s)
+    limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing_each(
         limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )

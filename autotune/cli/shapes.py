@@ -13,7 +13,7 @@ from autotune.cli.output import Interrupted, show, show_json
 
 if TYPE_CHECKING:
     from autotune.api.shapes import Shapes
-    from autotune.tuning.options import Options
+    from autotune.tuning.options import Search
 
 
 def counted_shapes(texts: Sequence[str], noted: Path | None, options: ProblemOptions) -> Shapes:
@@ -38,7 +38,7 @@ def counted_shapes(texts: Sequence[str], noted: Path | None, options: ProblemOpt
 
 def tune_shapes(
     shapes: Shapes,
-    search: Options,
+    search: Search,
     device: str | None,
     devices: str | None,
     family: str,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -16,13 +14,15 @@ from autotune.cli.options import (
     BatchInvariant,
     DeviceNumbers,
     DeviceSpec,
+    EffortName,
     Json,
     ObjectiveName,
     ProblemOptions,
     Shape,
+    search_fields,
     with_problem_options,
 )
-from autotune.cli.output import SECONDS, Interrupted, show, show_json
+from autotune.cli.output import Interrupted, show, show_json
 from autotune.cli.ranges import tune_span
 from autotune.cli.shapes import counted_shapes, tune_shapes
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autotune.records import Record
     from autotune.report.progress import Tally
     from autotune.runners.base import Objective
-    from autotune.tuning.options import Options
+    from autotune.tuning.options import Search
 
 
 @with_problem_options
@@ -54,6 +54,7 @@ def tune(
     ] = None,
     device: DeviceSpec = None,
     devices: DeviceNumbers = None,
+    effort: EffortName = None,
     trials: Annotated[
         int | None,
         typer.Option(help="Stop at this number of trials, earlier and concurrent runs included."),
@@ -66,7 +67,9 @@ def tune(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    sampler: Annotated[str, typer.Option(help="Sampler: gp, tpe, random or exhaustive.")] = "gp",
+    sampler: Annotated[
+        str | None, typer.Option(help="Sampler: gp, tpe, random or exhaustive.  [default: gp]")
+    ] = None,
     family: Annotated[
         str,
         typer.Option(help="Kernel family: auto (the fastest for the precision), {families}."),
@@ -119,14 +122,17 @@ def tune(
     from autotune.errors import UsageError
     from autotune.problem import problem_of
     from autotune.problem.span import Span
-    from autotune.tuning.options import options_of, quick_options
+    from autotune.tuning.options import Search
 
-    began, seconds = monotonic(), None if budget is None else parse_seconds(budget)
-    search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
-    if quick and (shapes is None or len(shapes) != 1 or ".." in shapes[0]):
+    began = monotonic()
+    if quick and effort not in (None, "quick"):
+        raise UsageError(f"--quick and --effort {effort}; give one of both")
+    limits = {"effort": "quick" if quick else effort, "trials": trials, "seed": seed}
+    means = {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
+    own = Search(**search_fields(budget, **limits, **means))
+    if own.quick and (shapes is None or len(shapes) != 1 or ".." in shapes[0]):
         raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
-    if quick:
-        search = quick_options(search, family)
+    search = own.limited(family)
     one_range = noted is None and shapes is not None and len(shapes) == 1 and ".." in shapes[0]
     if batch_invariant and not one_range:
         raise UsageError("batch invariance takes one range of M, such as 1..8192x4096x4096:bf16")
@@ -134,11 +140,10 @@ def tune(
         if explain or recording:
             raise UsageError("several shapes take neither --explain nor --recording; give one")
         counted = counted_shapes(shapes or (), noted, options)
-        shared = replace(search, budget_s=seconds)
-        tune_shapes(counted, shared, device, devices, family, quiet, json)
+        tune_shapes(counted, own.each_limited(family), device, devices, family, quiet, json)
         return
     (shape,) = shapes
-    search = search if seconds is None else search.begun(began)
+    search = search if own.seconds is None else search.begun(began)
     if ".." not in shape:
         problem = problem_of(shape, **options)
         place = device, devices, family, recording
@@ -152,7 +157,7 @@ def tune(
 
 def _tune_problem(
     problem: Problem,
-    search: Options,
+    search: Search,
     device: str | None,
     devices: str | None,
     family: str,
@@ -166,7 +171,7 @@ def _tune_problem(
     from autotune.report.console import PlainConsole
     from autotune.targets.sources import DEFAULT
 
-    limits = progress.Limits(search.trials, search.budget_s)
+    limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing(
         problem, limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
@@ -250,20 +255,6 @@ def best(
         show_json(record.to_json(result, decides, overall))
     else:
         show(record.render(result, decides, overall))
-
-
-def parse_seconds(text: str) -> float:
-    """Seconds of `60s`, `2m`, `1.5h` or `90`.
-
-    Raises:
-        UsageError: for another form.
-    """
-    from autotune.errors import UsageError
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
-    if match is None:
-        raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
-    return float(match[1]) * SECONDS[match[2]]
 
 
 def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:

@@ -81,27 +81,51 @@ class Matmul:
 
         `further` are the `FurtherArrays` beside the bias.
         """
-        if out is None or out_dtype is not None:
-            out = self._out(a, b, out, beta, out_dtype, self._epilogue(False, activation, False))
-        if further:
-            further = {name: array for name, array in further.items() if array is not None}
         if bias is not None:
             further["bias"] = bias
-        # A call of the class takes half a microsecond more.
-        options = tuple.__new__(
-            CallOptions,
-            (alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor),
-        )
+        options = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor
+        return self.run(a, b, out, options, further, out_dtype, verify)
+
+    def run(
+        self,
+        a: Any,
+        b: Any,
+        out: Array | None,
+        options: tuple[Any, ...],
+        further: Mapping[str, Any],
+        out_dtype: Any = None,
+        verify: bool = False,
+    ) -> Array:
+        """Enqueues the gemm, as a call does.
+
+        Args:
+            a: A.
+            b: B.
+            out: C, or None.
+            options: the fields of `CallOptions`; a plain tuple, which takes less time to make.
+            further: the operands besides by their keywords; None is an absent one.
+            out_dtype: the type of the result.
+            verify: whether to check the kernel first.
+        """
+        if out is None or out_dtype is not None:
+            out = self._out(a, b, out, CallOptions(*options), out_dtype)
+        for array in further.values():
+            if array is None:
+                further = {name: array for name, array in further.items() if array is not None}
+                break
         if verify:
-            self._verify(named_operands({"a": a, "b": b, "out": out, **further}), options)
+            operands = named_operands({"a": a, "b": b, "out": out, **further})
+            self._verify(operands, CallOptions(*options))
         native = self._native.by_type.get(type(a))
-        repeated = native is not None and native.repeat(
-            (a, b, out, *further.values()), (options, *further)
-        )
+        repeated: BoundGemm | bool = False
+        if native is not None and further:
+            repeated = native.repeat((a, b, out, *further.values()), (options, *further))
+        elif native is not None:
+            repeated = native.repeat((a, b, out), options)
         if repeated is True:
             return out
         gemm = repeated or self._find(
-            named_operands({"a": a, "b": b, "out": out, **further}), options
+            named_operands({"a": a, "b": b, "out": out, **further}), CallOptions(*options)
         )
         if gemm is not None:
             stream = self.runtime.framework(a, "A").stream((a, b, out), gemm.ordinal)
@@ -162,13 +186,14 @@ class Matmul:
             race_first(self.runtime, self.racer, problem, ordinal, cold, on)
         return choice(self.runtime, problem, ordinal, alignment, sums, "cold" if cold else "hot")
 
-    def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any, epilogue: str) -> Any:
+    def _out(self, a: Any, b: Any, out: Any, options: CallOptions, out_dtype: Any) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
         if out is not None:
             problems.check_dtype(self.runtime.describe(out, "out"), out_dtype)
             return out
-        if beta:
-            raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
+        if options.beta:
+            raise ArrayError(f"beta is {options.beta} but there is no out to scale; give out=")
+        epilogue = self._epilogue(False, options.activation, False)
         shape, dtype = self._result(a, b, out_dtype, epilogue)
         return self.runtime.framework(a, "A").empty(a, shape, dtype)
 
@@ -228,7 +253,8 @@ class Matmul:
         native = by_type[type(operands["a"])]
         if native is not None:
             further = [BY_NAME[name].argument for name in operands if name not in "abc"]
-            native.keep((*operands.values(),), (options, *further), gemm)
+            key = (options, *further) if further else options
+            native.keep((*operands.values(),), key, gemm)
 
     def _check_call(
         self, reads: Reads, operands: Operands, options: CallOptions

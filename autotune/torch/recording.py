@@ -31,7 +31,7 @@ def recording() -> Iterator[Shapes]:
         with autotune.torch.recording() as shapes:
             model(x)
         shapes.save("shapes.json")           # autotune tune --from shapes.json --budget 10m
-        autotune.tune_all(shapes, budget=600)
+        autotune.tune(shapes, seconds=600)
         autotune.torch.patch(model, rows=shapes)
 
     Noted are `mm`, `addmm`, `bmm`, `baddbmm`, `_scaled_mm`, `_int_mm` and the operators of

@@ -152,12 +152,12 @@ def register(library: Any) -> None:
     """Defines the operators, with their implementations for GPUs, the CPU and fake tensors."""
     for name, schema in SCHEMAS.items():
         library.define(name + schema)
-        library.impl(name, _of_product(on_gpu), "CUDA")
-        library.impl(name, _of_product(by_torch), "CPU")
-        torch.library.register_fake(f"autotune::{name}", _of_product(_fake), lib=library)
+        library.impl(name, of_product(on_gpu), "CUDA")
+        library.impl(name, of_product(by_torch), "CPU")
+        torch.library.register_fake(f"autotune::{name}", of_product(_fake), lib=library)
 
 
-def _of_product(run: Callable[[ScaledProduct], Any]) -> Callable[..., Any]:
+def of_product(run: Callable[[ScaledProduct], Any]) -> Callable[..., Any]:
     """An implementation of the operators, which PyTorch calls with the arguments one by one."""
     return lambda *arguments, **named: run(ScaledProduct(*arguments, **named))
 

@@ -28,6 +28,36 @@ DTYPES = (*SCALARS, "complex64", "complex128")
 """The element types of arrays."""
 
 
+TIME_LIMIT_S = 20.0
+"""Seconds that a configuration may take by default."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How the results of a user kernel are compared with those expected.
+
+        autotune.tune_kernel(..., verify=autotune.Verification(rtol=1e-3))
+
+    Attributes:
+        rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
+            in float64, and 0 for whole numbers.
+        atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
+        time_limit: seconds for one configuration, verification and all samples together; one that
+            takes longer is not tried again.
+
+    Raises:
+        UsageError: for a time limit of 0 seconds or less.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    time_limit: float = TIME_LIMIT_S
+
+    def __post_init__(self) -> None:
+        if not self.time_limit > 0:
+            raise UsageError(f"time_limit is {self.time_limit!r}; give more than 0 seconds")
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayArgument:
     """An array argument.

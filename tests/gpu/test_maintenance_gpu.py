@@ -39,7 +39,7 @@ def store() -> Store:
 @pytest.fixture
 def old(store: Store) -> Record:
     """A record of kernels that no longer exist, with ten times the measured times."""
-    tuned = autotune.tune(*SHAPE, trials=8, budget=40)
+    tuned = autotune.tune(*SHAPE, trials=8, seconds=40)
     provenance = replace(tuned.provenance, driver="12.0", source="0ld")
     slower = tuple(
         replace(
@@ -67,7 +67,7 @@ def test_driver_version_is_the_same_without_a_session() -> None:
 
 
 def test_tuned_record_is_not_stale(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    autotune.tune(*SHAPE, trials=2, budget=40)
+    autotune.tune(*SHAPE, trials=2, seconds=40)
     assert store.load(gpu.probe(), PROBLEM) is not None
     found = verified(capsys)
     assert (found["stale"], found["other_tools"]) == ([], [])

@@ -23,7 +23,6 @@ FUNCTION_LINES = 50
 TEST_NAME_LENGTH = 60
 
 LONG_SIGNATURES = {
-    ("autotune/api/kernels.py", "tune_kernel"),
     ("autotune/cli/cache.py", "prune"),
     ("autotune/cli/export.py", "export"),
     ("autotune/cli/kernels.py", "tune_kernel"),

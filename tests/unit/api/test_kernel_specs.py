@@ -19,6 +19,7 @@ from autotune.errors import UsageError
 
 SPEC = """
 import numpy as np
+from autotune import Search, Verification
 from helper import N
 KERNEL = {
     "source": \"\"\"
@@ -30,7 +31,7 @@ KERNEL = {
     "block": lambda p: p["THREADS"],
     "arguments": [np.zeros(N, np.float32)],
     "reference": lambda out: [out + 1],
-    "trials": 1,
+    "search": Search(trials=1),
 }
 """
 
@@ -91,6 +92,8 @@ def test_source_is_looked_for_beside_the_file(spec: Path) -> None:
         ("x = 1", r"spec.py has no KERNEL; set it to a dict of the keywords"),
         ("KERNEL = 7", r"has no KERNEL"),
         ("KERNEL = {'nam': 'k'}", r"KERNEL has 'nam', no keyword of tune_kernel; .* 'name'\?"),
+        ("KERNEL = {'rtol': 1}", r"'rtol', no .*; give verify=autotune.Verification\(rtol=...\)"),
+        ("KERNEL = {'budget': 1}", r"'budget', no .*; give search=autotune.Search\(seconds=...\)"),
         ("KERNEL = {'name': 'k'}", "KERNEL lacks source, parameters"),
         ("\nKERNEL = 1 / 0", r"spec.py:2: ZeroDivisionError: division by zero"),
         ("def KERNEL():\n    raise KeyError('n')", r"spec.py:2: KeyError: 'n'"),
@@ -108,7 +111,7 @@ def test_missing_file_or_arguments_are_usage_errors(
 ) -> None:
     assert run("tune-kernel", str(spec.parent / "none.py")) == 2
     assert "none.py is no file" in capsys.readouterr().err
-    spec.write_text(SPEC.replace('"arguments"', '"atol": 0.0, #'))
+    spec.write_text(SPEC.replace('"arguments"', '"verify": Verification(atol=0.0), #'))
     assert run("tune-kernel", str(spec)) == 2
     assert "KERNEL lacks arguments" in capsys.readouterr().err
 

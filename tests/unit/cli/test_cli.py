@@ -20,8 +20,8 @@ from support.sample_records import H100, SQUARE, entry, record
 from autotune import __version__, cli, device, gpu, settings
 from autotune.candidates import space
 from autotune.cli import cache
+from autotune.cli.options import parse_seconds
 from autotune.cli.output import show
-from autotune.cli.tuning import parse_seconds
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config

@@ -14,7 +14,7 @@ from autotune.api import many, tuning
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.report.tuned_shapes import ShapesReport
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 QUICK = ("--device", DEVICE, "--trials", "2", "--budget", "30")
 
@@ -29,7 +29,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The shapes and options of `tune_shapes`, which searches nothing."""
     calls: list[Any] = []
 
-    def tune_shapes(shapes: Shapes, options: Options, *place: Any, **_: Any) -> ShapesReport:
+    def tune_shapes(shapes: Shapes, options: Search, *place: Any, **_: Any) -> ShapesReport:
         calls.append((dict(shapes), options, place))
         return ShapesReport()
 
@@ -43,7 +43,7 @@ def test_shapes_share_the_budget(searched: list[Any]) -> None:
     ((shapes, options, place),) = searched
     small, other = Problem(64, 64, 64, "bf16"), Problem(128, 64, 64, "f16")
     assert shapes == {small: 2, other: 1}
-    assert (options.budget_s, place) == (600.0, ("h100", None, "auto"))
+    assert (options.seconds, place) == (600.0, ("h100", None, "auto"))
 
 
 def test_file_of_shapes_joins_the_others(searched: list[Any], tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_file_of_shapes_joins_the_others(searched: list[Any], tmp_path: Path) ->
     assert run("tune", "--from", str(path)) == 0
     assert run("tune", "64x64x64", "--from", str(path)) == 0
     assert [shapes for shapes, *_ in searched] == [{Problem(64, 64, 64): n} for n in (5, 6)]
-    assert [options.budget_s for _, options, _ in searched] == [None, None]
+    assert [options.seconds for _, options, _ in searched] == [None, None]
 
 
 def test_table_has_a_row_for_each_shape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_nothing_is_tuned(cache: Path) -> None:
                 block=32,
             )
         with pytest.raises(FrozenError, match="64x64x64:f32:nn: the mode is frozen"):
-            autotune.tune("64x64x64", device=H100, quick=True)
+            autotune.tune("64x64x64", device=H100, effort="quick")
         with pytest.raises(FrozenError, match="cannot measure records again"):
             next(iter(retime([], *[None] * 3)))  # type: ignore[arg-type]
     assert not cache.exists()

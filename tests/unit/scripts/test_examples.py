@@ -40,7 +40,7 @@ DEFINITION = ("source", "name", "parameters", "constraints", "block", "shared")
 
 def kernel_of(example: Mapping[str, Any]) -> UserKernel:
     definition = {name: example[name] for name in DEFINITION}
-    return define_kernel(**definition, grid=example.get("grid", 1), include=())
+    return define_kernel(**definition, grid=example.get("grid", 1))
 
 
 class TuneCall(Exception):

@@ -17,7 +17,7 @@ from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Compile
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.user_kernels import KernelTunable, occupancy_table
 
 TUNABLE = tunable()
@@ -30,7 +30,7 @@ def go(
     compile: Compile = compiled,
     **options: Any,
 ) -> KernelRecord:
-    return tune(tuned, runner, store, Options(**options), compile=compile, origin=ORIGIN)
+    return tune(tuned, runner, store, Search(**options), compile=compile, origin=ORIGIN)
 
 
 @pytest.fixture
