@@ -168,6 +168,8 @@ def _show_best(
         result = lookups.answered(problem, target, decides, batch_invariant)
     for warning in lookups.warnings_of(result, target, decides):
         click.echo(f"warning: {warning}", err=True)
+    if (changed := lookups.other_tools(result)) is not None:
+        click.echo(f"note: it was measured with {changed}", err=True)
     overall = lookups.best_of_all(result)
     if json:
         show_json(record.to_json(result, decides, overall))

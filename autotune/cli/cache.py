@@ -27,7 +27,7 @@ from autotune.cli.output import SECONDS, show, show_json, show_line
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.inventory import Item
+    from autotune.maintenance.inventory import ChangedRecord, Item
     from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
     from autotune.records.ranges import Range
@@ -315,7 +315,7 @@ def _absorb(
 
 @cache.command("verify")
 @click.option(
-    "--retime", is_flag=True, help="Time the best configurations of each stale record again."
+    "--retime", is_flag=True, help="Time the best configurations of each changed record again."
 )
 @click.option(
     "--top",
@@ -328,10 +328,10 @@ def _absorb(
 @device_filter
 @json_option
 def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
-    """Check every file and list stale records; exit status 1 if a file is broken.
+    """Check every file and list changed records; exit status 1 if a file is broken.
 
-    A record is stale if this machine has another driver, compiler or kernel source now. It is
-    still used.
+    A record is stale if its kernel would be compiled from other sources now. It is still used.
+    Another driver or compiler makes no record stale; --retime measures such records again too.
     """
     from autotune.maintenance.inventory import scan, verdict
     from autotune.report import cache
@@ -340,16 +340,18 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     store, today = _opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
     slug = targets.resolve(device or sources.DEFAULT).slug if retime else _slug_of(store, device)
-    count, broken, stale = verdict(scan(store.root, thorough=True), today, slug)
+    count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
     if not json:
         if broken:
             show(cache.faults(broken))
-        if stale and not retime:
-            show(cache.stale(stale))
-        print(f"{count} files: {len(broken)} broken, {len(stale)} stale records")
-    retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
+        for stale in () if retime else (True, False):
+            if table := cache.changed(changed, stale=stale):
+                show(table)
+        stale_count = sum(row.stale for row in changed)
+        print(f"{count} files: {len(broken)} broken, {stale_count} stale records")
+    retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
     if json:
-        show_json(cache.verdict_json(count, broken, stale, retimed))
+        show_json(cache.verdict_json(count, broken, changed, retimed))
     if broken or any(result.trouble for result in retimed):
         raise click.exceptions.Exit(1)
 
@@ -457,7 +459,7 @@ def parse_age(text: str) -> float:
 
 def _retimed(
     store: Store,
-    stale: Sequence[tuple[TuningRecord, str]],
+    changed: Sequence[ChangedRecord],
     device: str | None,
     top: int,
     *,
@@ -470,7 +472,7 @@ def _retimed(
     from autotune.report import cache
     from autotune.targets import sources, targets
 
-    records = [record for record, _ in stale if isinstance(record, Record)]
+    records = [row.record for row in changed if isinstance(row.record, Record)]
     opened = partial(targets.opened, device=device or sources.DEFAULT)
     compiled = partial(compiler.compile, cache=store.root)
     retimed = []

@@ -107,25 +107,26 @@ def report(
 def _analysis(selection: Selection, store: Store) -> Analysis:
     from datetime import datetime, timezone
 
-    from autotune.maintenance.inventory import change
+    from autotune.maintenance.inventory import change, stale_change
     from autotune.report.analysis.subject import subject_of
     from autotune.report.analysis.whole import analysed
     from autotune.report.selection import device_option
     from autotune.targets import targets
 
-    (record,) = selection.records
+    (record,), today = selection.records, targets.here()
     return analysed(
         subject_of(record, store.root),
-        stale=change(record, targets.here()),
+        stale=stale_change(record, today),
         now=datetime.now(timezone.utc),
         device_option=device_option(record, selection.device_option),
+        changed=change(record, today),
     )
 
 
 def _overview(selection: Selection, store: Store) -> Overview:
     from datetime import datetime, timezone
 
-    from autotune.maintenance.inventory import change
+    from autotune.maintenance.inventory import change, stale_change
     from autotune.report.analysis import overview
     from autotune.report.overview_page import Overview
     from autotune.targets import targets
@@ -133,7 +134,15 @@ def _overview(selection: Selection, store: Store) -> Overview:
     today, now = targets.here(), datetime.now(timezone.utc)
     records = selection.records
     rows = [
-        *(overview.record_row(record, stale=change(record, today), now=now) for record in records),
+        *(
+            overview.record_row(
+                record,
+                stale=stale_change(record, today),
+                now=now,
+                changed=change(record, today),
+            )
+            for record in records
+        ),
         *(overview.answer_row(answer) for answer in selection.answers),
     ]
     return Overview(

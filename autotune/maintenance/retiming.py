@@ -1,4 +1,4 @@
-"""Measures records of another driver, compiler or other kernels again.
+"""Measures records again: of another driver or compiler, or of kernels from other sources.
 
 Such records are neither trusted nor thrown away: their best few entries go through the same
 verification and the same final round as after a search. Entries that are not timed again are not in
@@ -127,7 +127,8 @@ class _Round:
             baseline=baseline,
             provenance=self._provenance(len(standing) + len(failed)),
         )
-        return Retimed(self._record, self._store.save(new), failed)
+        earlier = [entry.config for entry in self._record.entries]
+        return Retimed(self._record, self._store.save(new, earlier), failed)
 
     def _standing(self, top: int) -> list[Candidate]:
         """The first `top` candidates that work; the others are noted as failed."""

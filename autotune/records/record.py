@@ -51,7 +51,8 @@ class Provenance:
     Attributes:
         driver: the driver's CUDA version, such as `13.0`; empty if no driver was used.
         compiler: such as `NVRTC 13.0`.
-        source: hash of the kernel sources.
+        source: hash of the files that the kernels of the entries are compiled from; with entries of
+            several families the hash of each (`families.source_text`).
         autotune: version of this package.
         date: UTC, ISO 8601.
         seed: the search's seed.
@@ -94,8 +95,8 @@ class TuningRecord(ABC):
     """The result of tuning on a device: one to ten entries, fastest first.
 
     `baseline` is the vendor library's measurement, if its result was right; it is verified before
-    it is timed. All entries come from the kernel sources, the compiler and the driver that
-    `provenance` names.
+    it is timed. All entries come from the kernel sources that `provenance` names. Its driver and
+    compiler are those of the last run; earlier entries may come from others.
 
     Raises:
         ValueError: if there are no entries.

@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from autotune.families.config import Config
+from autotune.families.source_text import shortened
 from autotune.records import Entry, Provenance, Record, TuningRecord
 from autotune.report.tables import FittedTable, OneLine, Titled
 from autotune.runners.base import Evidence, Measurement
@@ -104,7 +105,7 @@ def provenance(run: Provenance) -> str:
     ended = "quick race, " if run.quick else "interrupted after " if run.interrupted else ""
     return (
         f"{run.date}, {ended}{run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
-        f"{driver}{run.compiler}, autotune {run.autotune}, source {run.source[:12]}"
+        f"{driver}{run.compiler}, autotune {run.autotune}, source {shortened(run.source)}"
     )
 
 

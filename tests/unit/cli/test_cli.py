@@ -28,7 +28,9 @@ from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.report.record import render
+from autotune.runners.recording import Origin
 from autotune.runners.replay import ReplayRunner
+from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
@@ -355,6 +357,16 @@ def test_best_warns_of_a_stale_record(
     # Only the GPU can measure again.
     assert ("`autotune cache verify --retime`" in warning) == here
     assert (f"`autotune tune {SQUARE} --device h100` measures again" in warning) == here
+
+
+def test_best_notes_another_driver_without_a_warning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorded = replace(entry(16, 900.0), config=tiled(16))
+    Store(tmp_path / "cache").save(record(recorded))
+    monkeypatch.setattr(targets, "here", lambda: Origin("13.1", "NVRTC 13.0", "tiled:5e1f mma:3a"))
+    assert run("best", str(SQUARE), "--device", "h100") == 0
+    assert capsys.readouterr().err == "note: it was measured with driver 13.0, now 13.1\n"
 
 
 def test_best_exact_finds_tuned_problems_only(

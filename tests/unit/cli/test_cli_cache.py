@@ -32,6 +32,7 @@ from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Evidence
+from autotune.runners.recording import Origin
 from autotune.targets import targets
 from autotune.targets.targets import Target
 
@@ -507,6 +508,20 @@ def test_stale_records_exit_with_0(store: Store, capsys: pytest.CaptureFixture[s
     assert "kernel sources 0ld, now 5e1f" in printed(capsys, "cache", "verify")
 
 
+def test_verify_shows_other_tools_without_calling_them_stale(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "here", lambda: Origin("13.1", "NVRTC 13.0", "5e1f"))
+    store.save(record())
+    data = answer(capsys, "cache", "verify")
+    changed = {"record": str(SQUARE), "device": H100.name, "changed": "driver 13.0, now 13.1"}
+    assert (data["stale"], data["other_tools"]) == ([], [changed])
+    text = " ".join(printed(capsys, "cache", "verify").split())
+    assert text.startswith("measured with another driver or compiler; `autotune cache verify --re")
+    assert "driver 13.0, now 13.1" in text
+    assert text.endswith("1 files: 0 broken, 0 stale records")
+
+
 def test_retime_needs_a_gpu(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.save(record(source="0ld"))
     assert "no CUDA driver" in failure(capsys, "cache", "verify", "--retime", status=1)
@@ -557,6 +572,25 @@ def test_retimed_records_are_not_stale(
         }
     ]
     assert answer(capsys, "cache", "verify")["stale"] == []
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_retime_measures_records_of_another_driver(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "here", lambda: ORIGIN)
+    earlier = entries_of(23, 16, 8, 32)
+    made = replace(earlier.provenance, driver="12.8", source=ORIGIN.source)
+    old = store.save(replace(earlier, provenance=made))
+    assert printed(capsys, "cache", "verify", "--retime", "--top", "2").splitlines() == [
+        "1 files: 0 broken, 0 stale records",
+        f"{SMALL}: 2 measured again, best 101.00 us (was 500.00 us)",
+    ]
+    new = store.load(H100, SMALL)
+    assert new is not None
+    # Entries that were not measured again would be of the other driver.
+    assert {entry.config for entry in new.entries} == {entry.config for entry in old.entries[:2]}
+    assert answer(capsys, "cache", "verify")["other_tools"] == []
 
 
 def test_retime_of_no_configuration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -665,7 +699,7 @@ def test_list_has_a_row_for_each_record(store: Store, capsys: pytest.CaptureFixt
     ]
     header, _, own = printed(capsys, "cache", "list", "--problems").splitlines()
     assert header.split() == [
-        *["problem", "device", "evidence", "time", "over", "cuBLAS", "age", "stale"]
+        *["problem", "device", "evidence", "time", "over", "cuBLAS", "age", "changed"]
     ]
     assert own.split()[:7] == [str(SQUARE), *H100.name.split(), "measured", "900.00"]
 
