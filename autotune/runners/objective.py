@@ -7,7 +7,7 @@ to be metered for it, and what tables call it. A new objective is one more row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeVar, overload
 
 from autotune.device import Device
 from autotune.errors import UsageError
@@ -268,3 +268,20 @@ def objective_named(name: str, among: Sequence[Objective] = OBJECTIVES) -> Objec
 def time_objective(cold: bool) -> Objective:
     """The objective of a call that states whether its operands are cold."""
     return COLD if cold else HOT
+
+
+if TYPE_CHECKING:
+
+    class ObjectiveField:
+        """A field that takes a word or an objective and is read as an `Objective`."""
+
+        @overload
+        def __get__(self, instance: None, owner: Any) -> Objective: ...
+        @overload
+        def __get__(self, instance: object, owner: Any) -> Objective: ...
+        def __get__(self, instance: object, owner: Any) -> Objective: ...
+        def __set__(self, instance: object, value: ObjectiveText | Objective) -> None: ...
+
+    DEFAULT_OBJECTIVE = ObjectiveField()
+else:
+    ObjectiveField, DEFAULT_OBJECTIVE = Objective, HOT

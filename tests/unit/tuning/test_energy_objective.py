@@ -24,9 +24,9 @@ from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import tune
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
-BY_ENERGY = Options(sampler="random", objective=ENERGY)
+BY_ENERGY = Search(sampler="random", objective=ENERGY)
 FEW = replace(BY_ENERGY, sampler="exhaustive", trials=12)
 
 
@@ -47,7 +47,7 @@ def by_power(config: Config) -> Energy:
 def go(
     runner: Runner,
     store: Store,
-    options: Options = BY_ENERGY,
+    options: Search = BY_ENERGY,
     problem: Problem = SQUARE,
     family: str = "tiled",
 ) -> Record:

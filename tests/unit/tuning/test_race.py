@@ -19,7 +19,7 @@ from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.objective import HOT
 from autotune.tuning.loop import tune
-from autotune.tuning.options import Options, quick_options
+from autotune.tuning.options import Search
 from autotune.tuning.quick import QuickTunable
 
 H100, PROBLEM = find("h100"), Problem.parse("300x200x1000:bf16")
@@ -41,7 +41,7 @@ def taking(time_us: float) -> Measurement:
 
 
 def race(tunable: QuickTunable, runner: FakeRunner, store: Store) -> Record:
-    options = quick_options(Options(jobs=2))
+    options = Search(effort="quick", jobs=2)
     return tune(tunable, runner, store, options, compile=program, origin=ORIGIN)
 
 
