@@ -404,7 +404,7 @@ AXPY: dict[str, Any] = {
     "parameters": {"block_size_x": (64, 256), "FACTOR": (1.0,)},
     "compile": autotune.Compilation(defines=True, options=["--use_fast_math"]),
     "problem_size": 1000,
-    "sampler": "exhaustive",
+    "search": Search(sampler="exhaustive"),
     "progress": False,
 }
 
@@ -483,10 +483,10 @@ def test_first_configuration_stands_in_for_a_reference(device: Device) -> None:
 def test_score_may_be_a_function(device: Device) -> None:
     del device
     record = autotune.tune_kernel(
-        **AXPY,
+        **AXPY
+        | {"search": Search(sampler="exhaustive", score=lambda result: 1 / result["block_size_x"])},
         arguments=axpy_arguments(),
         reference=axpy_reference,
-        search=Search(score=lambda result: 1 / result["block_size_x"]),
         metrics={"GB/s": lambda result: 12e-3 * 1000 / result.time_us},
     )
     assert record.best.config.values["block_size_x"] == 256
