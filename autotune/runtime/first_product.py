@@ -21,14 +21,13 @@ def race_first(
     racer: Racer,
     problem: Problem,
     ordinal: int,
-    cold: bool,
+    objective: Objective,
     arrays: Iterable[Any],
 ) -> None:
     """Races a problem before its first look-up; a warning says why, if it cannot.
 
     A stream that is captured runs nothing meanwhile: its products take what a look-up finds.
     """
-    objective: Objective = "cold" if cold else "hot"
     if runtime.has_answer(problem, ordinal, objective):
         return
     operands = tuple(arrays)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from autotune.problem import Problem, epilogue_of
+from autotune.settings import Policy
 from autotune.torch.operands import DTYPES
 from autotune.torch.operator import ACTIVATIONS, mm
 
@@ -25,7 +27,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`,
             for a weight of `autotune.interleave` without a bias, gives half of out_features.
         compute: the precision; see `autotune.torch.mm`.
-        dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
+        policy: that of `autotune.torch.mm`; None is the current policy of each call.
         device: device of the parameters.
         dtype: type of the parameters.
 
@@ -35,7 +37,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
     activation: str | None = None
     compute: str | None = None
-    dependent: bool = False
+    policy: Policy | None = None
 
     def __init__(
         self,
@@ -46,11 +48,13 @@ class Linear(nn.Linear):  # type: ignore[misc]
         compute: str | None = None,
         device: Any = None,
         dtype: Any = None,
-        dependent: bool = False,
+        policy: Policy | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         _check(bias, activation, compute)
-        self.activation, self.compute, self.dependent = activation, compute, dependent
+        self.activation, self.compute = activation, compute
+        if policy is not None:
+            self.policy = policy
 
     @classmethod
     def of(
@@ -58,7 +62,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         module: nn.Linear,
         activation: str | None = None,
         compute: str | None = None,
-        dependent: bool = False,
+        policy: Policy | None = None,
     ) -> Linear:
         """A layer that shares the parameters of a linear layer.
 
@@ -66,9 +70,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
             ProblemError: for an unknown activation or compute.
         """
         sizes = module.in_features, module.out_features
-        layer = cls(
-            *sizes, module.bias is not None, activation, compute, "meta", dependent=dependent
-        )
+        layer = cls(*sizes, module.bias is not None, activation, compute, "meta", policy=policy)
         layer.weight, layer.bias = module.weight, module.bias
         layer.train(module.training)
         return layer
@@ -78,15 +80,16 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
         Raises:
             ArrayError: if the input does not fit the weight.
+            NotFoundError: with `batch_invariant`, if no range serves the product.
         """
         weight, bias = self.weight, self.bias
         if not supports(input):
             result = nn.functional.linear(input, weight, bias)
             return ACTIVATIONS[self.activation](result) if self.activation else result
         if input.dim() == 2:
-            return mm(input, weight.t(), bias, self.activation, self.compute, self.dependent)
+            return mm(input, weight.t(), bias, self.activation, self.compute, self.policy)
         rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
-        result = mm(rows, weight.t(), bias, self.activation, self.compute, self.dependent)
+        result = mm(rows, weight.t(), bias, self.activation, self.compute, self.policy)
         return result.view(*input.shape[:-1], result.shape[-1])
 
     def extra_repr(self) -> str:
@@ -101,10 +104,17 @@ class PatchedLinear(Linear):
     """The class that `patch` gives to an `nn.Linear`, and `unpatch` takes away again."""
 
 
-class DependentPatchedLinear(PatchedLinear):
-    """The same with programmatic dependent launch."""
+def patched(modules: Iterable[nn.Linear], policy: Policy | None) -> None:
+    """Makes linear layers patched ones, which keep a policy; None follows that of each call."""
+    for module in modules:
+        module.policy = policy
+        module.__class__ = PatchedLinear
 
-    dependent = True
+
+def unpatched(module: PatchedLinear) -> None:
+    """Makes a layer what it was before `patched`."""
+    module.__class__ = nn.Linear
+    module.__dict__.pop("policy", None)
 
 
 def supports(input: Any) -> bool:
