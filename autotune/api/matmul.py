@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from autotune import runtime, settings
 from autotune.device import Device
@@ -156,7 +156,7 @@ def _run(
         quantized = runtime.quantized_matmul()
         if tunes:
             quantized.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
-        return cast("Array", quantized(a, b, out, named, out_dtype, **further))
+        return quantized(a, b, out, named, out_dtype, **further)
     multiply = _invariant(policy) if policy.batch_invariant else multiplier()
     if tunes:
         quick = policy.tune == "quick"

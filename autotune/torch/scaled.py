@@ -146,9 +146,17 @@ def scaled_mm(
     policy = traced_policy() if policy is None else policy
     if policy.batch_invariant:
         raise UsageError("scaled_mm is not batch-invariant; call autotune.matmul with the scales")
-    operands = a, b, scale_a, scale_b, bias
-    rest = out_dtype, use_fast_accum, compute, policy.dependent, residual, activation, scale_result
-    return run_under(policy, _run, ScaledProduct(*operands, *rest, amax))
+    product = ScaledProduct(
+        *(a, b, scale_a, scale_b, bias, out_dtype),
+        use_fast_accum=use_fast_accum,
+        compute=compute,
+        dependent=policy.dependent,
+        residual=residual,
+        activation=activation,
+        scale_result=scale_result,
+        amax=amax,
+    )
+    return run_under(policy, _run, product)
 
 
 def _run(product: ScaledProduct) -> Any:

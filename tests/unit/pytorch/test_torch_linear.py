@@ -326,13 +326,16 @@ def test_layers_not_on_a_gpu_are_kept() -> None:
     assert report.devices == ()
 
 
+FAST: Any = "fast"  # no word of a policy
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"rows": 0}, "rows is 0; give whole numbers of at least 1"),
      ({"rows": []}, r"rows is \[\]"), ({"rows": [64, 1.5]}, r"rows is \[64, 1.5\]"),
      ({"min_gain": -0.1}, "min_gain is -0.1"), ({"min_gain": float("nan")}, "min_gain is nan"),
      ({"policy": Policy(tune=True)}, "tune without rows"),
-     ({"policy": Policy(tune="fast")}, "tune is 'fast'; give True, False or 'quick'"),
+     ({"policy": Policy(tune=FAST)}, "tune is 'fast'; give True, False or 'quick'"),
      ({"rows": 1, "search": Search()}, "search without tune"),
      ({"rows": 1, "policy": Policy(tune="quick"), "search": Search(effort="long")}, "effort long")],
 )  # fmt: skip

@@ -92,7 +92,7 @@ def test_gradients_take_the_launches_of_the_forward_pass(gpu: StandIn) -> None:
 # Compiled.
 
 
-def test_compiled_product_takes_dependent_launches_when_it_is_traced(gpu: StandIn) -> None:
+def test_compiled_product_is_dependent_as_it_was_traced(gpu: StandIn) -> None:
     compiled = torch.compile(lambda a, b: mm(a, b), fullgraph=True, backend="aot_eager")
     a, b = torch.randn(A), torch.randn(B)
     with autotune.policy(dependent=True):
@@ -131,7 +131,7 @@ def test_compiled_layers_take_dependent_launches(gpu: StandIn, dependent: bool) 
 # Batch invariance.
 
 
-class Noted(TorchDispatchMode):
+class Noted(TorchDispatchMode):  # type: ignore[misc]
     """Notes the operators of this package."""
 
     def __init__(self) -> None:
