@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from autotune import environment
 from autotune.errors import AutotuneError, CacheError, FrozenError, MissingError, UsageError
@@ -149,6 +149,15 @@ def following(policy: Policy) -> Iterator[None]:
     token = _POLICY.set(policy)
     try:
         yield
+    finally:
+        _POLICY.reset(token)
+
+
+def followed(policy: Policy, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function that runs as in `following`, 1 us sooner."""
+    token = _POLICY.set(policy)
+    try:
+        return function(*arguments)
     finally:
         _POLICY.reset(token)
 

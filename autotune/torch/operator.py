@@ -57,7 +57,7 @@ def mm(
     has layout nt. Operands with strides that no kernel reads are copied. On the CPU it runs
     PyTorch's own matmul. It can be differentiated any number of times: the backward pass runs this
     operator too, in the layouts nt and tn if the forward pass was nn. Where a gradient is recorded,
-    PyTorch's activation follows the kernel unless it is `relu`, as the derivatives of the others
+    PyTorch's activation follows the kernel unless it is `relu`, as the derivatives of the explicit
     need their input. Under `torch.autocast` the operands are converted to the type of `compute`, or
     to autocast's type if `compute` is None.
 
@@ -88,10 +88,17 @@ def mm(
         ProblemError: for an unknown activation or compute.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
-    policy = traced_policy() if policy is None else policy
-    if policy.batch_invariant and a.is_cuda and not recording(a, b, bias, residual):
-        return run_under(policy, _invariant_mm, a, b, bias, activation, compute, policy, residual)
-    return run_under(policy, run, a, b, bias, activation, compute, policy.dependent, residual)
+    if torch.compiler.is_compiling():
+        now = traced_policy() if policy is None else policy
+        run, explicit = torch.ops.autotune.mm.default, False
+    else:
+        now = settings.policy() if policy is None else policy
+        run, explicit = _eager_mm, policy is not None and policy != settings.policy()
+    if now.batch_invariant and a.is_cuda and not recording(a, b, bias, residual):
+        run = _invariant_mm
+    if explicit:
+        return _entered(now, run, a, b, bias, activation, compute, now.dependent, residual)
+    return run(a, b, bias, activation, compute, now.dependent, residual)
 
 
 def traced_policy() -> Policy:
@@ -105,12 +112,18 @@ traced_policy._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def run_under(policy: Policy, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Runs a function under a policy. `torch.compile` runs it as it is: the operators that it calls
-    read the policy of the time when they run."""
+    """Runs a function that calls an operator under a policy. `torch.compile` runs it as it is: a
+    compiled operator reads the policy of the time when it runs."""
     if torch.compiler.is_compiling() or policy == settings.policy():
         return function(*arguments)
-    with runtime.entered(policy):
-        return function(*arguments)
+    return _entered(policy, function, *arguments)
+
+
+def _entered(policy: Policy, function: Callable[..., Any], *arguments: Any) -> Any:
+    if policy.frozen:
+        with runtime.entered(policy):
+            return function(*arguments)
+    return settings.followed(policy, function, *arguments)
 
 
 def policy_with(dependent: bool) -> Policy:
@@ -130,7 +143,7 @@ def _invariant_mm(
     bias: Any,
     activation: str | None,
     compute: str | None,
-    policy: Policy,
+    dependent: bool,
     residual: Any,
 ) -> Any:
     """`mm` by `torch.ops.autotune.mm_batch_invariant`, with PyTorch's activation and sum."""
@@ -143,7 +156,7 @@ def _invariant_mm(
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
         operands = tuple(cast(operand, "cuda", dtype) for operand in operands)
-    result = torch.ops.autotune.mm_batch_invariant.default(*operands, policy.dependent)
+    result = torch.ops.autotune.mm_batch_invariant.default(*operands, dependent)
     if activation is not None:
         result = ACTIVATIONS[activation](result)
     return result if residual is None else result + residual
@@ -159,12 +172,23 @@ def run(
     residual: Any = None,
 ) -> Any:
     """`mm` by `torch.ops.autotune.mm`."""
+    if torch.compiler.is_compiling():
+        return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent, residual)
+    return _eager_mm(a, b, bias, activation, compute, dependent, residual)
+
+
+def _eager_mm(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: str | None,
+    compute: str | None,
+    dependent: bool,
+    residual: Any,
+) -> Any:
+    """`mm` by `torch.ops.autotune.mm` where nothing is compiled."""
     operator = torch.ops.autotune.mm.default
-    if (
-        torch.compiler.is_compiling()  # first, as it cannot trace the next condition
-        or torch.is_inference_mode_enabled()
-        or recording(a, b, bias, residual)
-    ):
+    if torch.is_inference_mode_enabled() or recording(a, b, bias, residual):
         return operator(a, b, bias, activation, compute, dependent, residual)
     # Skips the autograd implementation, which would find in 2 us that nothing is recorded.
     with torch._C._AutoDispatchBelowAutograd():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,7 +52,8 @@ def test_product_follows_the_block_and_its_own_policy(gpu: StandIn) -> None:
         mm(a, b, policy=Policy(vendor=False))
         assert settings.policy() is block
     mm(a, b)
-    assert gpu.policies == [block, Policy(vendor=False), Policy()]
+    mm(a, b, policy=Policy(dependent=True))
+    assert gpu.policies == [block, Policy(vendor=False), Policy(), Policy(dependent=True)]
 
 
 def test_frozen_product_freezes_the_process_for_itself(
@@ -163,7 +165,7 @@ def test_invariant_policy_chooses_the_operator() -> None:
 
 def test_recorded_gradient_sets_invariance_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without a GPU, PyTorch crashes where it records the gradient of a fake tensor on one.
-    monkeypatch.setattr(operator, "run", lambda *_: "mm")
+    monkeypatch.setattr(operator, "_eager_mm", lambda *_: "mm")
     invariant = Policy(batch_invariant=True)
     assert ran(grad=True, policy=invariant) == ([], "mm")
     with torch.no_grad():
@@ -223,3 +225,7 @@ def test_patch_in_the_frozen_mode_does_not_tune() -> None:
         assert patch(nn.Linear(4, 5), policy=policy).kept == ("",)
     with autotune.policy(frozen=True):
         assert patch(nn.Linear(4, 5), policy=Policy(tune=True)).kept == ("",)
+
+
+def test_patch_has_few_arguments() -> None:
+    assert len(inspect.signature(patch).parameters) <= 10
