@@ -80,3 +80,13 @@ class NotFoundError(AutotuneError):
 
 class FrozenError(NotFoundError):
     """The frozen mode forbids the search, the guess or the compilation that a call needs."""
+
+
+def require_list(name: str, values: object) -> None:
+    """Refuses a single value in place of a list; a text would be read letter by letter.
+
+    Raises:
+        UsageError: if the values are a text, or no series of values.
+    """
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise UsageError(f"{name} is {values!r}; give a list: [{values!r}]")

@@ -93,11 +93,6 @@ class Policy(NamedTuple):
     frozen: bool | Literal["raise"] = False
 
     @property
-    def objective(self) -> Literal["hot", "cold"]:
-        """The time that chooses a kernel."""
-        return "cold" if self.cold else "hot"
-
-    @property
     def mode(self) -> Mode | None:
         """The mode that the policy puts the process into; None for none."""
         if not self.frozen:

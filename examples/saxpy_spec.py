@@ -1,7 +1,7 @@
 """Tunes y = a x + y, from the command line: how many threads a block, and elements a thread?
 
-    autotune tune-kernel examples/saxpy_spec.py
-    autotune tune-kernel examples/saxpy_spec.py --occupancy --device h100    # no GPU
+    autotune tune examples/saxpy_spec.py
+    autotune occupancy examples/saxpy_spec.py h100    # no GPU
     autotune export saxpy --out lib
 
 The parameters are macros, as `compile` says, and the grid follows from the size of the problem.

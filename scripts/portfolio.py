@@ -41,6 +41,7 @@ from autotune.lookup.neighbours import TEACHERS, by_remoteness
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Records
+from autotune.runners.objective import HOT
 
 DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
 """A card of each architecture."""
@@ -138,7 +139,7 @@ def expected(
     """The expected times of the configurations that are accurate on a problem, by the records of a
     pool, the nearest first; and these configurations."""
     near = [row for row in pool if row.problem == problem]
-    errors = ModelError((), device, samples(pool[:TEACHERS], "hot"))
+    errors = ModelError((), device, samples(pool[:TEACHERS], HOT))
     accurate = accuracy_filter(problem, device, near).accurate([*configs])
     return errors.predict(accurate, problem).cautious(CAUTION / 2).tolist(), accurate
 

@@ -20,6 +20,7 @@ from autotune.problem.vendor import is_padded
 from autotune.records import Record
 from autotune.report import cell
 from autotune.runners.base import Measurement
+from autotune.runners.objective import COLD
 
 Row = dict[str, Any]
 TRITON = "triton"
@@ -112,7 +113,7 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
             "cublaslt_us": finals.cublaslt_cold_us,
             "ratio": _ratio(cublas_cold_us, cold_us),
             "ratio_lt": _ratio(finals.cublaslt_cold_us, cold_us),
-            "config": str(record.best_by("cold").config),
+            "config": str(record.best_by(COLD).config),
         },
         "spread": {"ours_us": ours.spread_us, "cublas_us": cublas and cublas.spread_us},
         "cublaslt": {

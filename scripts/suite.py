@@ -50,6 +50,7 @@ from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.objective import COLD
 from autotune.runners.recording import Origin, Recording
 from autotune.targets import sources, targets
 from autotune.targets.targets import Target
@@ -245,7 +246,7 @@ class SuiteRun:
         if self.trials is not None:
             path = recording.path_of(self.trials.name, problem, self.trials.parent)
             keeper.recording(record, origin).save(path)
-        winners = record.best.config, record.best_by("cold").config
+        winners = record.best.config, record.best_by(COLD).config
         last = finals(*winners, problem, runner, compiled, self.further(problem))
         return record, results.row(problem, record, last, seconds, most)
 

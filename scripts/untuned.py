@@ -58,6 +58,7 @@ from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.objective import HOT
 from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.targets.workplace import Workplace
@@ -181,14 +182,14 @@ class Contest:
                 for kind, item in outcomes.items()
                 if isinstance(item, Failure)
             },
-            left_to_vendor=[LOOKUP] * answer.vendor + [RACE] * vendor_wins(race, problem, "hot"),
+            left_to_vendor=[LOOKUP] * answer.vendor + [RACE] * vendor_wins(race, problem, HOT),
             seconds=seconds,
         )
 
     def race(self, problem: Problem, target: Target, store: Store) -> Record:
         """The record of a quick race that knows what look-ups know; `store` keeps it."""
         return tune(
-            raced(problem, target.runner, self.known, "hot"),
+            raced(problem, target.runner, self.known, HOT),
             *(target.runner, store, Search(effort="quick")),
             compile=partial(compiler.compile, cache=settings.cache_dir()),
             origin=target.origin,

@@ -30,7 +30,7 @@ from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""
@@ -57,7 +57,7 @@ def cover(
     store: Store,
     search: TuneUntil,
     loss: float = LOSS,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     family: str = AUTO,
     race: TuneUntil | None = None,
     order: str | None = None,
@@ -160,7 +160,7 @@ def expected(
     tuned: Mapping[int, Record],
     records: Sequence[Record],
     surveys: Surveys,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     order: str | None = None,
 ) -> dict[int, dict[int, float]]:
     """The expected loss at each probe with the best configuration of the next tuned size below and
@@ -206,9 +206,9 @@ def _recorded(
 
 
 def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
-    """Whether a record serves the objective: it was measured to the end, for cold with cold times;
-    `quick` accepts a race."""
-    timed = objective == "hot" or record.best_cold is not None
+    """Whether a record serves the objective: it has its figure and was measured to the end; `quick`
+    accepts a race."""
+    timed = record.of(objective) is not None
     ended = record.provenance.final or (quick and not record.provenance.interrupted)
     return timed and record.evidence != "predicted" and ended
 

@@ -18,6 +18,7 @@ from autotune.problem import (
 )
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
+from autotune.runners.objective import time_objective
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -183,10 +184,11 @@ def _tune(problems: Iterable[Problem], ordinal: int, policy: Policy) -> None:
     from autotune.tuning.options import Search
 
     device, quick = runtime.probe(ordinal), policy.tune == "quick"
-    options = Search(effort="quick" if quick else "default", objective=policy.objective).limited()
+    objective = time_objective(policy.cold)
+    options = Search(effort="quick" if quick else "default", objective=objective).limited()
     with Workplace(ordinal, quick=quick) as workplace:
         for problem in problems:
-            answer = recorded(problem, device, policy.objective)
+            answer = recorded(problem, device, objective)
             if answer is None or not answer.enough(quick):
                 tuning.search_at(workplace, problem, options)
             runtime.current().forget(problem)

@@ -13,7 +13,7 @@ from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import FamilyRecord, OrderedRecord, Record, Records, Store, merging
-from autotune.runners.base import Objective, objective_named
+from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
 
@@ -107,7 +107,7 @@ def _loaded(problem: Problem, device: Device, family: str) -> Record | None:
 def choose(
     *problem: ProblemLike | int,
     device: DeviceLike = DEFAULT,
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     batch_invariant: bool = False,
     **arguments: Unpack[ProblemArguments],
 ) -> Answer:
@@ -130,7 +130,7 @@ def choose(
 def answered(
     problem: Problem,
     device: DeviceLike = DEFAULT,
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     batch_invariant: bool = False,
 ) -> Answer:
     """`choose` with its arguments decoded."""
@@ -156,12 +156,12 @@ def answered(
 
 
 def warnings_of(
-    result: Record | Answer, device: DeviceLike, objective: Objective = "hot"
+    result: Record | Answer, device: DeviceLike, objective: Objective = HOT
 ) -> Iterator[str]:
     """Why a result may not be the best today, each with the command that mends it."""
     record = result if isinstance(result, Record) else result.record
-    if objective == "energy" and (record is None or record.best_energy is None):
-        command = f"`autotune tune {result.problem}{option(device)} --objective energy`"
+    if objective.metered and (record is None or record.of(objective) is None):
+        command = f"`autotune tune {result.problem}{option(device)} --objective {objective}`"
         yield f"no energies are recorded, so the time decides; {command} measures them"
     if record is None:
         return
@@ -186,6 +186,15 @@ def _tuning(record: Record, option: str) -> str:
 
 def outdated(result: Record | Answer) -> str | None:
     """The change of this machine since a result's record was measured, such as
-    `driver 12.8, now 13.0`; None if nothing has changed, or if there is no record."""
+    `kernel sources 0ld, now 5e1f`; None if it is not stale, or if there is no record."""
     record = result if isinstance(result, Record) else result.record
     return None if record is None else merging.stale(record, targets.here())
+
+
+def other_tools(result: Record | Answer) -> str | None:
+    """The change of driver and compiler since a result's record was measured, such as
+    `driver 12.8, now 13.0`; None if it is stale, nothing has changed, or there is no record."""
+    record = result if isinstance(result, Record) else result.record
+    if record is None or outdated(result) is not None:
+        return None
+    return merging.changes(record, targets.here())

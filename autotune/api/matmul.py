@@ -9,6 +9,7 @@ from autotune import runtime, settings
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.problem import Problem, compute_of
+from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.quantized_operand import refuse_additions
 from autotune.targets import local
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
+    from autotune.problem.aliases import DtypeLike
     from autotune.problem.call import FurtherArrays
-    from autotune.runners.base import Objective
+    from autotune.problem.fields import AccuracyText
     from autotune.runtime.matmul import Array, Matmul
     from autotune.settings import Policy
 
@@ -30,8 +32,8 @@ def matmul(
     beta: float = 0.0,
     *,
     activation: str | None = None,
-    compute: str | None = None,
-    accuracy: str = "exact",
+    compute: DtypeLike | None = None,
+    accuracy: AccuracyText = "exact",
     scale: str | None = None,
     accumulate: str | None = None,
     out_dtype: Any = None,
@@ -150,7 +152,7 @@ def _run(
     policy = named.policy
     policy.check()
     tunes = policy.tune and not settings.mode().frozen
-    tuner = partial(_tune, objective=policy.objective, quick=policy.tune == "quick")
+    tuner = partial(_tune, objective=time_objective(policy.cold), quick=policy.tune == "quick")
     if quantizes:
         _check_quantizing(policy, further)
         quantized = runtime.quantized_matmul()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from autotune import files
-from autotune.errors import ProblemError, UsageError
+from autotune.errors import ProblemError, UsageError, require_list
 from autotune.files import limits, output
 from autotune.files.decoding import convert, parse, require_schema
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problems_of
@@ -42,8 +42,9 @@ class Shapes(Counter[Problem]):
 
         Raises:
             ProblemError: for an impossible shape.
-            UsageError: for a count below 1, or a range.
+            UsageError: for a count below 1, a range, or one shape in place of a list.
         """
+        require_list("shapes", str(shapes) if isinstance(shapes, Problem) else shapes)
         counted = cls()
         pairs = shapes.items() if isinstance(shapes, Mapping) else ((shape, 1) for shape in shapes)
         for shape, count in pairs:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from autotune.problem import Problem
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Search
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
 from autotune.problem.span import Span
 from autotune.records import Record
 from autotune.targets.local import ALL
-from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.targets.sources import DEFAULT, DeviceLike, gpu_numbers
 from autotune.tuning.options import Search, stated
 
 if TYPE_CHECKING:
@@ -28,29 +27,28 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from autotune.problem.aliases import DtypeLike
     from autotune.records.ranges import Range
     from autotune.report.tuned_shapes import ShapesReport
-    from autotune.runners.base import Objective
+    from autotune.runners.objective import Objective, ObjectiveText
     from autotune.tuning.events import Observer
     from autotune.tuning.options import Effort
 
 DevicesLike = DeviceLike | Sequence[int]
 """A device, or several GPUs of this machine by their numbers."""
 
-_NUMBERS = re.compile(r"\s*\d+(\s*,\s*\d+)+\s*")
-
 
 class TuneOptions(TypedDict, total=False):
     """The keywords of `tune`, which documents them."""
 
-    compute: str | None
+    compute: DtypeLike | None
     layout: str | None
     device: DevicesLike
     family: str
     effort: Effort | None
     seconds: float | None
     trials: int | None
-    objective: Objective | None
+    objective: ObjectiveText | Objective | None
     search: Search | None
     loss: float | None
     batch_invariant: bool
@@ -75,14 +73,14 @@ def tune(
 ) -> ShapesReport: ...
 def tune(
     *problem: ProblemLike | Span | ShapesLike | PathLike[str] | int,
-    compute: str | None = None,
+    compute: DtypeLike | None = None,
     layout: str | None = None,
     device: DevicesLike = DEFAULT,
     family: str = "auto",
     effort: Effort | None = None,
     seconds: float | None = None,
     trials: int | None = None,
-    objective: Objective | None = None,
+    objective: ObjectiveText | Objective | None = None,
     search: Search | None = None,
     loss: float | None = None,
     batch_invariant: bool = False,
@@ -243,12 +241,12 @@ class TuneCall:
 def _place(device: DevicesLike) -> tuple[DeviceLike, str | Sequence[int] | None]:
     """The device, and the GPUs that stand in its place, if there are several."""
     if isinstance(device, str):
-        several = device.strip() == ALL or _NUMBERS.fullmatch(device)
+        several = device.strip() == ALL or ("," in device and gpu_numbers(device))
         return (DEFAULT, device.strip()) if several else (device, None)
     return (DEFAULT, device) if isinstance(device, Sequence) else (device, None)
 
 
-def _fields(compute: str | None, layout: str | None) -> ProblemDefaults:
+def _fields(compute: DtypeLike | None, layout: str | None) -> ProblemDefaults:
     fields: ProblemDefaults = {}
     if compute is not None:
         fields["compute"] = compute

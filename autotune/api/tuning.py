@@ -18,7 +18,8 @@ from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
-    from autotune.runners.base import Objective, Runner
+    from autotune.runners.base import Runner
+    from autotune.runners.objective import Objective
     from autotune.tuning.events import Observer
     from autotune.tuning.quick import QuickTunable
 

@@ -15,6 +15,7 @@ from autotune.device.rates import tensor_rate
 from autotune.errors import DeviceError, UsageError
 from autotune.files.decoding import convert, shown
 from autotune.files.plain import NAMED_LINE
+from autotune.problem.aliases import DtypeLike, precision_of
 from autotune.problem.precision import PRECISIONS
 
 # Registers or bytes of shared memory; blocks and SMs have up to 2^18.
@@ -141,18 +142,18 @@ class Device:
         """
         return self.resident_clusters(size) * size
 
-    def tensor_rate(self, compute: str) -> float | None:
+    def tensor_rate(self, compute: DtypeLike) -> float | None:
         """Fused multiply-adds per clock of an SM's tensor cores; see `rates.tensor_rate`."""
-        return _tensor_rate(self.compute_capability, self.name, compute)
+        return _tensor_rate(self.compute_capability, self.name, precision_of(compute).name)
 
-    def peak(self, compute: str) -> float:
+    def peak(self, compute: DtypeLike) -> float:
         """Peak FLOP/s of a precision at the boost clock, counting 2 M N K for a GEMM.
 
         This is the tensor cores' peak if it is the higher one, else `peak_fp32`; `tf32x3` computes
         three products for each. NVIDIA states the tensor cores' peak at a lower clock: for an H100
         SXM 989.4 TFLOP/s in bf16, at 1830 MHz instead of 1980.
         """
-        rate = (self.tensor_rate(compute) or 0.0) / PRECISIONS[compute].products
+        rate = (self.tensor_rate(compute) or 0.0) / precision_of(compute).products
         return max(self.peak_fp32, self.sms * rate * 2.0 * self.sm_clock)
 
     def to_json(self) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.problem.precision import PRECISIONS
+from autotune.problem.aliases import DtypeLike, precision_of
 
 # Of the tensor cores of an SM: dense products of 16-bit values with fp32 sums. A compute capability
 # that is not listed has the rate of the last one before it.
@@ -27,7 +27,7 @@ def fp32_lanes(compute_capability: tuple[int, int]) -> int:
     return 64 if compute_capability[0] == 7 or compute_capability in ((6, 0), (8, 0)) else 128
 
 
-def tensor_rate(compute_capability: tuple[int, int], compute: str) -> float | None:
+def tensor_rate(compute_capability: tuple[int, int], compute: DtypeLike) -> float | None:
     """Fused multiply-adds that the tensor cores of an SM start per clock, dense, with fp32 sums.
 
     This counts the instructions' own products: `tf32x3` has the rate of `tf32`, half of the 16-bit
@@ -37,7 +37,7 @@ def tensor_rate(compute_capability: tuple[int, int], compute: str) -> float | No
 
     Source: NVIDIA's architecture whitepapers and datasheets, as stated at each rate.
     """
-    precision = PRECISIONS[compute]
+    precision = precision_of(compute)
     if precision.tensor_rate is None or compute_capability < precision.compute_capability:
         return None
     latest = max(listed for listed in _TENSOR_RATES if listed <= compute_capability)

@@ -16,7 +16,7 @@ from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
 from autotune.records.kernel_source import KernelSource
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 Build = Callable[[Template, str, Path, tuple[Path, ...]], Program | CompileFailure]
 """Compiles a template for an architecture, from a folder with folders of headers."""
@@ -97,7 +97,7 @@ def gather_kernels(
     records: Sequence[KernelRecord],
     build: Build,
     unpack: Unpack,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     ptx: BuildPtx | None = None,
 ) -> KernelLibrary:
     """Compiles the best configuration of each record for its device.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program
-from autotune.errors import NotFoundError, UsageError
+from autotune.errors import NotFoundError, UsageError, require_list
 from autotune.export.exported_kernels import KernelLibrary, gather_kernels
 from autotune.export.files import replace_files
 from autotune.export.kernel_project import (
@@ -24,7 +24,7 @@ from autotune.export.names import check_name
 from autotune.export.portable import check_ptx
 from autotune.families.plan import Template
 from autotune.records import KernelRecord, Store
-from autotune.runners.base import objective_named
+from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DeviceLike
 from autotune.user_kernels.sources import unpacked
@@ -52,7 +52,7 @@ def write_kernels(
     *,
     devices: Sequence[DeviceLike] = (),
     format: str = "c",
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     ptx: bool = False,
 ) -> WrittenKernels:
     """Exports what `tune_kernel` recorded of user kernels. Needs no GPU.
@@ -78,6 +78,8 @@ def write_kernels(
         )
     check_ptx(format, ptx)
     decides = objective_named(objective)
+    require_list("names", names)
+    require_list("devices", devices)
     records = _records(names, devices)
     prefix = check_name(name or records[0].call.name.rpartition("::")[2])
     cache = settings.cache_dir()

@@ -56,7 +56,7 @@ class ExportedGemm:
         """Whether the vendor's library was measured to be faster, and one call of it does the same:
         a single product of 16 or 32 bits without an epilogue."""
         problem, answer = self.problem, self.answer
-        plain = problem.batch == 1 and problem.epilogue == "none"
+        plain = problem.batch == 1 and problem.epilogue.plain
         measured = answer.vendor and answer.how == "exact"
         return measured and plain and not problem.precision.eight_bit
 

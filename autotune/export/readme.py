@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from autotune.export.library import ExportedLibrary
-from autotune.runners.base import basis
 from autotune.version import __version__
 
 _TEXT = """\
@@ -126,7 +125,7 @@ def _gemms(library: ExportedLibrary) -> str:
     lines = ["| problem | GPU | from | time | kernel |", "|---|---|---|---|---|"]
     for gemm in library.gemms:
         answer = gemm.answer
-        how = basis(answer.evidence, answer.objective)
+        how = f"{answer.evidence}{answer.objective.suffix(', ')}"
         time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({how})"
         source = answer.how + (", cuBLAS was faster" if answer.vendor else "")
         lines.append(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program
-from autotune.errors import UsageError
+from autotune.device import Device
+from autotune.errors import UsageError, require_list
 from autotune.export.document import document
 from autotune.export.files import replace_files
 from autotune.export.kernel_files import KERNEL_FORMATS, kernel_files
@@ -25,7 +26,7 @@ from autotune.lookup.kept_choice import steps_of
 from autotune.lookup.lookup import lookup
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Store
-from autotune.runners.base import objective_named
+from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 
@@ -55,7 +56,7 @@ def write(
     *,
     devices: Sequence[DeviceLike] = (DEFAULT,),
     format: str = "c",
-    objective: str = "hot",
+    objective: ObjectiveText | Objective = HOT,
     batch_invariant: bool = False,
     ptx: bool = False,
     bench: bool = False,
@@ -101,9 +102,7 @@ def write(
         raise UsageError(f"format {format!r} takes no bench; give c")
     if cublaslt and (format != "c" or batch_invariant):
         raise UsageError("cuBLASLt is for format c, and not for batch-invariant kernels")
-    resolved = [targets.resolve(device) for device in devices]
-    for device in resolved:
-        targets.check_compilable(device)
+    resolved = _resolved(devices)
     steps = (invariant.required,) if batch_invariant else steps_of(settings.mode())
     decides, cache = objective_named(objective), settings.cache_dir()
     library = gather(
@@ -117,6 +116,14 @@ def write(
     )
     files = write_library(library, Path(directory), format, bench=bench, cublaslt=cublaslt)
     return WrittenExport(library, files)
+
+
+def _resolved(devices: Sequence[DeviceLike]) -> list[Device]:
+    require_list("devices", devices)
+    resolved = [targets.resolve(device) for device in devices]
+    for device in resolved:
+        targets.check_compilable(device)
+    return resolved
 
 
 def check_format(format: str) -> None:

@@ -103,7 +103,7 @@ def open_cublas(session: Session, operands: Operands) -> Run | None:
     """A run of the problem at alpha = 1 and beta = 0 in its precision on the session's stream; None
     for operands of 8 bits and for epilogues, and where cuBLAS is not installed."""
     problem = operands.problem
-    if problem.precision.eight_bit or problem.epilogue != "none":
+    if problem.precision.eight_bit or not problem.epilogue.plain:
         return None
     try:
         return Cublas.load().gemm(operands, session.stream)

@@ -15,8 +15,9 @@ from autotune.gpu import time_limits as limits
 from autotune.gpu.answers import reason_of, request_from, unexpected
 from autotune.gpu.process import RestartingWorker
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective, objective_named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -131,11 +132,12 @@ class GpuRunner:
         return None
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         """Verifies a candidate and times it, without the vendor library."""
         self._await_contexts()
-        answer = self._request("measure", (candidate, best, objective), self._limit)
+        asked = candidate, best, objective_named(objective)
+        answer = self._request("measure", asked, self._limit)
         return answer if isinstance(answer, Measurement | Failure) else unexpected(answer)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:

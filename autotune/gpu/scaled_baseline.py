@@ -30,7 +30,7 @@ def scaled_run(torch: Any, device: Any, operands: Operands, viewed: Viewed) -> R
     """
     problem = operands.problem
     integer = problem.operand_elements[0].integer
-    if problem.batch > 1 or problem.has_fp8_output or (integer and problem.epilogue != "none"):
+    if problem.batch > 1 or problem.has_fp8_output or (integer and not problem.epilogue.plain):
         return None
     copies = _Copies(torch, device, operands, viewed)
     if integer:

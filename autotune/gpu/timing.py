@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 from autotune.gpu.session import Run, Session
-from autotune.runners.base import BestTimes, Objective
+from autotune.runners.base import BestTimes
 from autotune.runners.estimates import Estimate, without_drift
+from autotune.runners.objective import HOT, Objective
 
 GRAPH_US = 300.0  # makes the gap between two graphs, 1 to 2 us, negligible
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us
@@ -69,7 +70,7 @@ class Timer:
         self._flush_memory = session.allocate(self._flush_bytes)
         self._flush_us = self._rounds([self._flush], 3, lambda: None)[0][-1]
 
-    def time(self, warm: WarmRun, best: BestTimes | None, objective: Objective = "hot") -> Samples:
+    def time(self, warm: WarmRun, best: BestTimes | None, objective: Objective = HOT) -> Samples:
         """Samples of a run: only a few hot ones if it clearly can win neither hot nor cold.
 
         A run whose hot time already exceeds the best cold time cannot win cold. If the first time,
@@ -88,7 +89,7 @@ class Timer:
             each = statistics.median(hot)
         if each > max(CLOSE * deciding_us, best.cold_us):
             return Samples(tuple(hot))
-        if objective == "cold":
+        if objective.flushed:
             return Samples(tuple(hot), tuple(self._deciding(run, CLOSE * deciding_us)))
         colds = _within(COLD_SAMPLES, COLD_US / (each + self._flush_us))
         return Samples(tuple(hot), tuple(self._cold(run, colds)))
@@ -137,7 +138,7 @@ class Timer:
         with self.replayable(run, runs) as replay:
             hot = self._replayed(replay, runs, QUICK_SAMPLES)
             each = statistics.median(hot)
-            if each > limit_us or objective == "cold":
+            if each > limit_us or objective.flushed:
                 return hot
             most = _within(SAMPLES, SAMPLING_US / (each * runs))
             while len(hot) < most and not _steady(hot):

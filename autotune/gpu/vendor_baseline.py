@@ -149,7 +149,7 @@ def _torch_function(torch: Any, problem: Problem) -> Callable[..., object] | Non
 
 def _cupy(session: Session, operands: Operands) -> Run | None:
     problem = operands.problem
-    if problem.epilogue != "none" or problem.output != "same" or not problem.precision.cupy:
+    if not problem.epilogue.plain or problem.output != "same" or not problem.precision.cupy:
         return None
     try:
         import cupy

@@ -14,7 +14,8 @@ from autotune.families.shared.accuracy import MARGIN
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
 from autotune.records import Entry, Record
-from autotune.runners.base import Evidence, Objective
+from autotune.runners.base import Evidence
+from autotune.runners.objective import HOT, Objective
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
 
@@ -55,7 +56,7 @@ class Answer:
     note: str
     expected_loss: float | None = None
     vendor: bool = False
-    objective: Objective = "hot"
+    objective: Objective = HOT
     vendor_us: float | None = None
 
     def __str__(self) -> str:
@@ -117,7 +118,7 @@ def recorded_answer(
     record: Record,
     how: How,
     loss: float,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
 ) -> Answer | None:
     """The answer from a record of the problem itself; None if none of its entries is legal."""
     objective = recorded_objective(record, objective)
@@ -148,7 +149,7 @@ def vendor_wins(record: Record, problem: Problem, objective: Objective) -> bool:
 
 def recorded_objective(record: Record, objective: Objective) -> Objective:
     """The objective, or `hot` if the record has no such measurements."""
-    return "hot" if record.of(objective) is None else objective
+    return HOT if record.of(objective) is None else objective
 
 
 def best_legal(

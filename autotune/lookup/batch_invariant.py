@@ -19,11 +19,11 @@ from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records
 from autotune.records.ranges import Range, path_of
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import TIMES, Objective
+from autotune.runners.objective import HOT, Objective
 
 
 def batch_invariant(
-    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The answer of the batch-invariant ranges of the problem's N, K, precision and layout.
 
@@ -54,7 +54,7 @@ def required(
     problem: Problem,
     device: Device,
     records: Records,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     option: str = "",
 ) -> Answer:
     """As `batch_invariant`; `option` ends the command in the error, such as ` --device h100`.
@@ -207,5 +207,5 @@ def _predicted(
         time_us=time_us,
         note=f"{problem} on {device.name}: the model's choice in the order of {tuned}",
         expected_loss=expected_loss("model", 0.0),
-        objective=objective if objective in TIMES else "hot",
+        objective=objective.time,
     )

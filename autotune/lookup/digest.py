@@ -18,7 +18,8 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.base import Evidence, Measurement
+from autotune.runners.objective import HOT, Objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,10 @@ class RecordDigest:
             table = self.tables[family]
             yield table.config(family, row), Resources(*table.resources[row].tolist())
 
+    def timed(self, objective: Objective) -> Objective:
+        """The time that decides by an objective: the hot one where it has no cold times."""
+        return objective.time if self.cold else HOT
+
     @cached_property
     def _ranked(self) -> list[tuple[float, str, int]]:
         """The hot time, the family and the row of each entry, the fastest first."""
@@ -106,7 +111,7 @@ def _group(family: str, records: Sequence[RecordDigest], objective: Objective) -
     rows = np.concatenate([np.arange(first, first + count) for first, count in spans])
     places = np.repeat(np.arange(len(records)), [count for _, count in spans])
     logs = table.logs[rows].astype(float)
-    if objective == "cold":
+    if objective.flushed:
         logs += np.log(table.times[rows, 1] / table.times[rows, 0])
     timed = np.isfinite(logs)
     rows, places, values = rows[timed], places[timed], table.values[rows[timed]]

@@ -30,9 +30,17 @@ from autotune.files.compressed import expanded
 from autotune.lookup.digest import Entries, RecordDigest
 from autotune.problem import Problem
 from autotune.records import Entry, Record
-from autotune.runners.base import TIMES, Evidence, Measurement
+from autotune.runners.base import Evidence, Measurement
+from autotune.runners.objective import TIMES
 
 FORMAT = 2
+
+
+def _word(value: object) -> str:
+    """An epilogue as its word."""
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"a digest holds no {type(value).__name__}")
 
 
 class _Table(msgspec.Struct):
@@ -108,7 +116,7 @@ def dumps(records: Iterable[Record], key: str) -> bytes:
     tables = {family: _table(names[family], members) for family, members in rows.items() if members}
     listed = [device.to_json() for device in devices]
     content = _DigestedRecords(key, listed, [*words], tables, written)
-    return lzma.compress(msgspec.msgpack.encode(content))
+    return lzma.compress(msgspec.msgpack.encode(content, enc_hook=_word))
 
 
 def loads(data: bytes) -> tuple[str, list[RecordDigest]]:

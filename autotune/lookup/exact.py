@@ -6,14 +6,14 @@ from autotune.device import Device
 from autotune.lookup.answer import Answer, recorded_answer
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 QUICK_LOSS = 0.01
 """Mean loss of a quick race against full tuning."""
 
 
 def exact(
-    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The best legal entry of the problem's record, unless that is only predicted."""
     record = records.load(device, problem)

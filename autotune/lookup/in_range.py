@@ -12,11 +12,11 @@ from autotune.problem import Problem
 from autotune.records import Records
 from autotune.records.ranges import Range
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 
 def in_range(
-    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The answer of the range with the least expected loss that covers the problem.
 

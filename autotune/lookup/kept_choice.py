@@ -36,7 +36,7 @@ from autotune.lookup.nearest import nearest
 from autotune.lookup.predicted import predicted
 from autotune.problem import Problem
 from autotune.records import Record, Records, shipped
-from autotune.runners.base import Objective, objective_named
+from autotune.runners.objective import HOT, Objective, objective_named
 from autotune.version import __version__
 
 FOLDER = "choices"
@@ -59,7 +59,7 @@ class _KeptFields:
 
 
 def kept_choice(
-    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The choice of the nearest records or the cost model, made now or by an earlier process."""
     path = _path(problem, device, records, objective)
@@ -146,7 +146,7 @@ def _written(answer: Answer) -> bytes:
         expected_loss=answer.expected_loss,
         vendor=answer.vendor,
         vendor_us=answer.vendor_us,
-        objective=answer.objective,
+        objective=str(answer.objective),
     )
     return checksum.sealed(asdict(kept))
 

@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.lookup.answer import Answer
 from autotune.lookup.exact import exact
 from autotune.lookup.in_range import in_range
-from autotune.problem import Problem
+from autotune.problem import Epilogue, Problem
 from autotune.records import Records, Store
 from autotune.records.ranges import Range
 from autotune.runners.estimates import tied
@@ -46,7 +46,7 @@ class Layer:
             ProblemError: if `m` is no possible size.
         """
         plain = Problem(m, self.outputs, self.inputs, self.compute, LAYOUT)
-        return (replace(plain, epilogue="bias"), plain) if self.bias else (plain,)
+        return (replace(plain, epilogue=Epilogue(bias=True)), plain) if self.bias else (plain,)
 
 
 @dataclass(frozen=True)

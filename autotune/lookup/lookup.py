@@ -12,7 +12,7 @@ from autotune.lookup.nearest import nearest
 from autotune.lookup.predicted import predicted
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 Step = Callable[[Problem, Device, Records, Objective], Answer | None]
 
@@ -26,7 +26,7 @@ def lookup(
     problem: Problem,
     device: Device,
     store: Store,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     steps: tuple[Step, ...] = STEPS,
 ) -> Answer | None:
     """The best known configuration for a problem on a device; None if nothing can run it.

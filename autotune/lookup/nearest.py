@@ -24,10 +24,9 @@ from autotune.lookup.neighbours import REACH, TEACHERS
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
 from autotune.lookup.predicted import model_choice
 from autotune.lookup.vendor_time import beside_vendor
-from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 NEIGHBOURS = 24
 """Records whose entries can be answered, the nearest."""
@@ -65,7 +64,7 @@ class NeighbourChoice:
 
 
 def nearest(
-    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The most promising configuration of the nearest records, or the corrected model's choice.
 
@@ -119,7 +118,7 @@ class Neighbourhood:
 
 
 def neighbourhood(
-    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Neighbourhood | None:
     """The records near a problem. Related devices' records count where the device's own are all
     far from it; None if those are far too."""
@@ -129,9 +128,7 @@ def neighbourhood(
         ranked = pool_of(both).by_remoteness(problem, device)
     if not _near(ranked):
         return None
-    if objective != "cold" or not ranked[0][1].cold:
-        objective = "hot"
-    return Neighbourhood(ranked, objective)
+    return Neighbourhood(ranked, ranked[0][1].timed(objective))
 
 
 def _near(ranked: Sequence[tuple[float, RecordDigest]]) -> bool:
@@ -200,8 +197,8 @@ def _possible(
     choice: NeighbourChoice, problem: Problem, device: Device, objective: Objective
 ) -> NeighbourChoice:
     """The choice, with a time that the device can reach: corrections know nothing of its limits."""
-    bound = roofline.least_hot_seconds if objective == "hot" else roofline.least_seconds
-    return replace(choice, time_us=max(choice.time_us, 1e6 * bound(problem, device)))
+    least_us = 1e6 * objective.least_seconds(problem, device)
+    return replace(choice, time_us=max(choice.time_us, least_us))
 
 
 def _promise(choice: NeighbourChoice) -> tuple[float, str]:

@@ -16,7 +16,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Precision, Problem, distance
 from autotune.records import Entry, Record
-from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.base import Evidence, Measurement
+from autotune.runners.objective import HOT, Objective
 
 
 class Neighbour(Protocol):
@@ -136,7 +137,7 @@ def _kind(record: Neighbour) -> tuple[object, ...]:
 
 
 def learn_errors(
-    problem: Problem, device: Device, records: Sequence[Record], objective: Objective = "hot"
+    problem: Problem, device: Device, records: Sequence[Record], objective: Objective = HOT
 ) -> ModelError:
     """The cost model's errors on the nearest records, from which those on the problem follow.
 

@@ -17,11 +17,11 @@ from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_pl
 from autotune.lookup.vendor_time import beside_vendor
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 
 def predicted(
-    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The cost model's choice: recorded if it tuned the problem, else made now.
 
@@ -44,7 +44,7 @@ def model_choice(
     time_us: float,
     loss: float,
     correction: str = "",
-    objective: Objective = "hot",
+    objective: Objective = HOT,
 ) -> Answer:
     """The answer that gives a configuration of the model's.
 

@@ -33,6 +33,7 @@ from autotune.lookup.predicted import ranked
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.problem.sizes import log_uniform
 from autotune.records import Records, shipped
+from autotune.runners.objective import COLD
 
 DRAWN, PART = 2000, 100
 """Problems drawn for each precision; problems in a part, which one process handles."""
@@ -145,7 +146,7 @@ def _ranked(problem: Problem, card: Device) -> Sequence[tuple[float, Config]]:
 def _fastest(arch: str, computes: Collection[str]) -> Iterator[Template]:
     """The fastest kernels, hot and cold, of the package's records on the architecture."""
     for record in shipped.records_where(lambda card: card.arch == arch):
-        problem, fastest = record.problem, (record.best.config, record.best_by("cold").config)
+        problem, fastest = record.problem, (record.best.config, record.best_by(COLD).config)
         for config in dict.fromkeys(fastest):
             if problem.compute in computes and is_legal(config, problem, record.device):
                 yield from _programs(config, problem)

@@ -23,7 +23,7 @@ from autotune.lookup.neighbours import TEACHERS
 from autotune.lookup.portfolio import candidates, new_variants
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 RACED, FOLLOWING = 8, 6
 """Configurations of a race's first round, one for each second core of a usual host, measured in
@@ -70,7 +70,7 @@ class Contenders:
     @classmethod
     def between(cls, problem: Problem, device: Device, configs: tuple[Config, ...]) -> Contenders:
         """A race between these configurations, in one round."""
-        return cls(problem, device, "hot", (), configs, len(configs))
+        return cls(problem, device, HOT, (), configs, len(configs))
 
     @property
     def first(self) -> tuple[Config, ...]:
@@ -105,7 +105,7 @@ def contenders(
     problem: Problem,
     device: Device,
     records: Records,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
     count: int = RACED,
     configs: Sequence[Config] | None = None,
 ) -> Contenders:
@@ -118,8 +118,7 @@ def contenders(
     """
     digests = own(device, records) or related(device, records)
     pool = [record for _, record in pool_of(digests).by_remoteness(problem, device)]
-    if objective != "cold" or not (pool and pool[0].cold):
-        objective = "hot"
+    objective = pool[0].timed(objective) if pool else HOT
     learnt = samples(pool[:TEACHERS], objective)
     errors = ModelError((), device, learnt)
     accuracy = accuracy_filter(problem, device, pool, verified=True)

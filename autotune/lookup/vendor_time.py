@@ -26,10 +26,9 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import others
 from autotune.lookup.neighbours import TEACHERS, Neighbour
-from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 OVERHEAD_US = 3.0
 """Microseconds beside the roofline's in the time that predictions are multiples of.
@@ -80,7 +79,7 @@ def beside_vendor(
 
 
 def vendor_time_us(
-    problem: Problem, device: Device, records: Sequence[Neighbour], objective: Objective = "hot"
+    problem: Problem, device: Device, records: Sequence[Neighbour], objective: Objective = HOT
 ) -> float | None:
     """Predicted microseconds of the vendor's library; None if it is timed nowhere.
 
@@ -119,8 +118,7 @@ def _vendor_us(row: Neighbour, objective: Objective) -> float | None:
 
 
 def _scale(problem: Problem, device: Device, objective: Objective) -> float:
-    bound = least_seconds if objective == "cold" else least_hot_seconds
-    return 1e6 * bound(problem, device) + OVERHEAD_US
+    return 1e6 * objective.least_seconds(problem, device) + OVERHEAD_US
 
 
 def _untimed(problem: Problem, device: Device) -> str:

@@ -32,7 +32,6 @@ from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
 from autotune.records.record import folder_of
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import basis
 from autotune.runners.recording import Origin
 
 BUNDLE = output.OutputKind("bundle", (START,))
@@ -248,7 +247,7 @@ def _adopt_range(store: Store, tuned: Range) -> ImportResult:
     if change in ("new", "better"):
         ranges.save(store.root, tuned)
     why = "the one that is there expects no greater loss" if change == "passed over" else ""
-    subject = f"{tuned}, {basis(tuned.evidence, tuned.objective)}"
+    subject = f"{tuned}, {tuned.evidence}{tuned.objective.suffix(', ')}"
     return ImportResult(subject, tuned.device.name, change, why)
 
 

@@ -23,7 +23,7 @@ from autotune.lookup.batch_invariant import batch_invariant
 from autotune.lookup.lookup import Step, lookup
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import TIMES
+from autotune.runners.objective import TIMES
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _content(answer: Answer, names: Mapping[tuple[Template, str], str]) -> list[
     """The kernels that an answer would run, as JSON data."""
     arch = answer.device.arch
     programs = [names[template, arch] for template in _templates(answer)]
-    return [answer.objective, str(answer.config), programs, answer.evidence, answer.vendor]
+    return [str(answer.objective), str(answer.config), programs, answer.evidence, answer.vendor]
 
 
 def _programs(answers: Iterable[Answer | None]) -> dict[tuple[Template, str], str]:

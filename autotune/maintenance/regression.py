@@ -13,7 +13,8 @@ from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Evidence, Failure, Measurement, Objective
+from autotune.runners.base import Evidence, Failure, Measurement
+from autotune.runners.objective import Objective
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, prepare
 

@@ -1,4 +1,4 @@
-"""Measures records of another driver, compiler or other kernels again.
+"""Measures records again: of another driver or compiler, or of kernels from other sources.
 
 Such records are neither trusted nor thrown away: their best few entries go through the same
 verification and the same final round as after a search. Entries that are not timed again are not in
@@ -25,6 +25,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Provenance, Record, Store
 from autotune.runners.base import Candidate, Failure, Runner
+from autotune.runners.objective import COLD
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
@@ -127,7 +128,8 @@ class _Round:
             baseline=baseline,
             provenance=self._provenance(len(standing) + len(failed)),
         )
-        return Retimed(self._record, self._store.save(new), failed)
+        earlier = [entry.config for entry in self._record.entries]
+        return Retimed(self._record, self._store.save(new, earlier), failed)
 
     def _standing(self, top: int) -> list[Candidate]:
         """The first `top` candidates that work; the others are noted as failed."""
@@ -155,7 +157,7 @@ class _Round:
         """The record's configurations that can run today, the best hot and the best cold first."""
         barred = self._quarantine.barred()
         record = self._record
-        entries = (record.best, record.best_by("cold"), *record.entries)
+        entries = (record.best, record.best_by(COLD), *record.entries)
         for config in dict.fromkeys(entry.config for entry in entries):
             why = _illegal(config, self._record, self._runner)
             if why is not None:

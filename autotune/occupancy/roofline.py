@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from autotune.device import Device
 from autotune.problem import Problem
+from autotune.problem.aliases import DtypeLike
 
 
 def intensity(bm: int = 1, bn: int = 1, *, element_bytes: int = 4) -> float:
@@ -28,7 +29,7 @@ def bandwidth_bound(bandwidth: float, flop_per_byte: float) -> float:
     return bandwidth * flop_per_byte
 
 
-def attainable(device: Device, flop_per_byte: float, compute: str = "f32") -> float:
+def attainable(device: Device, flop_per_byte: float, compute: DtypeLike = "f32") -> float:
     """The roofline in FLOP/s: the bandwidth bound, but no more than the precision's peak."""
     return min(device.peak(compute), bandwidth_bound(device.memory_bandwidth, flop_per_byte))
 

@@ -11,22 +11,25 @@ from autotune.problem.arguments import (
 )
 from autotune.problem.distance import distance
 from autotune.problem.element import ELEMENT_TYPES, TENSOR_MAP_TYPES, ElementType
+from autotune.problem.epilogue import (
+    ELEMENTWISE,
+    EPILOGUES,
+    GATE_SPAN,
+    SWIGLU,
+    Epilogue,
+    epilogue_of,
+)
 from autotune.problem.fields import (
     ACCUMULATES,
     COMPUTES,
     E5M2_OPERANDS,
-    ELEMENTWISE,
-    EPILOGUES,
-    GATE_SPAN,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
     LAYOUTS,
     OUTPUTS,
     SCALE_BLOCK,
     SCALES,
-    SWIGLU,
     compute_of,
-    epilogue_of,
 )
 from autotune.problem.precision import PRECISIONS, Precision
 from autotune.problem.problem import Problem
@@ -49,6 +52,7 @@ __all__ = [
     "SWIGLU",
     "TENSOR_MAP_TYPES",
     "ElementType",
+    "Epilogue",
     "Precision",
     "Problem",
     "ProblemArguments",

@@ -30,8 +30,8 @@ def fused(torch: Any, problem: Problem) -> Callable[..., object] | None:
     """
     short = problem.output_element.roundoff > 0
     plain = problem.batch == 1 and problem.output == "same" and problem.precision.vendor is not None
-    gelu = problem.epilogue == "bias_gelu_tanh" and short
-    if not plain or not (gelu or problem.epilogue == "bias_relu"):
+    gelu = problem.activation == "gelu_tanh" and short
+    if not (plain and problem.has_bias and (gelu or problem.activation == "relu")):
         return None
     function = getattr(torch, "_addmm_activation", None)
     return function and partial(function, use_gelu=gelu)

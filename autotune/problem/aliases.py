@@ -1,16 +1,27 @@
-"""Other spellings of a problem's words, such as PyTorch's `float16` and BLAS's `NN`."""
+"""Other spellings of a problem's words: PyTorch's and NumPy's dtypes, `float16`, BLAS's `NN`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from autotune.errors import ProblemError
 from autotune.problem.element import ELEMENT_TYPES
-from autotune.problem.precision import PRECISIONS
+from autotune.problem.precision import PRECISIONS, Precision
+
+DtypeLike: TypeAlias = Any
+"""A precision or an element type: a word such as `bf16`, `bfloat16` or `torch.bfloat16`, or a dtype
+of PyTorch, NumPy or CuPy."""
+
+_SPOKEN = {"half": "f16", "float": "f32", "single": "f32"}
+_FP8 = {"e4m3fn": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}
 
 COMPUTE_ALIASES: Mapping[str, str] = {
     **{row.label: name for name, row in PRECISIONS.items() if row.label != name},
     **{row.dtype: row.compute for row in ELEMENT_TYPES.values() if row.compute is not None},
+    **_SPOKEN,
+    **{"e4m3": "f8", "e5m2": "f8e5"},
+    **{word: {"e4m3": "f8", "e5m2": "f8e5"}[element] for word, element in _FP8.items()},
 }
 """The names of precisions in tables, and of the dtypes in PyTorch and CuPy, as in `fp32` and
 `float32` for `f32`."""
@@ -18,25 +29,61 @@ COMPUTE_ALIASES: Mapping[str, str] = {
 OUTPUT_ALIASES: Mapping[str, str] = {
     **{row.label: name for name, row in PRECISIONS.items()},
     **{row.dtype: name for name, row in ELEMENT_TYPES.items()},
+    **_SPOKEN,
+    **_FP8,
 }
 """The names of element types in tables, and of their dtypes."""
 
 _ALIASES = {"compute": COMPUTE_ALIASES, "output": OUTPUT_ALIASES}
 
 
-def canonical(field: str, word: object, words: Iterable[str]) -> str:
-    """The word of a field in this package's spelling, whatever its case.
+def dtype_word(dtype: object) -> object:
+    """The name of a dtype of any library, such as `bfloat16` for `torch.bfloat16`, and of a text
+    without its library; whatever else as it is."""
+    name = dtype.__name__ if isinstance(dtype, type) else getattr(dtype, "name", dtype)
+    if not isinstance(name, str) and str(dtype).startswith("torch."):
+        name = str(dtype)
+    return name.rpartition(".")[2] if isinstance(name, str) else dtype
+
+
+def spelled(field: str, word: object) -> object:
+    """The word of a field in this package's spelling, whatever its case; an unknown one as it is.
 
     Args:
         field: the field, such as `compute`.
-        word: the word as the user wrote it.
+        word: the word as the user wrote it, or a dtype for a field that is one.
+    """
+    aliases = _ALIASES.get(field)
+    name = word if aliases is None else dtype_word(word)
+    if not isinstance(name, str):
+        return word
+    lower = name.lower()
+    return lower if aliases is None else aliases.get(lower, lower)
+
+
+def canonical(field: str, word: object, words: Iterable[str]) -> str:
+    """The word of a field in this package's spelling.
+
+    Args:
+        field: the field, such as `compute`.
+        word: the word as the user wrote it, or a dtype for a field that is one.
         words: the legal words of the field.
 
     Raises:
         ProblemError: for any other word.
     """
-    lower = word.lower() if isinstance(word, str) else word
-    spelled = _ALIASES.get(field, {}).get(lower, lower) if isinstance(lower, str) else lower
-    if isinstance(spelled, str) and spelled in words:
-        return spelled
-    raise ProblemError(f"unknown {field} {word!r}; give one of {', '.join(words)}")
+    spelling = spelled(field, word)
+    if isinstance(spelling, str) and spelling in words:
+        return spelling
+    shown = word if isinstance(word, str) or field not in _ALIASES else dtype_word(word)
+    raise ProblemError(f"unknown {field} {shown!r}; give one of {', '.join(words)}")
+
+
+def precision_of(compute: DtypeLike) -> Precision:
+    """The row of a precision.
+
+    Raises:
+        ProblemError: for any other word.
+    """
+    row = PRECISIONS.get(compute) if isinstance(compute, str) else None
+    return row or PRECISIONS[canonical("compute", compute, PRECISIONS)]

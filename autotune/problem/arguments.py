@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from autotune.errors import ProblemError
-from autotune.problem.fields import ProblemFields, compute_of
+from autotune.errors import ProblemError, require_list
+from autotune.problem.fields import AccuracyText, ProblemFields, compute_of
 from autotune.problem.problem import Problem
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ProblemDefaults(ProblemFields, total=False):
         accuracy: `near` computes `f32` as `tf32x3`; by default `exact`.
     """
 
-    accuracy: str
+    accuracy: AccuracyText
 
 
 class ProblemArguments(ProblemDefaults, total=False):
@@ -54,7 +54,7 @@ def problem_of(
     m: int | None = None,
     n: int | None = None,
     k: int | None = None,
-    accuracy: str = "exact",
+    accuracy: AccuracyText = "exact",
     **fields: Unpack[ProblemFields],
 ) -> Problem:
     """The problem that the arguments of a public function describe.
@@ -84,7 +84,10 @@ def problem_of(
 
 
 def problems_of(
-    shapes: Iterable[ProblemLike], *, accuracy: str = "exact", **fields: Unpack[ProblemFields]
+    shapes: Iterable[ProblemLike],
+    *,
+    accuracy: AccuracyText = "exact",
+    **fields: Unpack[ProblemFields],
 ) -> list[Problem]:
     """The problems of a list. The keywords are for texts and sizes that do not state a field.
 
@@ -92,6 +95,7 @@ def problems_of(
         ProblemError: for an impossible problem.
         TypeError: for an unknown keyword.
     """
+    require_list("shapes", str(shapes) if isinstance(shapes, Problem) else shapes)
     fields["compute"] = compute_of(fields.get("compute", "f32"), accuracy)
     return [_one(shape, fields) for shape in shapes]
 
@@ -105,8 +109,8 @@ def _stated(
     named = [size is not None for size in keywords]
     if len(problem) == 1 and not any(named):
         (shape,) = problem
-        if isinstance(shape, (str, Problem, Sequence)):
-            return _one(shape, fields)
+        if isinstance(shape, str | Problem) or hasattr(shape, "__len__"):
+            return _one(cast("ProblemLike", shape), fields)
     sizes: list[Any] = [*problem, *keywords[len(problem) :]]
     if len(sizes) != 3 or None in sizes or any(named[: len(problem)]):
         raise ProblemError(
@@ -120,6 +124,8 @@ def _one(shape: ProblemLike, fields: ProblemFields) -> Problem:
         return shape
     if isinstance(shape, str):
         return Problem.parse(shape, **fields)
+    if not hasattr(shape, "__len__"):
+        raise ProblemError(f"a shape is {shape!r}; give one such as 4096x4096x4096, or (m, n, k)")
     if len(shape) != 3:
         raise ProblemError(f"shape {tuple(shape)} has {len(shape)} sizes; give (m, n, k)")
     m, n, k = shape

@@ -6,48 +6,25 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict, get_args
 
 from autotune.errors import ProblemError
-from autotune.problem.aliases import COMPUTE_ALIASES
+from autotune.problem.aliases import DtypeLike, spelled
+from autotune.problem.epilogue import EPILOGUES, NO_EPILOGUE
 from autotune.problem.precision import PRECISIONS
 
 Layout = Literal["nn", "nt", "tn", "tt"]
-Epilogue = Literal[
-    "none",
-    "bias",
-    "relu",
-    "bias_relu",
-    "gelu",
-    "bias_gelu",
-    "gelu_tanh",
-    "bias_gelu_tanh",
-    "silu",
-    "bias_silu",
-    "residual",
-    "bias_residual",
-    "swiglu",
-]
 Output = Literal["same", "f32", "f16", "bf16", "i32", "e4m3", "e5m2"]
 Scale = Literal["none", "tensor", "row", "block"]
 Accumulate = Literal["exact", "fast"]
 E5m2 = Literal["a", "b", "ab"]
+AccuracyText = Literal["exact", "near"]
 
 COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
-# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation, the
-# residual or SwiGLU.
-EPILOGUES: tuple[str, ...] = get_args(Epilogue)
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-ELEMENTWISE = EPILOGUES[: 2 * (1 + len(ACTIVATIONS))]
-"""The epilogues that every precision has: a bias and an activation."""
-SWIGLU = "swiglu"
-"""The epilogue that makes one column of C of two columns of the product."""
-GATE_SPAN = 8
-"""Columns of op(B) that are gates, before as many that these are for."""
 OUTPUTS: tuple[str, ...] = get_args(Output)
 # In the order of the kernels' SCALE argument.
 SCALES: tuple[str, ...] = get_args(Scale)
 ACCUMULATES: tuple[str, ...] = get_args(Accumulate)
 E5M2_OPERANDS: tuple[str, ...] = get_args(E5m2)
-ACCURACIES = ("exact", "near")
+ACCURACIES: tuple[str, ...] = get_args(AccuracyText)
 
 LARGEST_DIMENSION = 2**31 - 1
 LARGEST_BATCH = 65535
@@ -56,7 +33,7 @@ LARGEST_BATCH = 65535
 SCALE_BLOCK = 128
 """Sides of a block with a scale of its own: 1x128 of A, 128x128 of B."""
 
-VALUES = {
+VALUES: Mapping[str, tuple[str, ...]] = {
     "compute": COMPUTES,
     "layout": LAYOUTS,
     "epilogue": EPILOGUES,
@@ -69,7 +46,7 @@ VALUES = {
 
 USUAL: Mapping[str, object] = {
     "batch": 1,
-    "epilogue": "none",
+    "epilogue": NO_EPILOGUE,
     "output": "same",
     "scale": "none",
     "accumulate": "exact",
@@ -82,14 +59,15 @@ class ProblemFields(TypedDict, total=False):
     """The fields of a problem beside its sizes, as keywords.
 
     Attributes:
-        compute: the precision, one of `COMPUTES`; by default `f32`.
+        compute: the precision, one of `COMPUTES` or a dtype (`bfloat16`, `torch.bfloat16`,
+            `np.float16`); by default `f32`.
         layout: how A and B are stored: `nn`, `nt`, `tn` or `tt`; by default `nn`.
         batch: number of matrices of C; by default 1.
         epilogue: `none`, `bias`, an activation (`relu`, `gelu`, `gelu_tanh` or `silu`) or both,
             such as `bias_relu`; for operands of 16 and 8 bits also `residual`, `bias_residual`
             or `swiglu`; by default `none`.
-        output: type of C and the bias, if the precision has a choice; by default `same`, the first
-            of its outputs.
+        output: type of C and the bias, a word or a dtype, if the precision has a choice; by default
+            `same`, the first of its outputs.
         scale: of 8-bit operands: `none`, one scale a `tensor`, a `row` of A and column of B, or a
             `block`; by default `none`.
         accumulate: of fp8: `exact`, sums promoted to fp32 every 128 of K, or `fast`; by default
@@ -97,39 +75,17 @@ class ProblemFields(TypedDict, total=False):
         e5m2: the operand of `f8e5` that is e5m2: `a`, `b` or `ab`; by default `a`.
     """
 
-    compute: str
+    compute: DtypeLike
     layout: str
     batch: int
     epilogue: str
-    output: str
+    output: DtypeLike
     scale: str
     accumulate: str
     e5m2: str
 
 
-def epilogue_of(bias: bool, activation: str | None, residual: bool = False) -> str:
-    """The epilogue that adds a bias or not and then applies an activation, adds a residual or does
-    neither.
-
-    Raises:
-        ProblemError: for an unknown activation, or one with a residual; for `swiglu` with a bias.
-    """
-    if activation is not None and activation not in (*ACTIVATIONS, SWIGLU):
-        raise ProblemError(
-            f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)}, {SWIGLU} "
-            "or None"
-        )
-    if bias and activation == SWIGLU:
-        raise ProblemError(f"{SWIGLU} comes without a bias; leave one out")
-    if residual and activation is not None:
-        raise ProblemError(
-            f"a residual comes without an activation, here {activation}; leave one out"
-        )
-    last = "residual" if residual else activation
-    return "_".join(filter(None, ("bias" if bias else None, last))) or "none"
-
-
-def compute_of(compute: str, accuracy: str) -> str:
+def compute_of(compute: DtypeLike, accuracy: AccuracyText) -> DtypeLike:
     """The compute for an accuracy: `exact` keeps it, `near` turns `f32` into `tf32x3`.
 
     Raises:
@@ -139,9 +95,9 @@ def compute_of(compute: str, accuracy: str) -> str:
         raise ProblemError(f"unknown accuracy {accuracy!r}; give one of {', '.join(ACCURACIES)}")
     if accuracy == "exact":
         return compute
-    compute = COMPUTE_ALIASES.get(compute.lower(), compute)
+    named = spelled("compute", compute)
     near = {name: row.near for name, row in PRECISIONS.items() if row.near is not None}
-    if compute not in near:
+    if named not in near:
         served = ", ".join(name for name, target in near.items() if name != target)
-        raise ProblemError(f"accuracy near is for compute {served}, not {compute}; leave one out")
-    return near[compute]
+        raise ProblemError(f"accuracy near is for compute {served}, not {named}; leave one out")
+    return near[str(named)]

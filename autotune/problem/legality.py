@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.errors import ProblemError
-from autotune.problem.fields import ELEMENTWISE, GATE_SPAN, epilogue_of
+from autotune.problem.epilogue import GATE_SPAN, Epilogue
 from autotune.problem.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def check_output(problem: Problem) -> None:
         raise ProblemError(
             f"compute {problem.compute} has no output {problem.output!r}; give one of {legal}"
         )
-    if problem.output == "i32" and (problem.scale, problem.epilogue) != ("none", "none"):
+    if problem.output == "i32" and not (problem.scale == "none" and problem.epilogue.plain):
         raise ProblemError(
             f"output i32 has no scales and no epilogue, here scale {problem.scale} and epilogue "
             f"{problem.epilogue}; leave them out or give another output"
@@ -83,8 +83,8 @@ def kept_fields(problem: Problem, compute: str) -> dict[str, str]:
         kept["accumulate"] = "exact"
     if row.second is None:
         kept["e5m2"] = "a"
-    if row.operand.bytes > 2 and problem.epilogue not in ELEMENTWISE:
-        kept["epilogue"] = epilogue_of(problem.has_bias, None)
+    if row.operand.bytes > 2 and not problem.epilogue.elementwise:
+        kept["epilogue"] = Epilogue(problem.has_bias)
     return kept
 
 

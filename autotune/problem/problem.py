@@ -10,11 +10,9 @@ from autotune.problem import legality
 from autotune.problem import text as texts
 from autotune.problem.aliases import canonical
 from autotune.problem.element import ELEMENT_TYPES, ElementType
+from autotune.problem.epilogue import PLAIN, Epilogue, EpilogueField
 from autotune.problem.fields import (
-    ACTIVATIONS,
-    ELEMENTWISE,
     LARGEST_BATCH,
-    SWIGLU,
     USUAL,
     VALUES,
     ProblemFields,
@@ -89,7 +87,7 @@ class Problem:
     compute: str = "f32"
     layout: str = "nn"
     batch: int = 1
-    epilogue: str = "none"
+    epilogue: EpilogueField = PLAIN
     output: str = "same"
     scale: str = "none"
     accumulate: str = "exact"
@@ -99,10 +97,12 @@ class Problem:
         for name in ("m", "n", "k"):
             object.__setattr__(self, name, whole_size(name.upper(), getattr(self, name)))
         object.__setattr__(self, "batch", whole_size("batch", self.batch, LARGEST_BATCH))
-        for name, values in VALUES.items():
+        if type(self.epilogue) is not Epilogue:
+            object.__setattr__(self, "epilogue", Epilogue.parse(self.epilogue))
+        for name, values in _WORDS:
             if (value := getattr(self, name)) not in values:
                 object.__setattr__(self, name, canonical(name, value, values))
-        if self.epilogue not in ELEMENTWISE:
+        if not self.epilogue.elementwise:
             legality.check_epilogue(self)
         if self.output != "same":
             if self.output == self.precision.outputs[0].name:
@@ -148,6 +148,10 @@ class Problem:
         }
         return "".join(word for name, word in words.items() if getattr(self, name) != USUAL[name])
 
+    def fields(self) -> dict[str, Any]:
+        """The fields as JSON data."""
+        return vars(self) | {"epilogue": str(self.epilogue)}
+
     @property
     def slug(self) -> str:
         """The problem as part of a file name, such as `4096x4096x4096-f32-nn`."""
@@ -156,22 +160,22 @@ class Problem:
     @property
     def has_bias(self) -> bool:
         """Whether the epilogue adds a bias."""
-        return self.epilogue.startswith("bias")
+        return self.epilogue.bias
 
     @property
     def activation(self) -> str | None:
         """The activation of the epilogue, one of `ACTIVATIONS`; None without one."""
-        return next((name for name in ACTIVATIONS if self.epilogue.endswith(name)), None)
+        return self.epilogue.activation
 
     @property
     def has_residual(self) -> bool:
         """Whether the epilogue adds a matrix like C."""
-        return self.epilogue.endswith("residual")
+        return self.epilogue.residual
 
     @property
     def gated(self) -> bool:
         """Whether the epilogue makes one column of C of two columns of the product."""
-        return self.epilogue == SWIGLU
+        return self.epilogue.gate
 
     @property
     def width(self) -> int:
@@ -297,4 +301,5 @@ class Problem:
         return replace(self, **kept)
 
 
+_WORDS = tuple((name, words) for name, words in VALUES.items() if name != "epilogue")
 _NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from autotune.errors import ProblemError
 from autotune.problem.arguments import ProblemDefaults, problem_of
 from autotune.problem.problem import Problem
+from autotune.problem.text import split_sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,7 +47,7 @@ class Span:
         """
         text = text.strip()
         shape, *rest = text.lower().split(":")
-        sizes = shape.split("x")
+        sizes = [*split_sizes(shape)]
         places = [place for place, size in enumerate(sizes) if _SIZES.match(size)]
         match = _SIZES.fullmatch(sizes[places[0]]) if len(places) == 1 else None
         if match is None or len(sizes) != 3:

@@ -6,16 +6,19 @@ Fields of 8-bit precisions follow the epilogue: `512x512x64:f8:nt:scale=row:fast
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import cast
 
 from autotune.errors import ProblemError
-from autotune.problem.aliases import COMPUTE_ALIASES, OUTPUT_ALIASES
+from autotune.problem.aliases import COMPUTE_ALIASES, dtype_word, spelled
 from autotune.problem.fields import VALUES, ProblemFields
 
 # Python refuses to read numbers of thousands of digits.
-_SHAPE = re.compile(r"(-?\d{1,99})x(-?\d{1,99})x(-?\d{1,99})")
+_SIZE = re.compile(r"-?\d{1,99}")
+_SEPARATORS = "x", "×", "*", ",", None
+"""What may stand between the sizes of a shape; None for blanks."""
 _BATCH = re.compile(r"batch=(-?\d{1,99})")
-_NAMED = re.compile(r"(out|scale|e5m2)=(\w{1,99})")
+_NAMED = re.compile(r"(out|scale|e5m2)=([\w.]{1,99})")
 _NAMES = {"out": "output", "scale": "scale", "e5m2": "e5m2"}
 # A text names some fields, as `f32` alone is a compute and `none` an epilogue.
 _FIELDS = {
@@ -31,19 +34,26 @@ def parse(text: str) -> tuple[tuple[int, int, int], ProblemFields]:
         ProblemError: if the text has another form, or states a field twice.
     """
     shape, *parts = text.strip().lower().split(":")
-    match = _SHAPE.fullmatch(shape)
-    if match is None:
+    sizes = split_sizes(shape)
+    if len(sizes) != 3 or not all(map(_SIZE.fullmatch, sizes)):
         raise ProblemError(f"malformed shape {text!r}; give MxNxK, such as 4096x4096x4096")
     stated: dict[str, str] = {}
     for part in parts:
-        name, value = _field(part)
+        name, value = _field(part.strip())
         if stated.setdefault(name, value) != value:
             raise ProblemError(f"{text!r} says {stated[name]} and {value}; give one {name}")
     fields = cast("ProblemFields", stated)
     if "batch" in stated:
         fields["batch"] = int(stated["batch"])
-    m, n, k = map(int, match.groups())
+    m, n, k = map(int, sizes)
     return (m, n, k), fields
+
+
+def split_sizes(shape: str) -> tuple[str, ...]:
+    """The three sizes in the text of a shape, between which one of `_SEPARATORS` stands; empty for
+    another form."""
+    split = ([size.strip() for size in shape.split(separator)] for separator in _SEPARATORS)
+    return next((tuple(sizes) for sizes in split if len(sizes) == 3), ())
 
 
 def _field(part: str) -> tuple[str, str]:
@@ -51,10 +61,34 @@ def _field(part: str) -> tuple[str, str]:
     if match := _BATCH.fullmatch(part):
         return "batch", match[1]
     if match := _NAMED.fullmatch(part):
-        return _NAMES[match[1]], OUTPUT_ALIASES.get(match[2], match[2])
-    if part not in _FIELDS:
+        field = _NAMES[match[1]]
+        return field, str(spelled(field, match[2]))
+    word = str(dtype_word(part))
+    if word not in _FIELDS:
         words = ", ".join(word for word in _FIELDS if word not in COMPUTE_ALIASES)
         raise ProblemError(
             f"unknown {part!r} after the shape; give {words}, batch=8, scale=row, e5m2=b or out=f32"
         )
-    return _FIELDS[part], COMPUTE_ALIASES.get(part, part)
+    return _FIELDS[word], COMPUTE_ALIASES.get(word, word)
+
+
+def continued(begun: str) -> list[str]:
+    """The texts that `begun` becomes when its last word is finished; none without a colon.
+
+    Fields that the text states already are left out.
+    """
+    head, colon, last = begun.rpartition(":")
+    if not colon:
+        return []
+    stated = set()
+    for part in head.lower().split(":")[1:]:
+        with suppress(ProblemError):
+            stated.add(_field(part)[0])
+    words = {word: name for word, name in _FIELDS.items() if word not in COMPUTE_ALIASES}
+    words |= {f"{label}={word}": name for label, name in _NAMES.items() for word in VALUES[name]}
+    words["batch="] = "batch"
+    return [
+        f"{head}:{word}"
+        for word, name in words.items()
+        if name not in stated and word.startswith(last.lower())
+    ]

@@ -247,7 +247,7 @@ def _subject(record: TuningRecord) -> dict[str, object]:
     if isinstance(record, KernelRecord):
         return {"kernel": _kernel_fields(record)}
     if isinstance(record, Record):
-        fields = asdict(record.problem).items()
+        fields = record.problem.fields().items()
         problem = {name: value for name, value in fields if value != USUAL.get(name)}
         family = {"family": record.family} if isinstance(record, FamilyRecord) else {}
         order = {"order": record.order} if isinstance(record, OrderedRecord) else {}

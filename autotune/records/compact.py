@@ -8,7 +8,7 @@ trailing defaults. Reading fills the tables in again, so that `codec` decodes th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from autotune.families.config import Config
@@ -70,7 +70,7 @@ def _record(row: _RecordRow, position: int, tables: _Tables) -> Record:
         record = codec.build(
             {
                 "device": _at(tables.devices, row.device, "device"),
-                "problem": asdict(Problem.parse(row.problem)),
+                "problem": Problem.parse(row.problem).fields(),
                 "evidence": row.evidence,
                 "entries": [_entry(entry, tables) for entry in row.entries],
                 "baseline": None if row.baseline is None else _named(Measurement, row.baseline),

@@ -28,7 +28,8 @@ from autotune.files.domains import Name, Size, Text
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of
-from autotune.runners.base import Evidence, Objective, objective_named
+from autotune.runners.base import Evidence
+from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 
 SCHEMA = 1
 FOLDER = "ranges"
@@ -79,7 +80,7 @@ class Range:
     segments: tuple[Segment, ...]
     loss: float
     evidence: Evidence = "measured"
-    objective: Objective = "hot"
+    objective: Objective = HOT
     family: str | None = None
     order: str | None = None
 
@@ -142,7 +143,7 @@ class Range:
 
     def to_json(self) -> dict[str, object]:
         """As JSON data, with the device."""
-        objective = {} if self.objective == "hot" else {"objective": self.objective}
+        objective = {} if self.objective is HOT else {"objective": str(self.objective)}
         return {
             "schema": SCHEMA,
             "problem": str(self.problem),
@@ -171,7 +172,7 @@ class Range:
             tuple(Segment(*sizes) for sizes in written.segments),
             written.loss,
             evidence_named(written.evidence),
-            written.objective,
+            objective_named(written.objective),
             written.family,
             written.order,
         )
@@ -187,7 +188,7 @@ class _RangeFields:
     segments: tuple[tuple[Size, Size, Size], ...]
     loss: Annotated[float, Meta(ge=0, le=1e6)]
     evidence: Text
-    objective: Objective = "hot"
+    objective: ObjectiveText = "hot"
     family: Name | None = None
     order: Text | None = None
 
@@ -220,7 +221,7 @@ def load_invariant(root: Path, device: Device) -> tuple[Range, ...]:
 
 def path_of(root: Path, tuned: Range) -> Path:
     """The file of the range."""
-    suffix = "" if tuned.objective == "hot" else f".{tuned.objective}"
+    suffix = tuned.objective.suffix(".")
     suffix += "" if tuned.evidence == "measured" else f".{tuned.evidence}"
     return root / FOLDER / folder_of(tuned.device, tuned.evidence) / f"{tuned.slug}{suffix}.json"
 

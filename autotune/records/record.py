@@ -16,9 +16,9 @@ from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
 from autotune.problem import Problem
 from autotune.records.standing import BEST_FIRST
-from autotune.records.winners import fastest_cold, least_energy
-from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.base import Evidence, Measurement
 from autotune.runners.estimates import tied, winner
+from autotune.runners.objective import COLD, ENERGY, HOT, Objective, ObjectiveText, objective_named
 
 PREDICTED = ".predicted.json"
 """How the names of predicted files end."""
@@ -51,7 +51,8 @@ class Provenance:
     Attributes:
         driver: the driver's CUDA version, such as `13.0`; empty if no driver was used.
         compiler: such as `NVRTC 13.0`.
-        source: hash of the kernel sources.
+        source: hash of the files that the kernels of the entries are compiled from; with entries of
+            several families the hash of each (`families.source_text`).
         autotune: version of this package.
         date: UTC, ISO 8601.
         seed: the search's seed.
@@ -94,8 +95,8 @@ class TuningRecord(ABC):
     """The result of tuning on a device: one to ten entries, fastest first.
 
     `baseline` is the vendor library's measurement, if its result was right; it is verified before
-    it is timed. All entries come from the kernel sources, the compiler and the driver that
-    `provenance` names.
+    it is timed. All entries come from the kernel sources that `provenance` names. Its driver and
+    compiler are those of the last run; earlier entries may come from others.
 
     Raises:
         ValueError: if there are no entries.
@@ -163,7 +164,7 @@ class TuningRecord(ABC):
 
         None if no entry has a cold time.
         """
-        return fastest_cold(self.entries)
+        return COLD.best(self.entries)
 
     @property
     def best_energy(self) -> Entry | None:
@@ -171,17 +172,15 @@ class TuningRecord(ABC):
 
         None if no entry has an energy.
         """
-        return least_energy(self.entries)
+        return ENERGY.best(self.entries)
 
-    def best_by(self, objective: Objective) -> Entry:
-        """`best`, or `best_cold` or `best_energy` if that decides and there is one."""
+    def best_by(self, objective: Objective | ObjectiveText) -> Entry:
+        """The best entry by an objective; `best` if no entry has such a measurement."""
         return self.of(objective) or self.best
 
-    def of(self, objective: Objective) -> Entry | None:
+    def of(self, objective: Objective | ObjectiveText) -> Entry | None:
         """The best entry by an objective; None if no entry has such a measurement."""
-        if objective == "energy":
-            return self.best_energy
-        return self.best if objective == "hot" else self.best_cold
+        return objective_named(objective).best(self.entries)
 
     @property
     def ties(self) -> tuple[Entry, ...]:
@@ -196,9 +195,9 @@ class TuningRecord(ABC):
     @property
     def vendor_wins(self) -> bool:
         """Whether the vendor's library was measured to be faster than `best`, and not tied."""
-        return self.vendor_wins_by("hot")
+        return self.vendor_wins_by(HOT)
 
-    def vendor_wins_by(self, objective: Objective) -> bool:
+    def vendor_wins_by(self, objective: Objective | ObjectiveText) -> bool:
         """Whether the vendor's library was measured to be faster than `best_by`, and not tied; or
         to take less energy.
 
@@ -206,14 +205,11 @@ class TuningRecord(ABC):
         """
         if self.evidence != "measured" or self.baseline is None:
             return False
-        least = self.best_energy if objective == "energy" else None
-        if least and (own := least.measurement.energy) and (vendor := self.baseline.energy):
-            return vendor.joules < own.joules and not vendor.tied(own)
-        ours = self.best_by(objective).measurement.estimate(objective)
-        theirs = self.baseline.estimate(objective)
-        if ours is None or theirs is None:
-            return self.vendor_wins
-        return theirs.time_us < ours.time_us and not tied(theirs, ours)
+        asked, ours = objective_named(objective), self.best_by(objective).measurement
+        for decides in (asked, asked.time):
+            if (wins := decides.beats(self.baseline, ours)) is not None:
+                return wins
+        return self.vendor_wins
 
 
 @dataclass(frozen=True)

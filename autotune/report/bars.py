@@ -15,7 +15,8 @@ from rich.text import Text
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report.progress_text import Limits, Speed, recorded, rematch_text, state, time_left
-from autotune.runners.base import Measurement, Objective
+from autotune.runners.base import Measurement
+from autotune.runners.objective import Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress
 

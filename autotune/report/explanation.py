@@ -23,10 +23,10 @@ from autotune.families.shared.accuracy import (
 )
 from autotune.lookup.answer import Answer
 from autotune.occupancy import Occupancy
-from autotune.occupancy.roofline import intensity, least_hot_seconds, least_seconds
+from autotune.occupancy.roofline import intensity
 from autotune.problem import Problem
 from autotune.records import Record
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 
 Finding = Literal["holds", "slow", "broken", "not reached"]
 
@@ -95,13 +95,13 @@ class Explanation:
     measured_us: float | None
 
 
-def least_us(problem: Problem, device: Device, objective: Objective = "hot") -> tuple[float, str]:
+def least_us(problem: Problem, device: Device, objective: Objective = HOT) -> tuple[float, str]:
     """The least time that the roofline allows, in microseconds, and what sets it.
 
     Of runs one after another (hot) L2 may hold a part of the matrices.
     """
-    bound = least_seconds if objective == "cold" else least_hot_seconds
-    seconds, compute = bound(problem, device), problem.flops / device.peak(problem.compute)
+    seconds = objective.least_seconds(problem, device)
+    compute = problem.flops / device.peak(problem.compute)
     return seconds * 1e6, "the peak" if compute >= seconds else "the memory's bandwidth"
 
 

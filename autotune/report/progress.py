@@ -12,7 +12,8 @@ from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report.bars import Bar, Live, NotebookBar
 from autotune.report.progress_text import Limits, Speed, best_text, rematch_text, state, time_left
-from autotune.runners.base import Failure, Measurement, Objective
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.objective import HOT, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
 
@@ -98,7 +99,7 @@ class PlainProgress:
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
         busy = f", the device busy for {progress.busy:.0%}" if live else ""
-        ties = len(record.ties) if objective == "hot" else 0
+        ties = len(record.ties) if objective is HOT else 0
         tied = f", tied with {ties} more" if ties else ""
         self._print(f"recorded {best}{tied} {took}{busy}")
 
@@ -113,7 +114,7 @@ def observing(
     console: Console,
     *,
     plain: bool,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
 ) -> Iterator[Observer]:
     """The observer for a console: a bar on a terminal or in a notebook, else or if `plain` lines.
 
@@ -132,7 +133,7 @@ def observing(
 
 @contextmanager
 def observing_each(
-    limits: Limits, console: Console, *, plain: bool, objective: Objective = "hot"
+    limits: Limits, console: Console, *, plain: bool, objective: Objective = HOT
 ) -> Iterator[Callable[[Problem], Observer]]:
     """A function that names a problem and returns its observer, for one search after another."""
     with ExitStack() as bar:

@@ -12,7 +12,7 @@ from autotune.problem import Problem
 from autotune.report.bars import Bar, Live, NotebookBar
 from autotune.report.progress import PlainProgress
 from autotune.report.progress_text import Limits
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective
 from autotune.tuning.events import Observer
 
 Observed = Callable[[Problem, float], Observer]

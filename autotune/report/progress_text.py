@@ -8,7 +8,8 @@ from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report.entries import joules, us
 from autotune.report.formatting import vendor
-from autotune.runners.base import Measurement, Objective
+from autotune.runners.base import Measurement
+from autotune.runners.objective import Objective
 from autotune.tuning.events import Progress
 
 
@@ -61,7 +62,7 @@ class Speed:
 
     def of(self, time_us: float) -> str:
         """Such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
-        suffix = " cold" if self.objective == "cold" else ""
+        suffix = self.objective.time.suffix(" ")
         if self._problem is None:
             return f"{us(time_us)}{suffix}"
         text = f"{self._problem.speed(time_us) / 1e12:.2f} TFLOP/s{suffix}"
@@ -88,7 +89,7 @@ def time_left(seconds: float | None) -> str:
 def rematch_text(leaders: int, speed: Speed) -> str:
     """The announcement of the last round, for the leaders."""
     text = f"timing the best {leaders} against each other"
-    return f"{text}, then their energy: 2 s each" if speed.objective == "energy" else text
+    return f"{text}, then their energy: 2 s each" if speed.objective.metered else text
 
 
 def best_text(record: TuningRecord, speed: Speed) -> str:
@@ -98,8 +99,8 @@ def best_text(record: TuningRecord, speed: Speed) -> str:
         speed.compare(record.baseline)
     measurement = record.best_by(speed.objective).measurement
     estimate = measurement.estimate(speed.objective)
-    text = speed.of(estimate.time_us) if estimate else "no cold time"
-    if speed.objective != "energy" or measurement.energy is None:
+    text = speed.of(estimate.time_us) if estimate else f"no {speed.objective.time} time"
+    if not speed.objective.metered or measurement.energy is None:
         return text
     return f"{text}, {joules(measurement.energy.joules)} a run"
 

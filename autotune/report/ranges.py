@@ -7,7 +7,6 @@ from rich.text import Text
 
 from autotune.records.ranges import Range
 from autotune.report.tables import FittedTable
-from autotune.runners.base import basis
 
 
 def render(tuned: Range) -> RenderableType:
@@ -19,7 +18,7 @@ def render(tuned: Range) -> RenderableType:
     for segment in tuned.segments:
         sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
         table.add_row(sizes, str(segment.point))
-    evidence = basis(tuned.evidence, tuned.objective)
+    evidence = f"{tuned.evidence}{tuned.objective.suffix(', ')}"
     title = Text(f"{tuned} on {tuned.device.name}: {evidence}", style="bold")
     end = Text(f"{len(tuned.points)} sizes tuned; expected loss at most {tuned.loss:.1%}")
     order = [Text(f"batch-invariant, in one order of summation: {tuned.order}")]

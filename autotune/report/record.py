@@ -20,18 +20,19 @@ from autotune.report.entries import (
     occupancy_facts,
     provenance,
     runners_up,
-    spaced,
     titled,
     us,
 )
-from autotune.runners.base import TIMES, Measurement, Objective, other_objective
+from autotune.report.tables import ConfigText
+from autotune.runners.base import Measurement
+from autotune.runners.objective import HOT, Objective
 
 # The label of the record that an answer takes from another problem or device.
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 
 
 def render(
-    result: Record | Answer, objective: Objective = "hot", overall: Record | None = None
+    result: Record | Answer, objective: Objective = HOT, overall: Record | None = None
 ) -> RenderableType:
     """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
 
@@ -44,7 +45,7 @@ def render(
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for label, value in (*_facts(answer), *_overall(answer, overall)):
-        facts.add_row(label, Text(value))
+        facts.add_row(label, ConfigText(value))
     record = _own_record(answer)
     if record is None:
         return Group(title, facts, Text(answer.note, style="yellow"))
@@ -55,7 +56,7 @@ def render(
 
 
 def to_json(
-    result: Record | Answer, objective: Objective = "hot", overall: Record | None = None
+    result: Record | Answer, objective: Objective = HOT, overall: Record | None = None
 ) -> dict[str, object]:
     """The content of `render` in full: times in microseconds, shares and ratios as fractions.
 
@@ -81,7 +82,7 @@ def to_json(
         "problem": str(answer.problem),
         "device": answer.device.name,
         "how": answer.how,
-        "objective": answer.objective,
+        "objective": str(answer.objective),
         "evidence": answer.evidence,
         "config": str(answer.config),
         "params": answer.config.values,
@@ -161,8 +162,7 @@ def _overall(answer: Answer, overall: Record | None) -> list[tuple[str, str]]:
     if time_us is None:
         return []
     gain = f"{answer.time_us / time_us:.2f} times as fast"
-    config = spaced(best.config)
-    return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {config}")]
+    return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {best.config}")]
 
 
 def _best_json(overall: Record, objective: Objective) -> dict[str, object]:
@@ -184,7 +184,7 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if answer.time_us is not None:
         facts += _speed(answer, answer.time_us)
-    facts.append(("config", spaced(answer.config)))
+    facts.append(("config", str(answer.config)))
     entry = answer.entry
     if entry is not None:
         facts += occupancy_facts(entry)
@@ -214,18 +214,18 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     measured = answer.entry.measurement if record and answer.entry else None
     estimate = measured.estimate(answer.objective) if measured else None
     spread = f" +- {us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
-    second = other_objective(answer.objective)
+    second = answer.objective.second
     second_us = _us_of(measured, second)
     facts = [
         (
-            "cold time" if answer.objective == "cold" else "time",
+            answer.objective.label,
             f"{us(time_us)}{spread}" + (f", {second} {us(second_us)}" if second_us else ""),
         ),
         ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),
     ]
     baseline = record.baseline if record else None
     if (vendor_us := _us_of(baseline, answer.objective)) is not None:
-        wins = answer.vendor and answer.objective in TIMES
+        wins = answer.vendor and answer.objective.is_time
         faster = ": faster, `matmul` calls it" if wins else ""
         second_vendor_us = _us_of(baseline, second)
         times, speed = us(vendor_us), f"{vendor_us / time_us:.1%} of its speed"
@@ -248,7 +248,7 @@ def _energy(answer: Answer, entry: Entry) -> list[tuple[str, str]]:
 def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
     """The best entry by the second objective, with its share of cuBLAS's speed, if it is not the
     answer."""
-    second = other_objective(answer.objective)
+    second = answer.objective.second
     best = answer.record.best_by(second) if answer.record else None
     time_us = _us_of(best.measurement if best else None, second)
     if best is None or time_us is None or best.config == answer.config:

@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 from autotune.compiler import Program
 from autotune.device import Device
-from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.files.domains import Count, Error, Microseconds, Spread
 from autotune.files.plain import visible
 from autotune.runners.energy import Energy
 from autotune.runners.estimates import TimeEstimate
+from autotune.runners.objective import HOT, Objective
 
 Evidence = Literal["measured", "replayed", "predicted"]
-Objective = Literal["hot", "cold", "energy"]
-"""The figure that decides: the hot time (inputs may sit in L2), the cold time (L2 flushed before
-each run), or the energy of the fastest hot."""
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-TIMES: tuple[Objective, ...] = ("hot", "cold")
-"""The objectives that are times."""
 Stage = Literal[
     "compile", "resources", "launch", "verify", "accuracy", "timeout", "crash", "quarantined"
 ]
 """Where a candidate failed; `accuracy`: a correct result, but less accurate than allowed."""
+
+RARE_FIELDS = ("energy",)
+"""Fields of a measurement that files leave out where nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +55,16 @@ class Measurement:
     energy: Energy | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The measurement as JSON data; without energy where there is none, as files before had."""
+        """The measurement as JSON data, without rare fields that were not measured."""
         return {
             name: value
             for name, value in asdict(self).items()
-            if name != "energy" or value is not None
+            if value is not None or name not in RARE_FIELDS
         }
 
     def estimate(self, objective: Objective) -> TimeEstimate | None:
-        """The hot or cold time with its spread; None if there is no cold time. With the objective
-        "energy" it is the hot time."""
-        if objective != "cold":
-            return TimeEstimate(self.time_us, self.spread_us)
-        if self.cold_us is None:
-            return None
-        return TimeEstimate(self.cold_us, self.cold_spread_us or 0.0)
+        """The time that an objective compares trials by, with its spread; None if not measured."""
+        return objective.estimate(self)
 
 
 @dataclass(frozen=True)
@@ -83,8 +75,8 @@ class BestTimes:
     cold_us: float = math.inf
 
     def of(self, objective: Objective) -> float:
-        """The best time of that objective; the hot one for "energy"."""
-        return self.cold_us if objective == "cold" else self.hot_us
+        """The best of the time that an objective compares trials by."""
+        return self.cold_us if objective.flushed else self.hot_us
 
 
 @dataclass(frozen=True)
@@ -182,7 +174,7 @@ class Runner(Protocol):
         ...
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure: ...
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]: ...
@@ -224,25 +216,3 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-def other_objective(objective: Objective) -> Objective:
-    """Hot for cold, and cold for the others, which go by hot times."""
-    return "hot" if objective == "cold" else "cold"
-
-
-def basis(evidence: Evidence, objective: Objective) -> str:
-    """The evidence as text, such as `measured`, or `measured, cold`."""
-    return evidence if objective == "hot" else f"{evidence}, {objective}"
-
-
-def objective_named(name: str, among: tuple[Objective, ...] = OBJECTIVES) -> Objective:
-    """The objective with that name.
-
-    Raises:
-        UsageError: if there is none.
-    """
-    for objective in among:
-        if name == objective:
-            return objective
-    raise UsageError(f"unknown objective {name!r}; give one of {', '.join(among)}")

@@ -9,8 +9,9 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective
 
 
 class PredictedRunner:
@@ -49,7 +50,7 @@ class PredictedRunner:
         return None
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         """The predicted hot time, from the compiled resources, whatever the objective."""
         del best, objective

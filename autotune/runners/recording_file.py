@@ -21,7 +21,7 @@ from autotune.files import limits, output, read
 from autotune.files.compressed import expanded
 from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Date, Text
-from autotune.runners.base import Failure, Measurement
+from autotune.runners.base import RARE_FIELDS, Failure, Measurement
 from autotune.runners.energy import Energy
 
 SCHEMA = 1
@@ -34,7 +34,7 @@ _COLUMNS: dict[type[Any], tuple[str, ...]] = {
     part: tuple(field.name for field in fields(part)) for part in (Resources, Measurement, Failure)
 }
 # Columns that older files do not have; the last is left out where it is empty.
-_LATER = ("relative_error", "cold_spread_us", "energy")
+_LATER = ("relative_error", "cold_spread_us", *RARE_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Origin:
     Attributes:
         driver: the driver's CUDA version, such as `13.0`; empty if nothing ran.
         compiler: such as `NVRTC 13.0`.
-        source: hash of the kernel sources.
+        source: hash of the kernel sources, or of those of each family (`families.source_text`).
     """
 
     driver: Text
@@ -171,8 +171,9 @@ def _columns(group: Sequence[SweepRow]) -> dict[str, Any]:
         for part, names_ in _COLUMNS.items()
         for name in names_
     }
-    if not any(columns["energy"]):
-        del columns["energy"]
+    for name in RARE_FIELDS:
+        if not any(columns[name]):
+            del columns[name]
     return {
         "params": {name: [row.config.values[name] for row in group] for name in names}
     } | columns

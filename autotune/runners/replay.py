@@ -11,9 +11,10 @@ from random import Random
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy
 from autotune.runners.kernel_recording import KernelRecording
+from autotune.runners.objective import HOT, Objective
 from autotune.runners.recording import Recording
 
 # Rounds of a rematch on a GPU, unless the leaders take more than 80 ms together.
@@ -60,7 +61,7 @@ class ReplayRunner:
         return None if row is None else row.resources
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         """The recorded outcome, whatever is asked for; a cold time has no noise."""
         del best, objective

@@ -11,7 +11,7 @@ from autotune.families.plan import Alignment
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME, Call
 from autotune.problem.integers import ceil_div
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective
 from autotune.runtime.checked_operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.runtime.executable import BoundGemm, Executable
 from autotune.runtime.state import Runtime

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective
 from autotune.runtime.state import Runtime
 
 Racer = Callable[[Problem, Device, Objective], object]

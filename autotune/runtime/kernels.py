@@ -12,7 +12,7 @@ from autotune.families.plan import Alignment
 from autotune.lookup.answer import How
 from autotune.problem import SWIGLU, Problem, epilogue_of
 from autotune.problem.call import FURTHER, MATRICES, Call, Operand
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 from autotune.runtime import problems
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.checked_operands import (
@@ -51,7 +51,7 @@ class Kernel(Matmul):
     """
 
     def __init__(
-        self, runtime: Runtime, problem: Problem, ordinal: int, objective: Objective = "hot"
+        self, runtime: Runtime, problem: Problem, ordinal: int, objective: Objective = HOT
     ) -> None:
         super().__init__(runtime)
         answer = runtime.answer(problem, ordinal, objective)

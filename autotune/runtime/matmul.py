@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.call import BY_NAME
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective, time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call, choice
@@ -277,7 +277,8 @@ class Matmul:
             infos = self.runtime.infos(operands)
             problem = self._problem(infos, options)
             matrices = [operands[name] for name in "abc"]
-            choose = partial(self._choice, objective=options.policy.objective, on=matrices)
+            objective = time_objective(options.policy.cold)
+            choose = partial(self._choice, objective=objective, on=matrices)
             checked = checked_operands(problem, infos, addresses, choose)
             self._checked[signature] = checked
         check_factors(checked.problem, options.alpha, options.beta)

@@ -99,8 +99,7 @@ def output_of(dtype: object) -> str:
     Raises:
         ProblemError: for any other dtype.
     """
-    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
-    return canonical("output", name.removeprefix("torch."), OUTPUTS)
+    return canonical("output", dtype, OUTPUTS)
 
 
 def check_dtype(out: ArrayInfo, dtype: object) -> None:
@@ -108,12 +107,6 @@ def check_dtype(out: ArrayInfo, dtype: object) -> None:
     output = output_of(dtype)
     if output != "same" and ELEMENT_TYPES[output].dtype != out.dtype:
         raise ArrayError(f"out is {out.dtype}, out_dtype {output}; leave one of them out")
-
-
-def dtype_name(dtype: object) -> str:
-    """The name of a dtype of any library."""
-    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    return str(name)
 
 
 def _precision(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> tuple[str, str]:

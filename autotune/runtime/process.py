@@ -20,7 +20,7 @@ from autotune.lookup.kept_choice import steps_of
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul
@@ -52,7 +52,7 @@ def load(
     """
     runtime = _followed(policy).runtime
     number = _ordinal(runtime, ordinal)
-    kernel = Kernel(runtime, problem, number, policy.objective)
+    kernel = Kernel(runtime, problem, number, time_objective(policy.cold))
     if policy.verify:
         runtime.verify(kernel.config, problem, number, Alignment.dense(problem))
     return kernel
@@ -83,7 +83,7 @@ def load_all(
     """
     runtime = _followed(policy).runtime
     number = _ordinal(runtime, ordinal)
-    answers = runtime.warm(problems, number, jobs or available(), policy.objective)
+    answers = runtime.warm(problems, number, jobs or available(), time_objective(policy.cold))
     for answer in answers if policy.verify else ():
         dense = Alignment.dense(answer.problem)
         runtime.verify(answer.config, answer.problem, number, dense)

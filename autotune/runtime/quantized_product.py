@@ -13,6 +13,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.integers import round_up
+from autotune.runners.objective import time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call
@@ -140,7 +141,7 @@ class QuantizedMatmul:
             problem: Problem, ordinal: int, _alignment: Alignment, sums: bool
         ) -> tuple[Config, bool]:
             find = self.runtime.answer if sums else self.runtime.resolve
-            return find(problem, ordinal, policy.objective).config, False
+            return find(problem, ordinal, time_objective(policy.cold)).config, False
 
         checked = checked_operands(posed.problem, infos, addresses, choose)
         check_factors(checked.problem, options.alpha, options.beta)

@@ -11,6 +11,7 @@ from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, ElementType
+from autotune.problem.aliases import dtype_word
 from autotune.problem.call import Call
 from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div
@@ -18,7 +19,6 @@ from autotune.runtime import arrays
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory, listed
 from autotune.runtime.executable import Enqueue
 from autotune.runtime.frameworks.base import dense
-from autotune.runtime.problems import dtype_name
 from autotune.runtime.scales import SCALE_BYTES
 from autotune.runtime.state import Runtime
 
@@ -150,7 +150,7 @@ def target_of(dtype: Any) -> ElementType:
     """
     if isinstance(dtype, str) and dtype in TARGETS:
         return TARGETS[dtype]
-    name = dtype_name(dtype).removeprefix("torch.")
+    name = dtype_word(dtype)
     for row in TARGETS.values():
         if name in (row.name, row.dtype):
             return row

@@ -20,7 +20,7 @@ from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
-from autotune.runners.base import Objective
+from autotune.runners.objective import HOT, Objective
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Executable, Gpu
@@ -93,7 +93,7 @@ class Runtime:
                 self._gpus[ordinal] = Gpu(self.driver, ordinal)
             return self._gpus[ordinal]
 
-    def resolve(self, problem: Problem, ordinal: int, objective: Objective = "hot") -> Answer:
+    def resolve(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> Answer:
         """The configuration to run for a problem, looked up once.
 
         Raises:
@@ -112,11 +112,11 @@ class Runtime:
                 self._answers[problem, ordinal, objective] = answer
             return answer
 
-    def has_answer(self, problem: Problem, ordinal: int, objective: Objective = "hot") -> bool:
+    def has_answer(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> bool:
         """Whether the problem was looked up already."""
         return (problem, ordinal, objective) in self._answers
 
-    def answer(self, problem: Problem, ordinal: int, objective: Objective = "hot") -> Answer:
+    def answer(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> Answer:
         """The configuration to run for a problem; warns once if it is not tuned."""
         with self._lock:
             answer = self.resolve(problem, ordinal, objective)
@@ -198,7 +198,7 @@ class Runtime:
         problems: Iterable[Problem],
         ordinal: int,
         jobs: int,
-        objective: Objective = "hot",
+        objective: Objective = HOT,
     ) -> tuple[Answer, ...]:
         """Looks problems up one by one, compiles their kernels for operands without gaps in `jobs`
         threads, and loads them.

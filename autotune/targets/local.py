@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError, RunnerError, UsageError
+from autotune.targets.sources import DeviceLike, gpu_numbers
 
 ALL = "all"
 
 
-def numbered(numbers: str | Sequence[int]) -> Iterable[int]:
-    """The GPU numbers that `0,1`, `all` or a sequence stands for. `all` asks the driver for their
-    count after the first number has been consumed.
+def numbered(numbers: str | Sequence[DeviceLike]) -> Iterable[int]:
+    """The GPU numbers that `0,1`, `cuda:0,cuda:1`, `all` or a sequence stands for. `all` asks the
+    driver for their count after the first number has been consumed.
 
     Raises:
         UsageError: for anything else, and for a repeated number.
     """
     if numbers == ALL:
         return _every()
-    words = numbers.split(",") if isinstance(numbers, str) else [*map(str, numbers)]
-    if not words or not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", word) for word in words):
+    indices = gpu_numbers(numbers)
+    if indices is None:
         raise UsageError(f"GPUs are {numbers!r}; give their numbers, such as 0,1, or all")
-    indices = [int(word) for word in words]
     if len(set(indices)) < len(indices):
         raise UsageError(f"GPUs are {numbers!r}, one of them twice; give each once")
     return indices

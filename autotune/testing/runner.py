@@ -14,6 +14,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Runner
 from autotune.runners.energy import Energy
+from autotune.runners.objective import COLD
 from autotune.tuning.evaluate import Compile, prepare
 
 READY_S = 30.0
@@ -88,14 +89,14 @@ class RunnerContract:
     def test_objective_cold_has_a_hot_time(
         self, runner: Runner, candidates: list[Candidate]
     ) -> None:
-        outcome = runner.measure(candidates[0], None, "cold")
+        outcome = runner.measure(candidates[0], None, COLD)
         assert isinstance(outcome, Measurement), outcome
         assert outcome.time_us > 0
 
     def test_objective_cold_has_a_cold_time_if_measured(
         self, runner: Runner, candidates: list[Candidate]
     ) -> None:
-        outcome = runner.measure(candidates[0], None, "cold")
+        outcome = runner.measure(candidates[0], None, COLD)
         assert isinstance(outcome, Measurement), outcome
         if runner.evidence == "measured":
             assert outcome.cold_us is not None

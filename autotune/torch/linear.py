@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from autotune.problem import Problem, epilogue_of
+from autotune.problem.aliases import DtypeLike
 from autotune.settings import Policy
 from autotune.torch.operands import DTYPES
 from autotune.torch.operator import ACTIVATIONS, mm
@@ -45,14 +46,15 @@ class Linear(nn.Linear):  # type: ignore[misc]
         out_features: int,
         bias: bool = True,
         activation: str | None = None,
-        compute: str | None = None,
+        compute: DtypeLike | None = None,
         device: Any = None,
         dtype: Any = None,
         policy: Policy | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
-        _check(bias, activation, compute)
-        self.activation, self.compute = activation, compute
+        epilogue_of(bias, activation)
+        named = None if compute is None else Problem(1, 1, 1, compute).compute
+        self.activation, self.compute = activation, named
         if policy is not None:
             self.policy = policy
 
@@ -61,7 +63,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         cls,
         module: nn.Linear,
         activation: str | None = None,
-        compute: str | None = None,
+        compute: DtypeLike | None = None,
         policy: Policy | None = None,
     ) -> Linear:
         """A layer that shares the parameters of a linear layer.
@@ -122,9 +124,3 @@ def supports(input: Any) -> bool:
     if input.is_nested or input.layout is not torch.strided:
         return False
     return input.dtype in DTYPES if input.is_cuda else input.device.type in ("cpu", "meta")
-
-
-def _check(bias: bool, activation: str | None, compute: str | None) -> None:
-    epilogue_of(bias, activation)
-    if compute is not None:
-        Problem(1, 1, 1, compute)

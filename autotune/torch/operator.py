@@ -57,7 +57,7 @@ def mm(
     has layout nt. Operands with strides that no kernel reads are copied. On the CPU it runs
     PyTorch's own matmul. It can be differentiated any number of times: the backward pass runs this
     operator too, in the layouts nt and tn if the forward pass was nn. Where a gradient is recorded,
-    PyTorch's activation follows the kernel unless it is `relu`, as the derivatives of the explicit
+    PyTorch's activation follows the kernel unless it is `relu`, as the derivatives of the others
     need their input. Under `torch.autocast` the operands are converted to the type of `compute`, or
     to autocast's type if `compute` is None.
 

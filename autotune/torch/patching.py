@@ -15,6 +15,8 @@ from autotune.api import tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
+from autotune.problem import COMPUTES
+from autotune.problem.aliases import DtypeLike, canonical
 from autotune.records import Store
 from autotune.report import layers, quantized_layers, tuned_shapes
 from autotune.report.console import PlainConsole
@@ -51,7 +53,7 @@ def patch(
     search: Search | None = None,
     min_gain: float = 0.0,
     file: TextIO | None = None,
-    compute: str | None = None,
+    compute: DtypeLike | None = None,
     scale: str = "row",
     accumulate: str = "exact",
     sample: Any = None,
@@ -112,7 +114,8 @@ def patch(
     if compute is not None and policy.batch_invariant:
         raise UsageError("batch invariance takes no compute of 8 bits; leave either out")
     if compute is not None:
-        quantization = Quantization(compute, scale, accumulate, kept)
+        named = canonical("compute", compute, COMPUTES)
+        quantization = Quantization(named, scale, accumulate, kept)
         return _quantise(model, quantization, sample, min_gain, options, file)
     if options and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")

@@ -14,7 +14,7 @@ from torch import nn
 from autotune import runtime
 from autotune.api import tuning
 from autotune.errors import UsageError
-from autotune.problem import PRECISIONS, Problem
+from autotune.problem import PRECISIONS, Epilogue, Problem
 from autotune.report.quantized_layers import QuantizedRow
 from autotune.settings import Policy
 from autotune.torch.quantize import quantize_weight
@@ -193,7 +193,7 @@ def _patched(
 
 def _tune(problem: Problem, layer: nn.Linear, options: Search) -> None:
     """Tunes the problem of a layer, with its bias, unless it is tuned."""
-    problem = replace(problem, epilogue="none" if layer.bias is None else "bias")
+    problem = replace(problem, epilogue=Epilogue(bias=layer.bias is not None))
     ordinal = layer.weight.device.index
     if not runtime.current().runtime.resolve(problem, ordinal).final:
         tuning.search(problem, options, device=f"gpu:{ordinal}")

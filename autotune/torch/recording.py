@@ -30,7 +30,7 @@ def recording() -> Iterator[Shapes]:
 
         with autotune.torch.recording() as shapes:
             model(x)
-        shapes.save("shapes.json")           # autotune tune --from shapes.json --budget 10m
+        shapes.save("shapes.json")           # autotune tune shapes.json --budget 10m
         autotune.tune(shapes, seconds=600)
         autotune.torch.patch(model, rows=shapes)
 

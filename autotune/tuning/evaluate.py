@@ -11,7 +11,8 @@ from autotune.device import CLUSTER_SIZES, Device
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template
 from autotune.records import Entry
-from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.objective import Objective
 
 Compile = Callable[[Template, str], Program | CompileFailure]
 

@@ -28,7 +28,8 @@ from autotune.records import (
     Store,
 )
 from autotune.records.ordered import order_slug
-from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
+from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
+from autotune.runners.objective import Objective
 from autotune.tuning.guesses import candidates, guesses, nearest
 from autotune.tuning.tunable import Candidates
 from autotune.verification.accuracy import judged

@@ -15,7 +15,8 @@ from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.problem import Problem, distance
 from autotune.records import Record
-from autotune.runners.base import Objective, Runner
+from autotune.runners.base import Runner
+from autotune.runners.objective import HOT, Objective
 from autotune.tuning.tunable import Candidates
 
 GUESSES = 12
@@ -68,7 +69,7 @@ def guesses(
     ranked: Sequence[Config],
     problem: Problem,
     records: Iterable[Record],
-    objective: Objective = "hot",
+    objective: Objective = HOT,
 ) -> tuple[Config, ...]:
     """Configurations to try first: the model's best of each family, the winners on the nearest
     recorded problems, and the model's other choices."""
@@ -93,7 +94,7 @@ def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
 
 
 def neighbouring_winners(
-    problem: Problem, records: Iterable[Record], objective: Objective = "hot"
+    problem: Problem, records: Iterable[Record], objective: Objective = HOT
 ) -> list[Config]:
     """The winners on the nearest problems, and then the runners-up of those with the same sizes."""
     of = {record.problem: record for record in records}

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from autotune.families.config import Config
-from autotune.records.winners import fastest_cold, least_energy
-from autotune.runners.base import BestTimes, Failure, Objective, other_objective
-from autotune.runners.estimates import winner
+from autotune.runners.base import BestTimes, Failure
+from autotune.runners.objective import COLD, HOT, OBJECTIVES, TIMES, Objective
 from autotune.tuning.evaluate import Trial
 
 LEADERS = 10
@@ -40,7 +39,7 @@ class Leaderboard:
 
     def __init__(
         self,
-        objective: Objective = "hot",
+        objective: Objective = HOT,
         score: Callable[[Trial], float] | None = None,
         reach: float = math.inf,
     ) -> None:
@@ -93,17 +92,16 @@ class Leaderboard:
     @property
     def best_times(self) -> BestTimes:
         """The best hot and the best cold time of any trial."""
-        return BestTimes(self._best_us["hot"], self._best_us["cold"])
+        return BestTimes(self._best_us[HOT], self._best_us[COLD])
 
     @property
     def winners(self) -> list[Config]:
-        """The configurations that the record of the leaders names as its best: hot, cold, by energy
-        and by the score."""
+        """The configurations that the record of the leaders names as its best: by the score and by
+        each objective."""
         leaders = self.leaders
         entries = [entry for trial in leaders if (entry := trial.entry)]
         first = leaders[0].entry if leaders and self._score else None
-        kinds = winner, fastest_cold, least_energy
-        best = (first, *(kind(entries) for kind in kinds)) if entries else ()
+        best = first, *(objective.best(entries) for objective in OBJECTIVES)
         return [*dict.fromkeys(entry.config for entry in best if entry is not None)]
 
     @property
@@ -135,6 +133,11 @@ class Leaderboard:
             self.add(trial)
 
     @property
+    def timed(self) -> frozenset[Config]:
+        """Configurations that have a time."""
+        return frozenset(self._timed)
+
+    @property
     def failed(self) -> frozenset[Config]:
         """Configurations that failed, in a trial, in the rematch or later."""
         trials = (*self.trials, *(self._rematched or ()))
@@ -153,8 +156,9 @@ class Leaderboard:
             for trial in self._rematched or ()
             if isinstance(trial.outcome, Failure) and trial.config not in tried
         ]
-        if self._objective == "cold" and any(trial.time_us < math.inf for trial in self.trials):
-            return "cold times are not known here; minimise the hot ones"
+        time = self._objective.time
+        if time is not HOT and any(trial.time_us < math.inf for trial in self.trials):
+            return f"{time} times are not known here; minimise the hot ones"
         if not failures:
             return "none was tried; allow more trials or time"
         stages = Counter(failure.stage for _, failure in failures)
@@ -164,7 +168,7 @@ class Leaderboard:
 
     def _best_by_other(self, timed: Iterable[Trial]) -> list[Trial]:
         """The fastest by the time that is not the objective."""
-        second = other_objective(self._objective)
+        second = self._objective.second
         pool = [trial for trial in timed if trial.time(second) < math.inf]
         return sorted(pool, key=lambda trial: trial.time(second))[:BY_OTHER_OBJECTIVE]
 
@@ -174,4 +178,4 @@ class Leaderboard:
 
 
 def _no_times() -> dict[Objective, float]:
-    return {"hot": math.inf, "cold": math.inf}
+    return dict.fromkeys(TIMES, math.inf)

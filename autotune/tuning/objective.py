@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from autotune.errors import AutotuneError, MissingError
-from autotune.runners.base import Objective, Runner
+from autotune.runners.base import Runner
+from autotune.runners.objective import HOT, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.options import Search
 
@@ -17,9 +18,10 @@ def check(tunable: object, runner: Runner, options: Search) -> None:
         AutotuneError: if cold times are wanted of predictions.
         MissingError: if energies are wanted and there are none.
     """
-    if options.objective == "cold" and runner.evidence == "predicted":
+    time = options.objective.time
+    if time is not HOT and runner.evidence == "predicted":
         raise AutotuneError(
-            f"{tunable}: cold times are not predicted; give a GPU or a recording as the device"
+            f"{tunable}: {time} times are not predicted; give a GPU or a recording as the device"
         )
     if options.meters and (fault := runner.energy_fault()) is not None:
         raise MissingError(f"{tunable}: {fault}")

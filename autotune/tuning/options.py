@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
-from autotune.runners.base import TIMES, Objective, objective_named
+from autotune.runners.objective import (
+    DEFAULT_OBJECTIVE,
+    HOT,
+    TIMES,
+    ObjectiveField,
+    objective_named,
+)
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 Effort = Literal["quick", "default", "long", "exhaustive"]
@@ -82,7 +88,7 @@ class Search:
     seed: int = 0
     sampler: Sampler | None = None
     jobs: int | None = None
-    objective: Objective = "hot"
+    objective: ObjectiveField = DEFAULT_OBJECTIVE
     storage: str | None = None
     energy: bool = False
     score: Callable[[Any], float] | None = None
@@ -94,7 +100,7 @@ class Search:
             _check("sampler", self.sampler, get_args(Sampler))
         if callable(self.objective):
             raise UsageError("the objective is a function; give it as score")
-        objective_named(self.objective)
+        object.__setattr__(self, "objective", objective_named(self.objective))
         for name, value in (("trials", self.trials), ("jobs", self.jobs), ("seed", self.seed)):
             if value is not None and not isinstance(value, int):
                 raise UsageError(f"{name} is {value!r}; give a whole number")
@@ -106,7 +112,7 @@ class Search:
             raise UsageError(f"seconds is {self.seconds!r}; give a number of seconds")
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise UsageError(f"budget is {self.seconds:g} s; give more than 0")
-        if self.score is not None and self.objective != "hot":
+        if self.score is not None and self.objective is not HOT:
             raise UsageError(f"a score and the objective {self.objective}; leave either out")
 
     def limited(self, family: str = "auto") -> Search:
@@ -177,7 +183,7 @@ class Search:
     @property
     def meters(self) -> bool:
         """Whether the energies of the leaders are measured."""
-        return self.energy or self.objective == "energy"
+        return self.energy or self.objective.metered
 
     @property
     def meters_trials(self) -> bool:
@@ -211,7 +217,7 @@ def require_time(search: Search, tunable: str) -> None:
     Raises:
         UsageError: for energy.
     """
-    if search.objective not in TIMES or search.energy:
+    if not search.objective.is_time or search.energy:
         raise UsageError(
             f"{tunable} minimises {' or '.join(TIMES)} times; tune for energy one shape at a time"
         )

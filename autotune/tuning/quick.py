@@ -11,7 +11,8 @@ from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.lookup.promising import Contenders
 from autotune.records import Entry, Provenance, Record, Store
-from autotune.runners.base import Evidence, Measurement, Objective, Runner
+from autotune.runners.base import Evidence, Measurement, Runner
+from autotune.runners.objective import Objective
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.tunable import Candidates
 

@@ -20,11 +20,11 @@ from autotune.runners.base import (
     Evidence,
     Failure,
     Measurement,
-    Objective,
     RowReference,
     Runner,
 )
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective
 from autotune.tuning.evaluate import Compile, prepare
 
 ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 200)
@@ -92,7 +92,7 @@ class RowChecked:
         return self._runner.resources(config)
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         """Verifies a candidate, its rows too, and times it."""
         return self._runner.measure(self.compared(candidate), best, objective)

@@ -12,7 +12,8 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.lookup.promising import Contenders
 from autotune.records import Entry, Provenance, Store, TuningRecord
-from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
+from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
+from autotune.runners.objective import Objective
 
 R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 

@@ -13,7 +13,7 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value, value_of
 from autotune.files.plain import is_macro_name, is_word
 from autotune.records.kernel_source import KernelSource
@@ -113,6 +113,7 @@ def define_kernel(
             be read, or more configurations than a search can enumerate.
     """
     values, compile = _parameters(parameters), compile or Compilation()
+    require_list("include", compile.include)
     plain, form = _form(name, tuple(values), compile.defines)
     folders = [_folder(folder) for folder in compile.include]
     read = read_files(source, plain, folders)

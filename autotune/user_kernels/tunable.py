@@ -20,7 +20,8 @@ from autotune.files import limits
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Store
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
+from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
+from autotune.runners.objective import Objective
 from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import evaluate, geometry_of, rejection

@@ -17,7 +17,8 @@ from autotune.maintenance.inventory import inspect
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
 from autotune.runners import recording
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
+from autotune.runners.objective import HOT, Objective
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial
@@ -63,7 +64,7 @@ class SlowRunner(ReplayRunner):
         self._measuring = measuring
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         self._measuring(candidate.config)
         return super().measure(candidate, best, objective)

@@ -12,6 +12,7 @@ import autotune
 from autotune import gpu, runtime
 from autotune.errors import MissingError
 from autotune.records import Record
+from autotune.runners.objective import COLD, HOT
 
 pytestmark = pytest.mark.timing
 
@@ -38,7 +39,7 @@ def test_every_entry_has_a_cold_time(tuned: Record) -> None:
 
 
 def test_best_cold_is_at_least_as_fast_cold(tuned: Record) -> None:
-    best, cold = tuned.best.measurement.cold_us, tuned.best_by("cold").measurement.cold_us
+    best, cold = tuned.best.measurement.cold_us, tuned.best_by(COLD).measurement.cold_us
     assert best is not None
     assert cold is not None
     spread = tuned.best.measurement.cold_spread_us or 0.0
@@ -49,7 +50,7 @@ def test_best_cold_is_at_least_as_fast_cold(tuned: Record) -> None:
 def test_kernel_and_matmul_run_the_kernel_of_the_temperature(
     torch: Any, tuned: Record, cold: bool
 ) -> None:
-    best = tuned.best_by("cold" if cold else "hot")
+    best = tuned.best_by(COLD if cold else HOT)
     kernel = autotune.kernel(SHAPE, policy=autotune.Policy(cold=cold))
     a = torch.randn(1, 4096, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
@@ -65,4 +66,4 @@ def test_kernel_and_matmul_run_the_kernel_of_the_temperature(
 def test_export_takes_the_kernel_of_the_temperature(tuned: Record, tmp_path: Path) -> None:
     written = autotune.export.write([SHAPE], tmp_path, format="json", objective="cold")
     (gemm,) = written.library.gemms
-    assert (gemm.answer.config, gemm.answer.objective) == (tuned.best_by("cold").config, "cold")
+    assert (gemm.answer.config, gemm.answer.objective) == (tuned.best_by(COLD).config, COLD)

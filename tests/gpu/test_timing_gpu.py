@@ -25,7 +25,8 @@ from autotune.gpu.timing import Timer, WarmRun
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import Verifier
 from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
-from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Measurement
+from autotune.runners.objective import COLD, HOT, Objective
 
 pytestmark = pytest.mark.timing
 
@@ -47,7 +48,7 @@ def measured(
     bench: GemmBench,
     candidate: Candidate,
     best: BestTimes | None = None,
-    objective: Objective = "hot",
+    objective: Objective = HOT,
 ) -> Measurement:
     outcome = bench.measure(candidate, best, objective)
     assert isinstance(outcome, Measurement), outcome
@@ -124,7 +125,7 @@ def test_cold_time_is_the_same_for_either_objective(
     candidate = candidate_of(TILED, KILO, session, programs)
 
     def attempt() -> None:
-        hot, cold = measured(bench, candidate), measured(bench, candidate, None, "cold")
+        hot, cold = measured(bench, candidate), measured(bench, candidate, None, COLD)
         assert hot.cold_us is not None
         assert cold.cold_us == pytest.approx(hot.cold_us, rel=0.05)
 
@@ -136,7 +137,7 @@ def test_candidate_hot_slower_than_best_cold_is_not_timed_cold(
 ) -> None:
     candidate = candidate_of(TILED, KILO, session, programs)
     best = BestTimes(cold_us=measured(bench, candidate).time_us / 2)
-    assert measured(bench, candidate, best, "cold").cold_us is None
+    assert measured(bench, candidate, best, COLD).cold_us is None
 
 
 def test_candidate_that_could_win_cold_is_timed_cold(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Measurement
+from autotune.runners.objective import HOT, Objective
 from support.worker_benches import Fake, opened
 
 
@@ -20,7 +21,7 @@ class Brief(Fake):
     """A bench that takes two milliseconds a candidate and derives its time from its threads."""
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement:
         time.sleep(0.002)
         return Measurement(2000.0 - candidate.resources.threads, samples=20)
@@ -35,7 +36,7 @@ class Faulty(Brief):
     """A bench whose candidates of some widths fail as badly as kernels can."""
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement:
         match candidate.config.integer("tile_width"):
             case 5:

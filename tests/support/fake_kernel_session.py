@@ -15,7 +15,8 @@ from autotune.gpu.benches.user_kernel import KernelBench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, WarmRun
 from autotune.gpu.worker import PendingBench
-from autotune.runners.base import BestTimes, Candidate, Objective
+from autotune.runners.base import BestTimes, Candidate
+from autotune.runners.objective import HOT, Objective
 from autotune.user_kernels import Workload
 from support.sample_records import H100
 
@@ -127,7 +128,7 @@ class FakeTimer:
     def __init__(self, session: FakeSession) -> None:
         self._log = session.log
 
-    def time(self, warm: WarmRun, best: BestTimes | None, objective: Objective = "hot") -> Samples:
+    def time(self, warm: WarmRun, best: BestTimes | None, objective: Objective = HOT) -> Samples:
         del objective
         self._log.append(f"time {best and best.hot_us}")
         return Samples((warm.first_us,))

@@ -9,8 +9,9 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective
 from autotune.runners.recording import Origin
 from support.sample_records import H100, SQUARE
 
@@ -100,7 +101,7 @@ class FakeRunner:
         return registry.find(config.family).estimate(config, SQUARE)
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         self.measured.append(candidate.config)
         self.bests.append(best)

@@ -26,7 +26,7 @@ from autotune.families.shared.arguments import (
 )
 from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime

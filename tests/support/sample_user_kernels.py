@@ -15,8 +15,9 @@ from autotune.problem.integers import ceil_div
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective
 from autotune.user_kernels import (
     KernelTunable,
     UserKernel,
@@ -122,7 +123,7 @@ class KernelRunner:
         return None
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         del best, objective
         self.measured.append(candidate.config)

@@ -16,8 +16,9 @@ from autotune.device import find
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective
 
 CRAMPED = 2**40
 """Bytes of workspace with which the GPU has no room for two processes."""
@@ -54,7 +55,7 @@ class Fake:
         return workspace < CRAMPED
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> object:
         self._requests += 1
         match str(candidate.config.values["act"]):
@@ -152,7 +153,7 @@ class Tireless(Fake):
     """
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement:
         if "act" in candidate.config.values:
             raise RuntimeError("an illegal memory access was encountered")

@@ -11,9 +11,10 @@ from autotune.gpu.energy_meter import EnergyMeter
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Samples, Timer, WarmRun
-from autotune.runners.base import BestTimes, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Failure, Measurement
 from autotune.runners.energy import Energy
 from autotune.runners.estimates import Estimate
+from autotune.runners.objective import HOT, Objective
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class BaseBench:
         return self._session.driver
 
     def _timed(
-        self, ready: Ready, best: BestTimes | None, objective: Objective = "hot"
+        self, ready: Ready, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement:
         """A measurement, with few samples if it is clearly slower than the best."""
         return _measurement(self._timer.time(_warm(ready), best, objective), ready[1])

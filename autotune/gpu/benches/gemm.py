@@ -24,15 +24,9 @@ from autotune.gpu.vendor_baseline import OpenBaseline, open_baseline
 from autotune.gpu.verify import Verifier
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import (
-    BestTimes,
-    Candidate,
-    Failure,
-    Measurement,
-    Objective,
-    RowReference,
-)
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, RowReference
 from autotune.runners.energy import Energy
+from autotune.runners.objective import HOT, Objective
 from autotune.verification.accuracy import inaccuracy
 
 BASELINE = "vendor"
@@ -110,7 +104,7 @@ class GemmBench(BaseBench):
         return ready if isinstance(ready, Failure) else ready[1]
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         """Verifies, times, and looks at C once more.
 

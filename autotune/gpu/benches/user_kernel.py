@@ -14,7 +14,8 @@ from autotune.gpu.judgement import Verdict
 from autotune.gpu.opening import open_session
 from autotune.gpu.session import Run, Session
 from autotune.gpu.worker import PendingBench
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
+from autotune.runners.objective import HOT, Objective
 from autotune.user_kernels.comparison import Comparison
 from autotune.user_kernels.workload import Workload
 
@@ -47,7 +48,7 @@ class KernelBench(BaseBench):
         self._arrays = GuardedArrays(session, work)
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         """Verifies, then times; few samples if clearly slower than the best by the objective."""
         ready = self._prepared(candidate)

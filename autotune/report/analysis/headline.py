@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 
-from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.records import Entry, Record, TuningRecord
 from autotune.report import formatting
 from autotune.report.analysis.subject import Subject
 from autotune.report.formatting import seconds_since, vendor
-from autotune.runners.base import Evidence, Objective
+from autotune.runners.base import Evidence
 from autotune.runners.estimates import TIE, tied
+from autotune.runners.objective import COLD, HOT, Objective
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class Headline:
             winner is faster); None if it was not timed.
         occupancy, limiter: resident warps as a share of an SM's, and what limits them.
         date, age: when the record was saved.
-        stale: what changed on this machine since; None if nothing did.
+        changed: driver, compiler or kernel sources of this machine that changed since; None if
+            nothing did.
+        stale: the same if the kernel sources changed, else None.
         interrupted: whether the search ended before its limits, so that it is not final.
         why: a sentence that says why this configuration won.
         commands: command lines that repeat it.
@@ -67,6 +69,7 @@ class Headline:
     limiter: str
     date: str
     age: str
+    changed: str | None
     stale: str | None
     interrupted: bool
     why: str
@@ -74,15 +77,21 @@ class Headline:
 
 
 def headline(
-    subject: Subject, *, stale: str | None, now: datetime, device_option: str | None = None
+    subject: Subject,
+    *,
+    stale: str | None,
+    now: datetime,
+    device_option: str | None = None,
+    changed: str | None = None,
 ) -> Headline:
     """The headline of a record.
 
     Args:
         subject: the record.
-        stale: what changed on this machine since it was measured; None if nothing did.
+        stale: what changed on this machine since it was measured; None if it is not stale.
         now: the present, with its time zone.
         device_option: the `--device` that finds the record; None if none is needed.
+        changed: what changed, also if that makes no record stale.
     """
     record, problem = subject.record, subject.problem
     best = record.best
@@ -100,16 +109,17 @@ def headline(
         cold_us=measured.cold_us,
         tflops=None if rate is None else rate / 1e12,
         peak_share=rate / record.device.peak(problem.compute) if problem and rate else None,
-        roofline_share=roofline_share(record, best, "hot"),
-        cold_roofline_share=roofline_share(record, record.best_cold, "cold"),
+        roofline_share=roofline_share(record, best, HOT),
+        cold_roofline_share=roofline_share(record, record.best_cold, COLD),
         vendor=vendor(problem.compute) if problem else "",
         vendor_us=record.baseline.time_us if record.baseline else None,
-        over_hot=over_vendor(record, best, "hot"),
-        over_cold=over_vendor(record, record.best_cold, "cold"),
+        over_hot=over_vendor(record, best, HOT),
+        over_cold=over_vendor(record, record.best_cold, COLD),
         occupancy=best.occupancy,
         limiter=best.limiter,
         date=record.provenance.date,
         age=age(record.provenance.date, now),
+        changed=changed or stale,
         stale=stale,
         interrupted=record.provenance.interrupted,
         why=why_it_won(record.entries, best),
@@ -132,8 +142,7 @@ def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objecti
     timed = entry.measurement.estimate(objective) if entry else None
     if timed is None or not isinstance(record, Record):
         return None
-    bound = least_seconds if objective == "cold" else least_hot_seconds
-    return bound(record.problem, record.device) * 1e6 / timed.time_us
+    return objective.least_seconds(record.problem, record.device) * 1e6 / timed.time_us
 
 
 def why_it_won(entries: Sequence[Entry], best: Entry) -> str:

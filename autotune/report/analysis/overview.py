@@ -14,6 +14,7 @@ from autotune.records import Record, TuningRecord
 from autotune.records.ranges import Range
 from autotune.report.analysis.headline import age, over_vendor, roofline_share
 from autotune.runners.base import Evidence
+from autotune.runners.objective import COLD, HOT
 
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""
@@ -41,7 +42,9 @@ class OverviewRow:
         expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
         trials: of the last tuning run; None if it was not tuned.
         age: since the record was saved.
-        stale: what changed on this machine since; None if nothing did.
+        changed: driver, compiler or kernel sources of this machine that changed since; None if
+            nothing did.
+        stale: the same if the kernel sources changed, else None.
         interrupted: whether the search ended before its limits.
     """
 
@@ -61,6 +64,7 @@ class OverviewRow:
     age: str
     stale: str | None
     interrupted: bool = False
+    changed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class SizeCurve:
 @dataclass(frozen=True)
 class Suggestion:
     """A problem that is worth tuning: why, the time that it may save (0.05 for 5 %, None if
-    unknown), the command, and whether only the setup of this machine has changed."""
+    unknown), the command, and whether only its kernel sources have changed."""
 
     title: str
     device: str
@@ -86,7 +90,9 @@ class Suggestion:
     stale: bool
 
 
-def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> OverviewRow:
+def record_row(
+    record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None = None
+) -> OverviewRow:
     """The row of a record."""
     best, problem = record.best, record.problem if isinstance(record, Record) else None
     time_us = best.measurement.time_us
@@ -99,15 +105,16 @@ def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> Ove
         family=best.config.family,
         time_us=time_us,
         tflops=problem.speed(time_us) / 1e12 if problem else None,
-        roofline_share=roofline_share(record, best, "hot"),
-        cold_roofline_share=roofline_share(record, record.best_cold, "cold"),
-        over_hot=over_vendor(record, best, "hot"),
-        over_cold=over_vendor(record, record.best_cold, "cold"),
+        roofline_share=roofline_share(record, best, HOT),
+        cold_roofline_share=roofline_share(record, record.best_cold, COLD),
+        over_hot=over_vendor(record, best, HOT),
+        over_cold=over_vendor(record, record.best_cold, COLD),
         expected_loss=None if predicted else 0.0,
         trials=record.provenance.trials,
         age=age(record.provenance.date, now),
         stale=stale,
         interrupted=record.provenance.interrupted,
+        changed=changed or stale,
     )
 
 
@@ -182,7 +189,7 @@ def range_row(tuned: Range) -> dict[str, object]:
         "range": str(tuned),
         "device": tuned.device.name,
         "evidence": tuned.evidence,
-        "objective": tuned.objective,
+        "objective": str(tuned.objective),
         "points": [getattr(point, tuned.dimension) for point in tuned.points],
         "expected_loss": tuned.loss,
     }

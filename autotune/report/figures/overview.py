@@ -20,12 +20,13 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
     labels = [
         text(row.title if len(devices) == 1 else f"{row.title} on {row.device}") for row in timed
     ]
+    ratios = {"hot": [row.over_hot for row in timed], "cold": [row.over_cold for row in timed]}
     data = [
         {
             "type": "scatter",
             "mode": "markers",
             "name": name,
-            "x": [row.over_hot if name == "hot" else row.over_cold for row in timed],
+            "x": ratios[name],
             "y": labels,
             "marker": {"size": 9, "color": COLOURS[number], "symbol": symbol},
             "hovertemplate": f"%{{y}}: %{{x:.2f}}x, {name}<extra></extra>",

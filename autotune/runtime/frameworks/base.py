@@ -76,7 +76,7 @@ class GemmCall:
     def plain(self) -> bool:
         """Whether it is `out = a b` alone."""
         scaled = self.alpha != 1 or self.beta != 0
-        return not scaled and self.problem.epilogue == "none"
+        return not scaled and self.problem.epilogue.plain
 
 
 def in_elements(strides: Sequence[int], itemsize: int, name: str) -> tuple[int, ...]:

@@ -360,6 +360,12 @@ def test_missing_gpu_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
         local.index_of(find("t4"))
 
 
+def test_several_gpus_are_numbers_or_words() -> None:
+    assert local.numbered("cuda:0,cuda:1") == local.numbered(["gpu:0", 1]) == [0, 1]
+    with pytest.raises(UsageError, match="GPUs are '0,cuda:0', one of them twice"):
+        local.numbered("0,cuda:0")
+
+
 # Progress
 
 

@@ -298,6 +298,7 @@ def test_arguments_that_do_not_fit_are_refused(runner: OpenedRunner) -> None:
         ({"device": "replay:h100"}, r"replay:h100 holds times of GEMMs, none of saxpy\("),
         ({"device": "h1000"}, "unknown device 'h1000'"),
         ({"device": 3.5}, "device is 3.5; give its name"),
+        ({"compile": Compilation(include="folder")}, r"'folder'; give a list: \['folder'\]"),
     ],
 )
 def test_invalid_input_is_refused(

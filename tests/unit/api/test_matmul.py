@@ -16,6 +16,7 @@ from autotune.api.matmul import matmul
 from autotune.device import find
 from autotune.errors import ArrayError, UsageError
 from autotune.problem import Problem
+from autotune.runners.objective import COLD
 from autotune.settings import Mode, Policy
 
 H100 = find("h100")
@@ -105,7 +106,7 @@ def test_quick_mode_races_through_matmul(case: Case, monkeypatch: pytest.MonkeyP
 def test_matmul_passes_cold_on(case: Case) -> None:
     case.vendor, case.config_cold = False, NAIVE
     matmul(*case.operands(5, 7, 3), policy=Policy(cold=True))
-    assert case.runtime.resolve(Problem(5, 7, 3), 0, "cold").config == NAIVE
+    assert case.runtime.resolve(Problem(5, 7, 3), 0, COLD).config == NAIVE
     assert len(case.looked_up) == 1
 
 

@@ -55,6 +55,23 @@ def test_file_of_shapes_joins_the_others(searched: list[Any], tmp_path: Path) ->
     assert [options.seconds for _, options, _ in searched] == [None, None]
 
 
+def test_file_of_shapes_stands_among_the_shapes(searched: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    Shapes({Problem(64, 64, 64): 5}).save(path)
+    assert run("tune", "64x64x64", str(path), "128x64x64") == 0
+    ((shapes, *_),) = searched
+    assert shapes == {Problem(64, 64, 64): 6, Problem(128, 64, 64): 1}
+
+
+@pytest.mark.parametrize(
+    ("device", "devices"), [("gpu:0,1", "0,1"), ("gpu:all", "all"), ("GPU:0,2,3", "0,2,3")]
+)
+def test_several_gpus_are_a_device(searched: list[Any], device: str, devices: str) -> None:
+    assert run("tune", "64x64x64", "64x64x72", "--device", device) == 0
+    assert run("tune", "64x64x64", "64x64x72", "--devices", devices) == 0
+    assert [place for *_, place in searched] == [("gpu", devices, "auto")] * 2
+
+
 def test_table_has_a_row_for_each_shape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "shapes.json"
     Shapes({PROBLEM: 32}).save(path)
@@ -90,7 +107,7 @@ def test_interrupt_says_what_is_kept(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no shape to tune; give one, such as 4096x4096x4096, or --from FILE"),
+        ((), "no shape to tune; give one, such as 4096x4096x4096, or a file of shapes"),
         (("64x64x64", "1..64x64x64"), "a range is tuned alone; give it without other shapes"),
         (
             ("64x64x64", "64x64x72", "--explain"),

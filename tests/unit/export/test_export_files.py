@@ -30,6 +30,7 @@ from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.records import Entry, Store
 from autotune.runners.base import Measurement
+from autotune.runners.objective import COLD
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 WIDE = Config.of("naive", {"mapping": "coalesced", "block": 32})
@@ -118,7 +119,7 @@ def test_readme_has_the_source_of_each_kernel(small: ExportedLibrary, tmp_path: 
 def test_cold_export_has_the_cold_kernels(tmp_path: Path) -> None:
     def find(problem: Problem, device: Device) -> Answer:
         answer = exported_library.answer_of(problem, device, NAIVE)
-        return replace(answer, objective="cold", time_us=12.5, evidence="measured")
+        return replace(answer, objective=COLD, time_us=12.5, evidence="measured")
 
     cold = gather("lib", [SMALL], [H100], find, exported_library.fake_build)
     assert [gemm["objective"] for gemm in document(cold, tmp_path)["products"]] == ["cold"]
@@ -146,7 +147,7 @@ def test_export_looks_up_by_its_objective(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_unknown_objective_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown objective 'warm'; give one of hot, cold"):
-        write([SMALL], tmp_path, devices=["h100"], objective="warm")
+        write([SMALL], tmp_path, devices=["h100"], objective="warm")  # type: ignore[arg-type]
 
 
 def test_library_name_replaces_the_templates_name(tmp_path: Path) -> None:
@@ -295,3 +296,18 @@ def test_gpu_tests_pass_every_field_of_a_product(monkeypatch: pytest.MonkeyPatch
     declared, _, _ = rest.partition("} gemm_product;")
     names = re.findall(r"(\w+)\s*[,;]", re.sub(r"/\*.*?\*/", "", declared, flags=re.DOTALL))
     assert names == [row[0] for row in Product._fields_]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "devices", "message"),
+    [
+        ("64x64x64", ["h100"], r"shapes is '64x64x64'; give a list: \['64x64x64'\]"),
+        (["64x64x64"], "h100", r"devices is 'h100'; give a list: \['h100'\]"),
+        (["64x64x64"], 1, r"devices is 1; give a list: \[1\]"),
+    ],
+)
+def test_one_value_in_place_of_a_list_is_refused(
+    shapes: Any, devices: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        write(shapes, tmp_path, devices=devices)

@@ -18,8 +18,9 @@ from autotune.gpu.requirements import KERNEL, THOROUGH, Requirements
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, WarmRun
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import COLD, HOT, Objective
 
 PROBLEM = Problem(64, 64, 64)
 BASELINE_ERROR = 5.7e-7
@@ -120,7 +121,7 @@ class FakeTimer:
     def __init__(self, session: FakeSession) -> None:
         self._log = session.log
 
-    def time(self, warm: WarmRun, _: float | None, objective: Objective = "hot") -> Samples:
+    def time(self, warm: WarmRun, _: float | None, objective: Objective = HOT) -> Samples:
         assert isinstance(warm.run, Named)
         self._log.append(f"time {warm.run.name} {objective}")
         return Samples((warm.run.time_us,))
@@ -169,7 +170,7 @@ def test_refused_launch_is_a_failure(bench: GemmBench) -> None:
 
 
 def test_timer_gets_the_objective(bench: GemmBench, log: list[str]) -> None:
-    bench.measure(candidate("right"), None, "cold")
+    bench.measure(candidate("right"), None, COLD)
     assert log[-2:] == ["time right cold", "recheck"]
 
 

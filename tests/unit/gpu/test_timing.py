@@ -13,7 +13,8 @@ from support.clock_session import ClockSession
 
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, Timer, WarmRun
-from autotune.runners.base import BestTimes, Objective
+from autotune.runners.base import BestTimes
+from autotune.runners.objective import COLD, HOT, Objective
 
 FLUSH_US = 40.0
 LAUNCH_US = 2.0
@@ -62,7 +63,7 @@ class Kernel:
 
 
 def timed(
-    time_us: float, best_us: float | None, objective: Objective = "hot", noise: float = 0.0
+    time_us: float, best_us: float | None, objective: Objective = HOT, noise: float = 0.0
 ) -> tuple[Samples, int, float]:
     """The samples, the number of runs, and milliseconds of device time.
 
@@ -113,18 +114,18 @@ def test_steady_run_takes_fewer_samples(time_us: float) -> None:
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
 def test_objective_cold_takes_more_cold_samples(time_us: float) -> None:
-    samples, _, milliseconds = timed(time_us, time_us, "cold")
+    samples, _, milliseconds = timed(time_us, time_us, COLD)
     assert (len(samples.hot), len(samples.cold), milliseconds < 10) == (3, 15, True)
 
 
 def test_long_close_run_takes_few_cold_samples() -> None:
-    samples, *_ = timed(21_000, 20_500, "cold")
+    samples, *_ = timed(21_000, 20_500, COLD)
     assert (len(samples.hot), len(samples.cold)) == (3, 3)
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
 def test_run_hot_slower_than_best_cold_is_not_timed_cold(time_us: float) -> None:
-    samples, *_ = timed(time_us, time_us / 1.2, "cold")
+    samples, *_ = timed(time_us, time_us / 1.2, COLD)
     assert (len(samples.hot), samples.cold) == (3, ())
 
 
@@ -141,7 +142,7 @@ class CacheBound(Kernel):
 def test_run_slower_only_cold_takes_few_cold_samples() -> None:
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
-    samples = timer.time(CacheBound(clock, 50.0).warm(), BestTimes(60.0, 60.0), "cold")
+    samples = timer.time(CacheBound(clock, 50.0).warm(), BestTimes(60.0, 60.0), COLD)
     assert samples.cold == (100.0,) * 3
 
 

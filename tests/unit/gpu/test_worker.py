@@ -25,6 +25,7 @@ from autotune.gpu.process import Worker
 from autotune.gpu.runner import GpuRunner
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.runners.objective import COLD
 
 PROBLEM = Problem(64, 64, 64)
 
@@ -273,7 +274,7 @@ def test_separate_rematch_judges_accuracy_by_the_baseline(fake: GpuRunner) -> No
 
 
 def test_objective_reaches_the_bench(fake: GpuRunner) -> None:
-    outcome = fake.measure(candidate("objective"), None, "cold")
+    outcome = fake.measure(candidate("objective"), None, COLD)
     assert outcome == Measurement(1.0, cold_us=2.0)
 
 

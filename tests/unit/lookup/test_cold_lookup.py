@@ -15,7 +15,8 @@ from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.runners.base import Measurement, Objective
+from autotune.runners.base import Measurement
+from autotune.runners.objective import COLD, HOT, Objective
 
 NEAR = Problem(4096, 4096, 2048)
 
@@ -40,18 +41,18 @@ def timed(width: int, hot_us: float, cold_us: float | None = None) -> Entry:
     return replace(made, config=tiled(width), measurement=measurement)
 
 
-def look_up(store: Store, problem: Problem = SQUARE, objective: Objective = "cold") -> Answer:
+def look_up(store: Store, problem: Problem = SQUARE, objective: Objective = COLD) -> Answer:
     answer = lookup(problem, H100, store, objective)
     assert answer is not None
     return answer
 
 
 # At width 16 it is faster hot, at width 32 cold.
-HOT, COLD = timed(16, 800.0, 1000.0), timed(32, 900.0, 950.0)
+HOT_BEST, COLD_BEST = timed(16, 800.0, 1000.0), timed(32, 900.0, 950.0)
 
 
 def test_record_answers_with_its_cold_winner(store: Store) -> None:
-    store.save(record(HOT, COLD))
+    store.save(record(HOT_BEST, COLD_BEST))
     answer = look_up(store)
     assert (answer.how, answer.config, answer.time_us, answer.objective) == (
         "exact",
@@ -59,7 +60,7 @@ def test_record_answers_with_its_cold_winner(store: Store) -> None:
         950.0,
         "cold",
     )
-    assert look_up(store, objective="hot").config == tiled(16)
+    assert look_up(store, objective=HOT).config == tiled(16)
 
 
 def test_record_without_cold_times_answers_with_its_winner(store: Store) -> None:
@@ -69,20 +70,20 @@ def test_record_without_cold_times_answers_with_its_winner(store: Store) -> None
 
 
 def test_illegal_cold_winner_makes_room_for_the_next(store: Store) -> None:
-    store.save(record(HOT, timed(64, 900.0, 940.0), COLD))
+    store.save(record(HOT_BEST, timed(64, 900.0, 940.0), COLD_BEST))
     assert look_up(store).config == tiled(32)
 
 
 @pytest.mark.parametrize(("cold_us", "vendor"), [(940.0, True), (960.0, False)])
 def test_vendor_is_compared_by_cold_times(store: Store, cold_us: float, vendor: bool) -> None:
-    tuned = replace(record(HOT, COLD), baseline=Measurement(700.0, cold_us=cold_us))
+    tuned = replace(record(HOT_BEST, COLD_BEST), baseline=Measurement(700.0, cold_us=cold_us))
     store.save(tuned)
     assert look_up(store).vendor is vendor
-    assert look_up(store, objective="hot").vendor is True
+    assert look_up(store, objective=HOT).vendor is True
 
 
 def test_vendor_without_a_cold_time_is_compared_hot(store: Store) -> None:
-    store.save(record(HOT, COLD, baseline_us=700.0))
+    store.save(record(HOT_BEST, COLD_BEST, baseline_us=700.0))
     assert look_up(store).vendor is True
 
 
@@ -92,18 +93,18 @@ def save_range(store: Store, point: int, loss: float, objective: Objective) -> N
 
 
 def test_size_in_a_range_runs_the_cold_winner_of_its_point(store: Store) -> None:
-    store.save(record(HOT, COLD, problem=NEAR))
-    save_range(store, 2048, 0.04, "hot")
+    store.save(record(HOT_BEST, COLD_BEST, problem=NEAR))
+    save_range(store, 2048, 0.04, HOT)
     answer = look_up(store, replace(SQUARE, k=3000))
     assert (answer.how, answer.config, answer.objective) == ("range", tiled(32), "cold")
 
 
 def test_range_tuned_cold_serves_cold_before_others(store: Store) -> None:
-    store.save(record(HOT, COLD, problem=NEAR))
-    save_range(store, 2048, 0.01, "hot")
-    save_range(store, 2048, 0.04, "cold")
+    store.save(record(HOT_BEST, COLD_BEST, problem=NEAR))
+    save_range(store, 2048, 0.01, HOT)
+    save_range(store, 2048, 0.04, COLD)
     asked = replace(SQUARE, k=3000)
-    losses = [look_up(store, asked, objective).expected_loss for objective in ("hot", "cold")]
+    losses = [look_up(store, asked, objective).expected_loss for objective in (HOT, COLD)]
     assert losses == [0.01, 0.04]
 
 
@@ -113,14 +114,14 @@ def test_neighbours_cold_times_decide(store: Store) -> None:
     slower = 48 - better
     entries = timed(better, fair[better], 3 * fair[better]), timed(slower, *[fair[slower]] * 2)
     store.save(record(*entries, problem=NEAR))
-    assert look_up(store, objective="hot").config == tiled(better)
+    assert look_up(store, objective=HOT).config == tiled(better)
     answer = look_up(store)
     assert (answer.how, answer.config, answer.objective) == ("nearest", tiled(slower), "cold")
 
 
 def test_neighbours_without_cold_times_decide_by_hot_ones(store: Store) -> None:
     store.save(record(timed(16, 800.0), problem=NEAR))
-    cold, hot = look_up(store), look_up(store, objective="hot")
+    cold, hot = look_up(store), look_up(store, objective=HOT)
     assert cold == hot
 
 

@@ -19,7 +19,7 @@ from autotune.lookup.digest_file import dumps, loads
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, codec, shipped
 from autotune.records.bundle import BundleReader
-from autotune.runners.base import Objective
+from autotune.runners.objective import TIMES, Objective
 
 BUNDLES = shipped.paths(settings.shipped_dir())
 
@@ -58,7 +58,7 @@ def test_shipped_bundle_has_a_digest_of_today(path: Path) -> None:
     assert len(listed) == content._header.records
 
 
-@pytest.mark.parametrize("objective", ["hot", "cold"])
+@pytest.mark.parametrize("objective", TIMES)
 def test_shipped_digest_is_what_its_records_tell(
     objective: Objective, reader: BundleReader, tuned: list[Record]
 ) -> None:

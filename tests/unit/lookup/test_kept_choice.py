@@ -22,6 +22,7 @@ from autotune.lookup.kept_choice import FOLDER, KEPT_STEPS
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle, codec
+from autotune.runners.objective import HOT
 
 NEAR = Problem(4096, 4096, 2048)
 ASKED = Problem(4096, 4096, 2052)
@@ -59,7 +60,7 @@ def choices(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
 
 
 def ask(store: Store, problem: Problem = ASKED) -> Answer:
-    answer = lookup(problem, H100, store, "hot", KEPT_STEPS)
+    answer = lookup(problem, H100, store, HOT, KEPT_STEPS)
     assert answer is not None
     return answer
 

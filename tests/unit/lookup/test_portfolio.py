@@ -16,6 +16,7 @@ from autotune.families.plan import Template
 from autotune.lookup import portfolio, predicted, programs
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.records import shipped
+from autotune.runners.objective import COLD
 
 H200 = find("h200")
 SHAPES = ("1x4096x4096", "37x53x71", "4096x4096x4096", "8000x24x333")
@@ -109,7 +110,7 @@ def test_fastest_kernels_of_shipped_records_are_compiled(monkeypatch: pytest.Mon
     assert records
     for record in records:
         assert portfolio.ready(record.best.config, record.problem, H200)
-        assert portfolio.ready(record.best_by("cold").config, record.problem, H200)
+        assert portfolio.ready(record.best_by(COLD).config, record.problem, H200)
 
 
 @pytest.mark.usefixtures("no_records")

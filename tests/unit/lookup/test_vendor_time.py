@@ -17,6 +17,7 @@ from autotune.lookup.vendor_time import vendor_time_us
 from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store
+from autotune.runners.objective import HOT
 
 NEAR = Problem(4096, 4096, 2048)
 ASKED = Problem(4096, 4096, 2052)
@@ -127,5 +128,5 @@ def test_library_runs_no_gates() -> None:
     plain = Problem(4096, 4096, 2048, "bf16", "nt")
     gated, recorded = replace(plain, epilogue="swiglu"), timed(plain, 8000.0, 100.0)
     own = replace(recorded, problem=gated)
-    assert vendor_wins(recorded, plain, "hot")
-    assert not vendor_wins(own, gated, "hot")
+    assert vendor_wins(recorded, plain, HOT)
+    assert not vendor_wins(own, gated, HOT)

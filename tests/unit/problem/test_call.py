@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import resources
 
 import pytest
+from support.paths import ROOT
 
 from autotune.problem import Problem
 from autotune.problem.call import (
@@ -89,3 +90,10 @@ def test_words_of_a_call_are_zero_where_nothing_is_given() -> None:
 def test_names_in_messages_are_those_of_the_arguments() -> None:
     assert (BY_NAME["c"].argument, BY_NAME["scale_c"].argument) == ("out", "scale_result")
     assert (BY_NAME["scale_c"].field, BY_NAME["c"].field) == ("scale_result", "c")
+
+
+def test_documents_explain_each_word_of_launch_plans() -> None:
+    text = (ROOT / "docs" / "export.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    explained = {word for row in rows for word in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert set(WORDS) - explained == set()

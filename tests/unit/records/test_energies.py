@@ -12,6 +12,7 @@ from autotune.records import Entry, Record
 from autotune.records.codec import decode, dumps, encode, loads
 from autotune.records.merging import KEPT, merge
 from autotune.runners.energy import Energy
+from autotune.runners.objective import ENERGY
 
 
 def metered(width: int, time_us: float, joules: float, spread_j: float = 0.0) -> Entry:
@@ -50,7 +51,7 @@ def test_impossible_energy_is_refused(name: str, value: float) -> None:
 
 def test_best_by_energy_is_the_least_with_its_spread() -> None:
     made = record(metered(8, 100.0, 2.0), metered(16, 101.0, 1.9, 0.2), metered(32, 110.0, 1.95))
-    assert made.best_by("energy").config == entry(32, 110.0).config
+    assert made.best_by(ENERGY).config == entry(32, 110.0).config
 
 
 def test_fastest_stands_where_its_energy_is_tied() -> None:
@@ -60,7 +61,7 @@ def test_fastest_stands_where_its_energy_is_tied() -> None:
 
 def test_record_without_energies_answers_by_time() -> None:
     made = record(entry(8, 100.0), entry(16, 110.0))
-    assert (made.best_energy, made.best_by("energy")) == (None, made.best)
+    assert (made.best_energy, made.best_by(ENERGY)) == (None, made.best)
 
 
 def test_merging_keeps_the_least_energy_and_the_fastest_cold() -> None:
@@ -84,4 +85,4 @@ def test_new_time_keeps_the_earlier_energy() -> None:
 )
 def test_vendor_wins_by_energy_where_it_takes_less(joules: float | None, wins: bool) -> None:
     made = record(metered(8, 100.0, 2.0), baseline_us=90.0)
-    assert with_baseline(made, joules).vendor_wins_by("energy") is wins
+    assert with_baseline(made, joules).vendor_wins_by(ENERGY) is wins

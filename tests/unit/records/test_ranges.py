@@ -27,6 +27,7 @@ from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment
 from autotune.report.ranges import render
+from autotune.runners.objective import COLD
 from autotune.tuning.options import Search
 
 TOP = Problem(512, 1024, 1024)
@@ -328,7 +329,7 @@ class ColdSearch(TwoConfigSearch):
 def test_range_tuned_cold_is_beside_the_hot_one(store: Store) -> None:
     hot = cover(SPAN, H100, store, TwoConfigSearch(store), loss=0.05)
     search = ColdSearch(store)
-    cold = cover(SPAN, H100, store, search, 0.05, "cold")
+    cold = cover(SPAN, H100, store, search, 0.05, COLD)
     assert (hot.objective, cold.objective) == ("hot", "cold")
     assert set(stored.load(store.root, H100)) == {hot, cold}
     assert {point.m for point in cold.points} <= {*search.asked}  # hot records have no cold times
@@ -336,21 +337,21 @@ def test_range_tuned_cold_is_beside_the_hot_one(store: Store) -> None:
 
 @pytest.mark.usefixtures("two")
 def test_cold_range_uses_cold_times_of_earlier_records(store: Store) -> None:
-    cover(SPAN, H100, store, ColdSearch(store), 0.05, "cold")
+    cover(SPAN, H100, store, ColdSearch(store), 0.05, COLD)
     again = ColdSearch(store)
-    cover(SPAN, H100, store, again, 0.05, "cold")
+    cover(SPAN, H100, store, again, 0.05, COLD)
     assert again.asked == []
 
 
 def test_cold_range_is_read_back() -> None:
-    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1, "replayed", "cold")
+    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1, "replayed", COLD)
     assert stored.loads(stored.line(tuned)) == tuned
     assert stored.path_of(Path(), tuned).name == "1-512x1024x1024-f32-nn.cold.replayed.json"
 
 
 def test_report_of_a_cold_range_says_so() -> None:
     console = Console(width=80, file=StringIO(), color_system=None)
-    console.print(render(tuned_range(objective="cold")))
+    console.print(render(tuned_range(objective=COLD)))
     assert isinstance(console.file, StringIO)
     first = console.file.getvalue().splitlines()[0].rstrip()
     assert first == "1..512x1024x1024:f32:nn on NVIDIA H100 80GB HBM3: measured, cold"

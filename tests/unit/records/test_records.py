@@ -25,6 +25,7 @@ from autotune.records.codec import dumps, loads
 from autotune.records.merging import KEPT
 from autotune.records.ranges import Range, Segment
 from autotune.runners.base import Evidence, Measurement
+from autotune.runners.objective import COLD
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
 WIDENED = Problem(64, 64, 64, "bf16", output="f32")
@@ -189,11 +190,13 @@ def _cold(width: int, time_us: float, cold_us: float) -> Entry:
 
 
 # The slowest entry has the shortest cold time.
-COLD = [_cold(width, 900.0 + 10 * width, 999.0 - 10 * width) for width in range(4, 4 + KEPT + 1)]
+COLD_ENTRIES = [
+    _cold(width, 900.0 + 10 * width, 999.0 - 10 * width) for width in range(4, 4 + KEPT + 1)
+]
 
 
 def test_best_cold_is_the_fastest_with_a_flushed_l2() -> None:
-    assert record(entry(16, 900.0), *COLD[:3]).best_cold == COLD[2]
+    assert record(entry(16, 900.0), *COLD_ENTRIES[:3]).best_cold == COLD_ENTRIES[2]
 
 
 def test_entries_without_cold_times_have_no_best_cold() -> None:
@@ -212,18 +215,18 @@ def test_best_cold_is_the_best_where_that_is_tied(cold_us: float, best: int) -> 
 
 
 def test_best_by_cold_is_the_best_without_cold_times() -> None:
-    assert record(entry(16, 900.0), entry(8, 950.0)).best_by("cold") == entry(16, 900.0)
+    assert record(entry(16, 900.0), entry(8, 950.0)).best_by(COLD) == entry(16, 900.0)
 
 
 def test_merging_keeps_the_best_cold_with_the_ten_fastest(store: Store) -> None:
-    store.save(record(*COLD[-1:]))
-    merged = store.save(record(*COLD[:-1]))
-    assert merged.entries == (*COLD[: KEPT - 1], COLD[-1])
+    store.save(record(*COLD_ENTRIES[-1:]))
+    merged = store.save(record(*COLD_ENTRIES[:-1]))
+    assert merged.entries == (*COLD_ENTRIES[: KEPT - 1], COLD_ENTRIES[-1])
 
 
 def test_best_cold_among_the_fastest_displaces_nothing(store: Store) -> None:
-    merged = store.save(record(*COLD[:KEPT]))
-    assert merged.entries == tuple(COLD[:KEPT])
+    merged = store.save(record(*COLD_ENTRIES[:KEPT]))
+    assert merged.entries == tuple(COLD_ENTRIES[:KEPT])
 
 
 def _times(merged: Record | None) -> list[float]:

@@ -27,6 +27,7 @@ from autotune.records import OrderedRecord, Record, Records, Store, bundle, code
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
 from autotune.records.shipped import _file as bundle_file
+from autotune.runners.objective import HOT
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.gemm import GemmTunable
 
@@ -350,7 +351,7 @@ def test_search_starts_from_shipped_records(library: Records, shipped_folder: Pa
         shipped_folder,
         [record(replace(entry(16, 1.0), config=winner), problem=Problem(64, 64, 128))],
     )
-    assert winner in GemmTunable(SMALL, "tiled").guesses(candidates, H100, library.store, "hot")[:4]
+    assert winner in GemmTunable(SMALL, "tiled").guesses(candidates, H100, library.store, HOT)[:4]
 
 
 def test_best_finds_shipped_records(shipped_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

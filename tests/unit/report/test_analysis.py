@@ -37,6 +37,7 @@ from autotune.report.analysis.subject import subject_of, subject_of_recording
 from autotune.report.analysis.whole import analysed
 from autotune.report.record_page import record_figures, record_page
 from autotune.runners.base import Failure
+from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.outlook import Outlook
 from autotune.tuning.search.patience import ENOUGH
@@ -312,10 +313,10 @@ def test_no_share_of_the_roofline_exceeds_its_bound(size: int) -> None:
     timed = replace(record.best.measurement, time_us=once / 1.25, cold_us=once * 2)
     best = replace(record.best, measurement=timed)
     small = replace(record, problem=problem, entries=(best,))
-    assert roofline_share(small, best, "hot") == pytest.approx(
+    assert roofline_share(small, best, HOT) == pytest.approx(
         1.25 * problem.flops / H100.peak("bf16") / once * 1e6
     )
-    assert roofline_share(small, best, "cold") == pytest.approx(0.5)
+    assert roofline_share(small, best, COLD) == pytest.approx(0.5)
 
 
 def test_damaged_journal_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from autotune.lookup.predicted import model_choice
 from autotune.problem import Problem
 from autotune.report import explained
 from autotune.report.explanation import completed, explain, least_us
+from autotune.runners.objective import COLD, HOT
 
 PROBLEM = Problem(512, 512, 512)
 TURING = find("t4")
@@ -141,7 +142,7 @@ def test_least_time_names_what_sets_it() -> None:
 
 def test_least_hot_time_leaves_to_l2_what_it_holds() -> None:
     row = Problem(1, 8192, 8192)
-    hot, cold = least_us(row, H100, "hot")[0], least_us(row, H100, "cold")[0]
+    hot, cold = least_us(row, H100, HOT)[0], least_us(row, H100, COLD)[0]
 
     assert hot == pytest.approx(cold - H100.l2_bytes / H100.memory_bandwidth * 1e6)
 

@@ -78,8 +78,17 @@ def test_row_without_cublas_has_no_ratio() -> None:
 
 
 def test_row_says_what_changed() -> None:
-    assert row(record()).stale is None
-    assert row(record(source="0ld")).stale == "kernel sources 0ld, now 5e1f"
+    assert (row(record()).changed, row(record()).stale) == (None, None)
+    stale = row(record(source="0ld"))
+    assert stale.changed == stale.stale == "kernel sources 0ld, now 5e1f"
+
+
+def test_another_driver_is_shown_and_not_stale() -> None:
+    (only,) = listing.rows([record()], replace(TODAY, driver="13.1"))
+    assert (only.changed, only.stale) == ("driver 13.0, now 13.1", None)
+    text = printing.text_of(listing.render([only]), 160)
+    assert "driver 13.0, now 13.1" in text
+    assert "stale" not in text
 
 
 def test_interrupted_search_is_marked() -> None:
@@ -129,7 +138,7 @@ def test_records_lists_the_cache_by_device_and_problem() -> None:
 def test_records_of_an_empty_cache_are_none() -> None:
     assert autotune.list_records() == ()
     assert str(autotune.list_records()).split() == [
-        *("problem", "device", "evidence", "time", "over", "cuBLAS", "age", "stale")
+        *("problem", "device", "evidence", "time", "over", "cuBLAS", "age", "changed")
     ]
 
 
@@ -159,7 +168,7 @@ def test_table_of_a_kernel_record_has_its_parameters() -> None:
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line]
     assert lines[0][0] == "transpose<float>(float32[64,32])"
     assert lines[0][1].split() == ["on", *H100.name.split(), "MEASURED"]
-    assert ["config", "TILE=32"] in lines
+    assert ["config", "transpose:TILE=32"] in lines
     assert ["time", "10.00 us"] in lines
 
 

@@ -16,6 +16,7 @@ from autotune.problem import Problem
 from autotune.report import bars
 from autotune.report.progress import Limits, Tally, observing
 from autotune.runners.base import Measurement
+from autotune.runners.objective import COLD
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress, Silent
 
@@ -63,7 +64,7 @@ def test_objective_cold_shows_cold_times() -> None:
         for width, hot_us, cold_us in ((8, 50.0, 100.0), (16, 60.0, 80.0), (32, 40.0, 90.0))
     ]
     console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
-    with observing(PROBLEM, NO_LIMITS, console, plain=True, objective="cold") as observer:
+    with observing(PROBLEM, NO_LIMITS, console, plain=True, objective=COLD) as observer:
         observer.baseline(Measurement(40.0, cold_us=100.0))
         for number, leader in enumerate((0, 1, 1)):
             observer.trial(trials[number], Progress(number + 1, 0, trials[leader], 0.5))

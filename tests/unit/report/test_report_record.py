@@ -19,8 +19,9 @@ from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record
 from autotune.records.codec import decode
 from autotune.report.record import render, to_json
-from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.base import Evidence, Measurement
 from autotune.runners.energy import Energy
+from autotune.runners.objective import COLD, ENERGY, HOT, Objective
 
 NEAR = Problem(4096, 4096, 2048)
 SIMT = Config.parse(
@@ -29,7 +30,7 @@ SIMT = Config.parse(
 )
 
 
-def _text(result: Record | Answer, objective: Objective = "hot") -> str:
+def _text(result: Record | Answer, objective: Objective = HOT) -> str:
     console = Console(width=80, file=StringIO(), color_system=None)
     with console.capture() as captured:
         console.print(render(result, objective))
@@ -72,7 +73,7 @@ EXPECTED = """\
 time       27487.8 us +- 12.50 us
 speed      5.00 TFLOP/s, 7.5% of peak fp32
 cuBLAS     2666.0 us; 9.7% of its speed: faster, `matmul` calls it
-config     tiled tile_width=16
+config     tiled:tile_width=16
 block      256 threads, 32 registers a thread, 2048 bytes shared, 0 local
 occupancy  75.0%, bound by threads
 error      1.00e-04 largest, 1.00e-03 allowed
@@ -124,9 +125,9 @@ def test_text_has_the_energy_beside_cublas() -> None:
 
 
 def test_text_of_the_kernel_with_the_least_energy() -> None:
-    text = _text(_metered(), "energy")
+    text = _text(_metered(), ENERGY)
     assert "time       220.0 us +- 2.00 us\n" in text
-    assert "config     tiled tile_width=32\n" in text
+    assert "config     tiled:tile_width=32\n" in text
     assert "energy     96.4 mJ a run, 438 W at 1980 MHz; cuBLAS 93.1 mJ\n" in text
     assert "`matmul` calls it" not in text  # it goes by times
 
@@ -141,10 +142,10 @@ def test_json_has_the_energies() -> None:
 
 
 def test_text_of_the_cold_kernel() -> None:
-    text = _text(_twofold(), "cold")
+    text = _text(_twofold(), COLD)
     assert "cold time  320.0 us +- 4.00 us, hot 220.0 us\n" in text
     assert "cuBLAS     350.0 us, hot 210.0 us; 109.4% of its speed, hot 95.5%\n" in text
-    assert "config     tiled tile_width=32\n" in text
+    assert "config     tiled:tile_width=32\n" in text
     assert "best hot   200.0 us, 105.0% of cuBLAS's speed: tile_width=16\n" in text
 
 
@@ -238,10 +239,10 @@ def test_family_asked_for_alone_comes_before_the_best_of_all() -> None:
     lines = captured.get().splitlines()
     assert lines[0].startswith("4096x4096x4096:f32:nn --family tiled on NVIDIA H100")
     assert [line.rstrip() for line in lines if line.startswith("config")] == [
-        "config       tiled tile_width=32"
+        "config       tiled:tile_width=32"
     ]
     (last,) = (line for line in lines if line.startswith("best of all"))
-    assert last.startswith("best of all  225.0 us, 4.00 times as fast, measured: simt bm=128")
+    assert last.startswith("best of all  225.0 us, 4.00 times as fast, measured: simt:bm=128")
     data = to_json(alone, overall=overall)
     assert (data["family"], data["config"]) == ("tiled", str(entry(32, 1.0).config))
     best_of_all = data["best_of_all"]
@@ -290,7 +291,7 @@ def test_json_figures_of_a_record() -> None:
 
 def test_json_figures_of_the_objective() -> None:
     names = ("objective", "time_us", "cublas_us", "ratio", "vendor", "cold_us", "cold_ratio")
-    hot, cold = ([to_json(_twofold(), it)[name] for name in names] for it in ("hot", "cold"))
+    hot, cold = ([to_json(_twofold(), it)[name] for name in names] for it in (HOT, COLD))
     assert hot == ["hot", 200.0, 210.0, 1.05, False, 320.0, 350.0 / 320.0]
     assert cold == ["cold", 320.0, 350.0, 350.0 / 320.0, False, 320.0, 350.0 / 320.0]
 

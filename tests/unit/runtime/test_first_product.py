@@ -11,7 +11,7 @@ from autotune import settings
 from autotune.device import Device
 from autotune.errors import MissingError, UsageError
 from autotune.problem import Problem
-from autotune.runners.base import Objective
+from autotune.runners.objective import Objective
 from autotune.runtime.state import UntunedWarning
 from autotune.settings import Policy
 

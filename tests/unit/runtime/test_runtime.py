@@ -15,6 +15,7 @@ from support.runtime_case import SPLIT, Case, symbol_of
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, RunnerError
 from autotune.problem import Problem
+from autotune.runners.objective import COLD, HOT
 from autotune.runtime import Kernel, UntunedWarning
 from autotune.settings import Policy
 
@@ -75,7 +76,7 @@ def test_cold_call_runs_the_cold_kernel(case: Case) -> None:
 
 def test_cold_kernel_is_another_one(case: Case) -> None:
     case.config_cold = SPLIT
-    hot, cold = (Kernel(case.runtime, Problem(5, 7, 3), 0, it) for it in ("hot", "cold"))
+    hot, cold = (Kernel(case.runtime, Problem(5, 7, 3), 0, it) for it in (HOT, COLD))
     assert (hot.config, cold.config) == (case.config, SPLIT)
 
 

@@ -116,6 +116,14 @@ def test_fp32_operands_accept_tf32_computes(case: Case, compute: str) -> None:
     assert case.looked_up == [Problem(5, 7, 3), Problem(5, 7, 3, compute)]
 
 
+@pytest.mark.parametrize("compute", [np.float32, np.dtype("float32"), "float32", "torch.float32"])
+def test_compute_may_be_a_dtype(case: Case, compute: Any) -> None:
+    a, b, out = case.operands(5, 7, 3)
+    case.matmul(a, b, out, compute=compute)
+    case.matmul(a, b, out, compute=compute)
+    assert case.looked_up == [Problem(5, 7, 3)]
+
+
 def test_plan_expects_16_byte_vectors_of_each_operand(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(8, 8, dtype="float16")) for _ in "ab")
     memory = case.cuda.hold(np.empty(80, np.float32))

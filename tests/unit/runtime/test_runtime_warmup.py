@@ -15,6 +15,7 @@ from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, ProblemError
 from autotune.families.plan import Template
 from autotune.problem import Problem
+from autotune.runners.objective import HOT
 from autotune.runtime.state import Runtime
 from autotune.settings import Policy
 from autotune.targets.workplace import Workplace
@@ -67,7 +68,7 @@ def test_tuning_warmup_tunes_each_unrecorded_shape_first(
         assert not case.looked_up  # the race comes before the look-up
         raced.append((problem, options.objective, options.quick))
 
-    recorded = case._find(SHAPES[1], case.runtime.gpu(0).device, "hot")
+    recorded = case._find(SHAPES[1], case.runtime.gpu(0).device, HOT)
     case.looked_up.clear()
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)

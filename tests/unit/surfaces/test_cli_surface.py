@@ -1,4 +1,4 @@
-"""The command line's exit statuses, and the keys and types of what its verbs print as JSON.
+"""The command line's help, exit statuses, and the keys and types of what its verbs print as JSON.
 
 `VERBS` and `STATUSES` are the only places with verbs and options: a verb that is renamed or folded
 into another changes its words there, and its snapshot stays.
@@ -16,6 +16,7 @@ from support import surfaces
 from support.command_line import own_machine, run
 from support.exported_library import fake_build
 from support.fake_runner import ORIGIN, tiled
+from support.help_pages import pages
 from support.sample_cache import SMALL, TUNED
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
@@ -55,8 +56,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "device": ("device", "h100"),
     "devices of the catalogue": ("device", "--list"),
     "limits of an SM": ("device", "sm_90"),
-    "occupancy of tiles": ("occupancy", "h100", "--tile-width", "8", "16"),
-    "occupancy of tiles, two devices": ("occupancy", "h100", "t4", "--tile-width", "8", "16"),
+    "occupancy of tiles": ("occupancy", "h100", "--tile-width", "8,16"),
+    "occupancy of tiles, two devices": ("occupancy", "h100", "t4", "--tile-width", "8,16"),
     "occupancy of a kernel": ("occupancy", "h100", "--threads", "256", "--registers", "40"),
     "occupancy of a sweep": ("occupancy", "h100", "--threads", "64..512", "--registers", "40"),
     "occupancy headroom": ("occupancy", "h100", "--threads", "256", "--blocks", "2..4"),
@@ -65,18 +66,20 @@ VERBS: dict[str, tuple[str, ...]] = {
     "tuned problem of one family": (
         *("tune", SHAPE, *HERE, "--family", "tiled", "--trials", "3", "--quiet"),
     ),
-    "tuned kernel": ("tune-kernel", "{folder}/spec.py", "--quiet"),
+    "tuned kernel": ("tune", "{folder}/spec.py", "--quiet"),
     "best": ("best", SHAPE, *HERE),
     "best of an untuned problem": ("best", *UNTUNED),
     "best with cold times and energies": (
         *("best", "512x512x512", *HERE, "--objective", "energy"),
     ),
-    "explained winner": ("explain", SHAPE, *HERE),
-    "explained configuration": ("explain", "64x64x64", "tiled:tile_width=16", "--device", "t4"),
-    "explained illegal configuration": (
-        *("explain", "64x64x64", "tiled:tile_width=99", "--device", "t4"),
+    "explained winner": ("best", SHAPE, *HERE, "--why"),
+    "explained configuration": (
+        *("best", "64x64x64", "--why", "tiled:tile_width=16", "--device", "t4"),
     ),
-    "trials": ("trials", SHAPE, *HERE),
+    "explained illegal configuration": (
+        *("best", "64x64x64", "--why", "tiled:tile_width=99", "--device", "t4"),
+    ),
+    "trials": ("best", SHAPE, *HERE, "--trials"),
     "ladder": ("ladder", "256", *HERE),
     "report of a problem": ("report", SHAPE, *HERE),
     "report of several": ("report",),
@@ -87,11 +90,11 @@ VERBS: dict[str, tuple[str, ...]] = {
     "problems of the cache": ("cache", "list", "--problems"),
     "bundle": ("cache", "export", "{folder}/other.jsonl.xz"),
     "imported bundle": ("cache", "import", "{folder}/bundle.jsonl.xz"),
-    "merged cache": ("cache", "merge", "{folder}/another"),
+    "merged cache": ("cache", "import", "{folder}/another"),
     "verified cache": ("cache", "verify"),
-    "pruned cache": ("cache", "prune", "--superseded", "--dry-run"),
-    "mended cache": ("cache", "prune", "--mend", "--dry-run"),
-    "fingerprint": ("cache", "fingerprint", *HERE),
+    "pruned cache": ("cache", "prune", "superseded", "--dry-run"),
+    "mended cache": ("cache", "prune", "mend", "--dry-run"),
+    "fingerprint": ("cache", "list", "--fingerprint", *HERE),
 }
 """The command of each surface; `--json` is added."""
 
@@ -162,6 +165,10 @@ def test_json_keeps_its_keys_and_types(
     surfaces.hold(SNAPSHOT, surfaces.shape_of(json.loads(out), MAPS), surface)
 
 
+def test_help_of_every_verb_is_as_held() -> None:
+    surfaces.hold("help.txt", pages())
+
+
 def test_every_held_surface_has_a_verb() -> None:
     assert surfaces.surfaces_of(SNAPSHOT) == sorted(VERBS)
 
@@ -181,14 +188,12 @@ STATUSES: dict[str, tuple[int, tuple[str, ...]]] = {
     "no such option": (2, ("best", SHAPE, "--nosuch")),
     "a malformed shape": (2, ("best", "64x64", *HERE)),
     "an unknown device": (2, ("best", SHAPE, "--device", "nosuch")),
-    "an unknown configuration": (2, ("explain", SHAPE, "nosuch", *HERE)),
+    "an unknown configuration": (2, ("best", SHAPE, "--why", "nosuch", *HERE)),
     "no shape": (2, ("tune", *HERE)),
     "no recording": (3, ("tune", "64x64x64", *HERE)),
-    "no trials": (3, ("trials", "8x8x8", *HERE)),
+    "no trials": (3, ("best", "8x8x8", "--trials", *HERE)),
     "nothing to report": (3, ("report", "8x8x8", *HERE, "--out", "{folder}/page.html")),
-    "no record to export": (
-        *(3, ("cache", "export", "{folder}/none.jsonl.xz", "--problem", "8x8x8")),
-    ),
+    "no record to export": (*(3, ("cache", "export", "{folder}/none.jsonl.xz", "8x8x8")),),
     "a shape that no bundle has": (
         *(3, ("check", "64x64x64", "--against", "{folder}/bundle.jsonl.xz", *HERE)),
     ),

@@ -28,12 +28,12 @@ from autotune.runners.base import (
     Evidence,
     Failure,
     Measurement,
-    Objective,
     RowReference,
     Runner,
     Stage,
 )
 from autotune.runners.energy import Energy
+from autotune.runners.objective import ObjectiveText
 from autotune.runtime import Kernel
 
 VALUES = (
@@ -41,7 +41,7 @@ VALUES = (
     *(Config, LaunchPlan, Program, Resources),
 )
 """What the methods of a runner take and return."""
-WORDS = {"Evidence": Evidence, "Objective": Objective, "Stage": Stage}
+WORDS = {"Evidence": Evidence, "Objective": ObjectiveText, "Stage": Stage}
 
 
 def members(kind: type) -> Iterator[str]:

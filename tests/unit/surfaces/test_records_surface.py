@@ -19,7 +19,7 @@ from support.command_line import own_machine, run
 
 SNAPSHOT = "records.json"
 CACHE, BUNDLE = surfaces.SNAPSHOTS / "cache", surfaces.SNAPSHOTS / "cache.jsonl.xz"
-MERGE, IMPORT = ("cache", "merge", "--kernels"), ("cache", "import")
+MERGE, IMPORT = ("cache", "import", "--kernels"), ("cache", "import")
 EXPORT = ("cache", "export")
 """The commands that read and write files; a verb that is renamed changes its words here."""
 

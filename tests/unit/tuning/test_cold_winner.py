@@ -12,7 +12,8 @@ from autotune.families.config import Config
 from autotune.gpu.timing import CLOSE
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
+from autotune.runners.objective import HOT, Objective
 from autotune.runners.recording import Recording, find
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
@@ -27,7 +28,7 @@ class TimedRunner(ReplayRunner):
     """A replay that times cold what a GPU would: what may win hot or cold."""
 
     def measure(
-        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         outcome = super().measure(candidate, best, objective)
         best = best or BestTimes()

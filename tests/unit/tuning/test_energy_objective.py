@@ -17,6 +17,7 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement, Runner
 from autotune.runners.energy import Energy
+from autotune.runners.objective import ENERGY, HOT, TIMES, Objective
 from autotune.runners.predicted import PredictedRunner
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
@@ -25,8 +26,8 @@ from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
 
-ENERGY = Search(sampler="random", objective="energy")
-FEW = replace(ENERGY, sampler="exhaustive", trials=12)
+BY_ENERGY = Search(sampler="random", objective=ENERGY)
+FEW = replace(BY_ENERGY, sampler="exhaustive", trials=12)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def by_power(config: Config) -> Energy:
 def go(
     runner: Runner,
     store: Store,
-    options: Search = ENERGY,
+    options: Search = BY_ENERGY,
     problem: Problem = SQUARE,
     family: str = "tiled",
 ) -> Record:
@@ -65,7 +66,7 @@ def test_least_energy_of_the_fastest_is_recorded(tuned: tuple[FakeRunner, Record
     _, record, store = tuned
     assert record.best_energy is not None
     assert (record.best.config, record.best_energy.config) == (tiled(23, 0), tiled(21, 0))
-    assert record.best_by("energy").measurement.energy == joules(1.0)
+    assert record.best_by(ENERGY).measurement.energy == joules(1.0)
     assert store.family(H100, SQUARE, "tiled") == record
 
 
@@ -83,13 +84,13 @@ def test_winner_by_energy_is_examined(tuned: tuple[FakeRunner, Record, Store]) -
     assert runner.examined == [tiled(23, 0), tiled(21, 0)]
 
 
-@pytest.mark.parametrize("objective", ["hot", "cold"])
-def test_times_need_no_energies(store: Store, objective: str) -> None:
+@pytest.mark.parametrize("objective", TIMES)
+def test_times_need_no_energies(store: Store, objective: Objective) -> None:
     def outcome(config: Config) -> Measurement:
         return replace(by_width(config), cold_us=200.0)
 
     runner = FakeRunner(outcome, energy=by_power)
-    options = replace(FEW, objective="cold" if objective == "cold" else "hot")
+    options = replace(FEW, objective=objective)
     record = go(runner, store, options)
     assert (runner.metered, record.best_energy) == ([], None)
 
@@ -131,7 +132,7 @@ def test_times_are_recorded_although_the_counter_fails(store: Store) -> None:
 
 def test_search_for_a_time_keeps_earlier_energies(store: Store) -> None:
     earlier = go(FakeRunner(energy=by_power), store, FEW)
-    record = go(FakeRunner(), store, replace(FEW, objective="hot"))
+    record = go(FakeRunner(), store, replace(FEW, objective=HOT))
     assert earlier.best_energy is not None
     assert record.best_energy == earlier.best_energy
 
@@ -140,7 +141,7 @@ def test_search_for_a_time_keeps_earlier_energies(store: Store) -> None:
 
 
 def replayed(recording: Recording, store: Store) -> Record:
-    return go(ReplayRunner(recording), store, ENERGY, PROBLEM, "auto")
+    return go(ReplayRunner(recording), store, BY_ENERGY, PROBLEM, "auto")
 
 
 def with_energies(energy: Callable[[Measurement], Energy | None]) -> Recording:

@@ -17,6 +17,7 @@ from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.records import Entry, Record
 from autotune.runners.base import Measurement
+from autotune.runners.objective import COLD, HOT
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.guesses import NEIGHBOURS, candidates, nearest, neighbouring_winners
 
@@ -57,8 +58,8 @@ def test_neighbours_winners_of_the_objective_are_guessed() -> None:
         for width, hot_us, cold_us in ((16, 5.0, 9.0), (32, 6.0, 8.0))
     )
     near = record(hot, cold, problem=replace(PROBLEM, m=74), device=H100)
-    assert neighbouring_winners(PROBLEM, [near], "hot") == [tiled(16)]
-    assert neighbouring_winners(PROBLEM, [near], "cold") == [tiled(32)]
+    assert neighbouring_winners(PROBLEM, [near], HOT) == [tiled(16)]
+    assert neighbouring_winners(PROBLEM, [near], COLD) == [tiled(32)]
 
 
 def test_winner_of_another_layout_is_guessed_for_the_same_sizes() -> None:

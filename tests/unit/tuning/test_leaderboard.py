@@ -9,7 +9,8 @@ import pytest
 from support.fake_runner import by_width, crash, tiled
 
 from autotune.families.config import Config
-from autotune.runners.base import Failure, Measurement, Objective
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.objective import COLD, HOT, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import BY_OTHER_OBJECTIVE, LEADERS, Leaderboard
 
@@ -114,7 +115,7 @@ def leaderboard_by(objective: Objective, trials: Iterable[Trial]) -> Leaderboard
 
 
 def test_objective_cold_ranks_by_cold_time() -> None:
-    leaders = leaderboard_by("cold", OPPOSED).leaders
+    leaders = leaderboard_by(COLD, OPPOSED).leaders
     cold_first = OPPOSED[::-1]
     assert leaders == [
         *cold_first[: LEADERS - BY_OTHER_OBJECTIVE],
@@ -123,17 +124,17 @@ def test_objective_cold_ranks_by_cold_time() -> None:
 
 
 def test_objective_hot_keeps_the_best_cold_trials() -> None:
-    leaders = leaderboard_by("hot", OPPOSED).leaders
+    leaders = leaderboard_by(HOT, OPPOSED).leaders
     assert leaders == [*OPPOSED[: LEADERS - BY_OTHER_OBJECTIVE], *OPPOSED[-BY_OTHER_OBJECTIVE:]]
 
 
 def test_best_is_the_best_by_the_objective() -> None:
-    hot, cold = leaderboard_by("hot", OPPOSED), leaderboard_by("cold", OPPOSED)
+    hot, cold = leaderboard_by(HOT, OPPOSED), leaderboard_by(COLD, OPPOSED)
     assert (hot.best, cold.best) == (OPPOSED[0], OPPOSED[-1])
 
 
 def test_trial_without_a_cold_time_cannot_lead_cold() -> None:
-    board = leaderboard_by("cold", [both_times(4, 1.0, None), *OPPOSED[:3]])
+    board = leaderboard_by(COLD, [both_times(4, 1.0, None), *OPPOSED[:3]])
     assert tiled(4) not in [trial.config for trial in board.leaders]
     assert board.best == OPPOSED[2]
 

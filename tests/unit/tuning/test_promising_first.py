@@ -17,7 +17,8 @@ from autotune.families.plan import Template
 from autotune.lookup.promising import FOLLOWING, RACED, Contenders, contenders
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import Measurement, Objective, Runner
+from autotune.runners.base import Measurement, Runner
+from autotune.runners.objective import HOT, Objective
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
@@ -49,7 +50,7 @@ def compiled(template: Template, arch: str) -> Program:
 def test_a_family_has_its_own(store: Store, raced: tuple[Config, ...]) -> None:
     assert len(raced) == RACED
     every, own = (
-        GemmTunable(PROBLEM, family).contenders(H100, store, "hot") for family in ("auto", "mma")
+        GemmTunable(PROBLEM, family).contenders(H100, store, HOT) for family in ("auto", "mma")
     )
     assert every
     assert own
@@ -58,7 +59,7 @@ def test_a_family_has_its_own(store: Store, raced: tuple[Config, ...]) -> None:
 
 
 def test_an_order_of_summation_has_none(store: Store) -> None:
-    assert GemmTunable(PROBLEM, order="any").contenders(H100, store, "hot") is None
+    assert GemmTunable(PROBLEM, order="any").contenders(H100, store, HOT) is None
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])

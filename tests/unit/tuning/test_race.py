@@ -17,6 +17,7 @@ from autotune.lookup.promising import FOLLOWING, RACED, Contenders
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement
+from autotune.runners.objective import HOT
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
 from autotune.tuning.quick import QuickTunable
@@ -32,7 +33,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture
 def tunable(store: Store) -> QuickTunable:
-    return raced(PROBLEM, FakeRunner(device=H100), store, "hot")
+    return raced(PROBLEM, FakeRunner(device=H100), store, HOT)
 
 
 def taking(time_us: float) -> Measurement:
@@ -94,7 +95,7 @@ class SplittingVendor(LateRunner):
 
 def test_others_take_the_places_of_inaccurate_ones(store: Store) -> None:
     problem = Problem.parse("2000x3000x1500:f32")
-    tunable = raced(problem, FakeRunner(device=H100), store, "hot")
+    tunable = raced(problem, FakeRunner(device=H100), store, HOT)
     errors = AccuracyFilter(problem, possible_limit(problem, H100))
     runner = SplittingVendor(
         lambda config: Measurement(10.0, relative_error=errors.error(config)), device=H100

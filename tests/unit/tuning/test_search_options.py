@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import UsageError
+from autotune.runners.objective import OBJECTIVES, Objective
 from autotune.tuning.options import LONG_TRIALS, Search, require_time, stated
 
 
@@ -94,3 +95,9 @@ def test_energy_is_of_one_problem(search: Search) -> None:
 def test_impossible_seconds_are_refused(seconds: float) -> None:
     with pytest.raises(UsageError, match=r"budget is .* s; give more than 0"):
         Search(seconds=seconds)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_objective_is_held_as_the_row_of_its_word(objective: Objective) -> None:
+    word: Any = "".join(objective)
+    assert Search(objective=word).objective is Search(objective=objective).objective is objective

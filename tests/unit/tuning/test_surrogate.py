@@ -21,6 +21,7 @@ from autotune.candidates.features import Describe, Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
+from autotune.runners.objective import COLD
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Proposer, surrogate
 from autotune.tuning.search.described import WEIGHT
@@ -251,7 +252,7 @@ def test_value_can_be_the_cold_time() -> None:
     def cold(config: Config) -> Trial:
         return Trial(config, Measurement(1e5 / time_us(config), cold_us=time_us(config)))
 
-    search = Proposer(space(), value=lambda trial: trial.time("cold"))
+    search = Proposer(space(), value=lambda trial: trial.time(COLD))
     asked: list[Config] = []
     while len(asked) < 80:
         config = search.ask()

@@ -40,9 +40,11 @@ from autotune.errors import AutotuneError, BudgetError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.families.source_text import joined
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, Store, TuningRecord
-from autotune.runners.base import BestTimes, Failure, Measurement, Objective, Stage
+from autotune.runners.base import BestTimes, Failure, Measurement, Stage
+from autotune.runners.objective import COLD, TIMES, Objective
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool, pipeline, run
 from autotune.tuning.evaluate import Compile, Trial
@@ -51,6 +53,7 @@ from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.resume import led_to, study_of
 from autotune.tuning.search import Journal
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
@@ -329,6 +332,48 @@ def test_other_sources_or_tools_start_a_new_study(store: Store, changed: dict[st
     tune_with(FakeRunner(), store)
     tune_with(second, store, origin=replace(ORIGIN, **changed))
     assert len(second.measured) == SPACE
+
+
+BY_FAMILY = replace(ORIGIN, source="mma:31da naive:7ae0 tiled:5e1f")
+
+
+def test_search_of_a_family_continues_with_other_kernels_changed(store: Store) -> None:
+    first, second, third = FakeRunner(), FakeRunner(), FakeRunner()
+    tune_with(first, store, origin=BY_FAMILY)
+    record = tune_with(second, store, origin=replace(BY_FAMILY, source="mma:c0de tiled:5e1f"))
+    assert (len(first.measured), len(second.measured)) == (SPACE, 0)
+    assert record.provenance.source == "5e1f"
+    tune_with(third, store, origin=replace(BY_FAMILY, source="mma:31da tiled:c0de"))
+    assert len(third.measured) == SPACE
+
+
+@pytest.mark.usefixtures("two_families")
+def test_record_names_the_sources_of_its_families(store: Store) -> None:
+    record = tune_with(FakeRunner(naive_wins), store, family="auto", origin=BY_FAMILY)
+    assert {entry.config.family for entry in record.entries} == {"naive", "tiled"}
+    assert record.provenance.source == "naive:7ae0 tiled:5e1f"
+
+
+def test_study_of_every_family_fits_a_database() -> None:
+    source = joined({name: f"{number:064x}" for number, name in enumerate(registry.FAMILIES)})
+    for kinds in ("+".join(registry.FAMILIES), "quick-0123456789ab"):
+        assert len(study_of(kinds, replace(ORIGIN, source=source))) < 256
+
+
+@pytest.mark.parametrize(
+    ("study", "record", "led"),
+    [
+        ("mma:31da tiled:5e1f", "5e1f", True),
+        ("mma:31da tiled:c0de", "5e1f", False),
+        ("5e1f", "5e1f", True),
+        ("mma:31da naive:7ae0", "5e1f", False),
+        ("mma:31da tiled:0123456789ab", "0123456789abcdef", True),
+    ],
+)
+def test_study_leads_to_records_of_its_sources(study: str, record: str, led: bool) -> None:
+    made = sample_record(source=record)
+    assert led_to(f"tiled+mma@{study}@NVRTC 13.0@13.0", made) == led
+    assert not led_to(f"tiled+mma@{study}@NVRTC 13.0@12.8", made)
 
 
 def test_runner_failure_loses_nothing_measured(store: Store) -> None:
@@ -630,7 +675,7 @@ def test_runner_is_told_the_best_cold_time_too(store: Store) -> None:
     assert told == [math.inf, *(min(times[:count]) for count in range(1, 30))]
 
 
-@pytest.mark.parametrize("objective", ["hot", "cold"])
+@pytest.mark.parametrize("objective", TIMES)
 def test_hot_and_cold_winner_are_examined(store: Store, objective: Objective) -> None:
     runner = FakeRunner(fastest_cold_at_width_4)
     record = tune_with(runner, store, Search(objective=objective))
@@ -667,8 +712,8 @@ def test_cold_winner_that_fails_its_examination_is_not_recorded(store: Store) ->
     ("options", "leaders"),
     [
         # A model-based search need not try what it predicts to be second.
-        (Search(trials=40, objective="cold"), {4}),
-        (Search(sampler="exhaustive", objective="cold"), {4, 5, 6, 7}),
+        (Search(trials=40, objective=COLD), {4}),
+        (Search(sampler="exhaustive", objective=COLD), {4, 5, 6, 7}),
     ],
     ids=["gp", "exhaustive"],
 )
@@ -682,7 +727,7 @@ def test_objective_cold_minimises_cold_time(
 
 def test_cold_times_are_not_predicted(store: Store) -> None:
     with pytest.raises(AutotuneError, match="cold times are not predicted; give a GPU"):
-        tune_with(FakeRunner(evidence="predicted"), store, Search(objective="cold"))
+        tune_with(FakeRunner(evidence="predicted"), store, Search(objective=COLD))
 
 
 # The program of a process that is killed: it logs each configuration before measuring it.

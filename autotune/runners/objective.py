@@ -1,0 +1,287 @@
+"""Objectives: what a search minimises and a look-up chooses by.
+
+Each is a value of one table. It says what it reads of a measurement, how it ranks entries, what has
+to be metered for it, and what tables call it. A new objective is one more row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeVar, overload
+
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.occupancy.roofline import least_hot_seconds, least_seconds
+from autotune.problem import Problem
+from autotune.runners.energy import Energy
+from autotune.runners.estimates import TIE, Timed, TimeEstimate, tied, winner
+
+ObjectiveText = Literal["hot", "cold", "energy"]
+"""The words of the objectives, as the command line and public arguments take them."""
+
+
+class Measured(Timed, Protocol):
+    """The figures of a measurement that objectives read, such as a `Measurement`."""
+
+    @property
+    def cold_us(self) -> float | None: ...
+
+    @property
+    def cold_spread_us(self) -> float | None: ...
+
+    @property
+    def energy(self) -> Energy | None: ...
+
+
+class Ranked(Protocol):
+    """A configuration with all its figures, such as a record's `Entry`."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def measurement(self) -> Measured: ...
+
+    @property
+    def resources(self) -> Resources: ...
+
+
+E = TypeVar("E", bound=Ranked)
+
+
+class Objective(str):
+    """A figure to minimise. Its text is its word: `hot`, `cold` or `energy`.
+
+    Attributes:
+        label: the name of its time in tables.
+        summary: the figure in a few words, for help texts.
+        unit: the unit of `value`: `us` or `J`.
+        flushed: whether L2 is flushed before each run, so that operands come from memory.
+        metered: whether energies have to be measured.
+        fields: the fields of a measurement that hold the figure.
+        time: the time that trials are compared by while searching: itself, unless the figure is
+            measured of the fastest alone.
+    """
+
+    __slots__ = (
+        "_best",
+        "_estimate",
+        "_value",
+        "fields",
+        "flushed",
+        "label",
+        "metered",
+        "summary",
+        "time",
+        "unit",
+    )
+
+    _best: Callable[[Sequence[Any]], Any]
+    _estimate: Callable[[Measured], TimeEstimate | None]
+    _value: Callable[[Measured], float | None]
+    fields: tuple[str, ...]
+    flushed: bool
+    label: str
+    metered: bool
+    summary: str
+    time: Objective
+    unit: str
+
+    def __new__(
+        cls,
+        word: ObjectiveText,
+        *,
+        label: str,
+        summary: str,
+        fields: tuple[str, ...],
+        value: Callable[[Measured], float | None],
+        best: Callable[[Sequence[Any]], Any],
+        estimate: Callable[[Measured], TimeEstimate | None],
+        unit: str = "us",
+        time: Objective | None = None,
+        flushed: bool = False,
+        metered: bool = False,
+    ) -> Objective:
+        """A row of the table; the functions read a measurement and choose among entries."""
+        self = super().__new__(cls, word)
+        values = {
+            **{"_best": best, "_estimate": estimate, "_value": value, "fields": fields},
+            **{"flushed": flushed, "label": label, "metered": metered, "unit": unit},
+            "summary": summary,
+            "time": self if time is None else time,
+        }
+        for name, content in values.items():
+            object.__setattr__(self, name, content)
+        return self
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"an objective is frozen: cannot set {name}")
+
+    def __reduce__(self) -> tuple[Callable[[str], Objective], tuple[str]]:
+        """A copy, also that of another process, is the row of the table."""
+        return objective_named, (str(self),)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the figure is a time, so that a prediction of times serves it."""
+        return self.time is self
+
+    @property
+    def second(self) -> Objective:
+        """The time beside the objective's own: hot for cold, and cold for those that go by hot."""
+        return HOT if self.flushed else COLD
+
+    def value(self, measurement: Measured) -> float | None:
+        """The figure in `unit`; None if it was not measured."""
+        return self._value(measurement)
+
+    def estimate(self, measurement: Measured) -> TimeEstimate | None:
+        """The time that trials are compared by, with its spread; None if it was not measured."""
+        return self._estimate(measurement)
+
+    def best(self, entries: Sequence[E]) -> E | None:
+        """The entry to run: the least figure, or an entry that is tied with it and leaner or faster
+        hot. None if no entry has the figure."""
+        chosen: E | None = self._best(entries)
+        return chosen
+
+    def beats(self, measurement: Measured, rival: Measured) -> bool | None:
+        """Whether a figure is less than a rival's, and not tied; None if either is missing."""
+        less, more = self.value(measurement), self.value(rival)
+        if less is None or more is None:
+            return None
+        return less < more and more - less > TIE * less
+
+    def least_seconds(self, problem: Problem, device: Device) -> float:
+        """The roofline's least time of a run: of hot runs L2 may hold a part of the matrices."""
+        return (least_seconds if self.flushed else least_hot_seconds)(problem, device)
+
+    def suffix(self, before: str) -> str:
+        """The word after `before`, such as `.cold`; empty for the default objective."""
+        return "" if self is HOT else f"{before}{self}"
+
+
+def _hot(measured: Measured) -> TimeEstimate:
+    return TimeEstimate(measured.time_us, measured.spread_us)
+
+
+def _cold(measured: Measured) -> TimeEstimate | None:
+    if measured.cold_us is None:
+        return None
+    return TimeEstimate(measured.cold_us, measured.cold_spread_us or 0.0)
+
+
+def _joules(measured: Measured) -> float | None:
+    return None if measured.energy is None else measured.energy.joules
+
+
+def _fastest_cold(entries: Sequence[E]) -> E | None:
+    """The fastest entry with a flushed L2: of those tied, the hot winner, else the leanest."""
+    cold = {
+        entry.config: estimate
+        for entry in entries
+        if (estimate := _cold(entry.measurement)) is not None
+    }
+    if not cold:
+        return None
+    hot = winner(entries)
+    fastest = min(cold.values(), key=lambda estimate: estimate.time_us)
+    if hot.config in cold and tied(cold[hot.config], fastest):
+        return hot
+    timed = [entry for entry in entries if entry.config in cold]
+    return winner(timed, lambda entry: cold[entry.config])
+
+
+def _least_energy(entries: Sequence[E]) -> E | None:
+    """The entry with the least energy, spread included: the hot winner where it is tied."""
+    metered = [
+        (energy.joules + energy.spread_j, place, energy)
+        for place, entry in enumerate(entries)
+        if (energy := entry.measurement.energy) is not None
+    ]
+    if not metered:
+        return None
+    _, place, least = min(metered, key=lambda each: each[:2])
+    hot = winner(entries)
+    own = hot.measurement.energy
+    return hot if own is not None and own.tied(least) else entries[place]
+
+
+HOT: Final = Objective(
+    "hot",
+    label="time",
+    summary="inputs as the last run left them",
+    fields=("time_us", "spread_us"),
+    value=lambda measured: measured.time_us,
+    best=lambda entries: winner(entries) if entries else None,
+    estimate=_hot,
+)
+"""The time with inputs as the last run left them in L2: the default."""
+
+COLD: Final = Objective(
+    "cold",
+    label="cold time",
+    summary="L2 flushed",
+    fields=("cold_us", "cold_spread_us"),
+    value=lambda measured: measured.cold_us,
+    best=_fastest_cold,
+    estimate=_cold,
+    flushed=True,
+)
+"""The time with L2 flushed before each run."""
+
+ENERGY: Final = Objective(
+    "energy",
+    label="time",
+    summary="joules of the fastest",
+    fields=("energy",),
+    value=_joules,
+    best=_least_energy,
+    estimate=_hot,
+    unit="J",
+    time=HOT,
+    metered=True,
+)
+"""The energy of a run, measured of the fastest hot."""
+
+OBJECTIVES: Final = (HOT, COLD, ENERGY)
+"""The table of objectives, the default first."""
+
+TIMES: Final = tuple(objective for objective in OBJECTIVES if objective.is_time)
+"""The objectives that are times."""
+
+
+def objective_named(name: str, among: Sequence[Objective] = OBJECTIVES) -> Objective:
+    """The objective with that word.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    for objective in among:
+        if name == objective:
+            return objective
+    raise UsageError(f"unknown objective {name!r}; give one of {', '.join(among)}")
+
+
+def time_objective(cold: bool) -> Objective:
+    """The objective of a call that states whether its operands are cold."""
+    return COLD if cold else HOT
+
+
+if TYPE_CHECKING:
+
+    class ObjectiveField:
+        """A field that takes a word or an objective and is read as an `Objective`."""
+
+        @overload
+        def __get__(self, instance: None, owner: Any) -> Objective: ...
+        @overload
+        def __get__(self, instance: object, owner: Any) -> Objective: ...
+        def __get__(self, instance: object, owner: Any) -> Objective: ...
+        def __set__(self, instance: object, value: ObjectiveText | Objective) -> None: ...
+
+    DEFAULT_OBJECTIVE = ObjectiveField()
+else:
+    ObjectiveField, DEFAULT_OBJECTIVE = Objective, HOT
