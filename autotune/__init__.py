@@ -13,7 +13,7 @@
     autotune.kernel(4096, 4096, 4096)          one problem's kernel, ready to launch
     autotune.warmup(["64x4096x4096", ...])     loads the kernels of a program
     autotune.fingerprint()                     a hash of what would run, to compare machines
-    with autotune.frozen(): model(x)           runs what is recorded, tunes and compiles nothing
+    with autotune.policy(cold=True): ...       what the calls of a block may do
     autotune.export.write(shapes, folder)      writes a C library of recorded kernels
     autotune.torch.patch(model)                runs recorded kernels in a PyTorch model
     autotune.tune_kernel(source, name, ...)    tunes your own CUDA kernel
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
     from autotune.api.fingerprints import fingerprint
-    from autotune.api.frozen import frozen
     from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.listing import list_records, table
     from autotune.api.loading import kernel, warmup
     from autotune.api.lookups import best, choose
     from autotune.api.matmul import matmul
+    from autotune.api.policy import policy
     from autotune.api.quantize import quantize
     from autotune.api.shapes import Shapes
     from autotune.api.tune import tune
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning
+    from autotune.settings import Policy
     from autotune.tuning.options import Search
     from autotune.user_kernels import Compilation, Verification
     from autotune.version import __version__ as __version__
@@ -54,6 +55,7 @@ __all__ = [
     "Config",
     "Device",
     "KernelRecord",
+    "Policy",
     "Problem",
     "Record",
     "Search",
@@ -67,13 +69,13 @@ __all__ = [
     "errors",
     "export",
     "fingerprint",
-    "frozen",
     "interleave",
     "kernel",
     "kernel_occupancy",
     "list_records",
     "matmul",
     "occupancy",
+    "policy",
     "quantize",
     "roofline",
     "table",
@@ -88,6 +90,7 @@ _HOMES = {
     "Config": "families.config",
     "Device": "device",
     "KernelRecord": "records",
+    "Policy": "settings",
     "Problem": "problem",
     "Record": "records",
     "Search": "tuning.options",
@@ -99,17 +102,26 @@ _HOMES = {
     "best_kernel": "api.kernels",
     "choose": "api.lookups",
     "fingerprint": "api.fingerprints",
-    "frozen": "api.frozen",
     "interleave": "api.interleaving",
     "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",
     "list_records": "api.listing",
     "matmul": "api.matmul",
+    "policy": "api.policy",
     "quantize": "api.quantize",
     "table": "api.listing",
     "tune": "api.tune",
     "tune_kernel": "api.kernels",
     "warmup": "api.loading",
+}
+# What takes the place of earlier names.
+_MOVED = {
+    "frozen": "call autotune.policy(frozen=True) or policy(frozen='raise')",
+    **dict.fromkeys(
+        ("tune_all", "tune_range"),
+        "call autotune.tune, which takes a problem, a range, a list of problems or the path of a "
+        "file of shapes",
+    ),
 }
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
 _MODULES = {
@@ -128,11 +140,8 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES:
         return import_module(f"{__name__}.{_MODULES[name]}")
-    if name in ("tune_all", "tune_range"):
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}; call autotune.tune, which takes a "
-            "problem, a range, a list of problems or the path of a file of shapes"
-        )
+    if name in _MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {_MOVED[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Stored, so that only the first use comes here.

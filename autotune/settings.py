@@ -8,9 +8,11 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from autotune import environment
 from autotune.errors import AutotuneError, CacheError, FrozenError, MissingError, UsageError
@@ -54,6 +56,107 @@ class Mode:
         return self.name == "frozen"
 
 
+class Policy(NamedTuple):
+    """What `matmul`, `kernel`, `warmup` and patched layers may do: as an argument for one call, or
+    by `with autotune.policy(...)` for all calls of a block.
+
+    Attributes:
+        tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the most
+            promising configurations and cuBLAS instead, of a shape without a record. Nothing is
+            tuned in the frozen mode.
+        vendor: whether cuBLAS may multiply. It never does in fp32 if PyTorch's setting of TF32
+            differs from the compute.
+        cold: whether to run what is fastest with operands that are not in L2, such as weights that
+            are read once between two calls; `tune` then minimises that time.
+        batch_invariant: whether to run a kernel of a batch-invariant range (see `autotune.tune`),
+            so that the bits of a row do not depend on the rows beside it. cuBLAS is not used, and
+            nothing is tuned.
+        verify: first checks a kernel that this process has not checked yet: it has to compute a
+            product of small integers bit for bit. That takes memory for a second set of operands,
+            and seconds for large ones. cuBLAS is not checked.
+        dependent: whether a kernel may start before its predecessor on the stream has ended
+            (programmatic dependent launch): it then sets itself up and waits on the GPU, which
+            hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
+        frozen: whether nothing is tuned, guessed, compiled or written. A product then runs the
+            kernel that is recorded for its shape, or for a tuned range around it, if the cache has
+            it compiled. Other products go to cuBLAS through their library, or with `raise` raise
+            a `FrozenError`, as does a call that cuBLAS cannot serve.
+    """
+
+    # A tuple, whose hash and equality a warm call takes in C.
+    tune: bool | Literal["quick"] = False
+    vendor: bool = True
+    cold: bool = False
+    batch_invariant: bool = False
+    verify: bool = False
+    dependent: bool = False
+    frozen: bool | Literal["raise"] = False
+
+    @property
+    def mode(self) -> Mode | None:
+        """The mode that the policy puts the process into; None for none."""
+        if not self.frozen:
+            return None
+        return Mode("frozen", "raise" if self.frozen == "raise" else "vendor")
+
+    def check(self) -> None:
+        """Refuses values that a field does not have. A policy is checked where it is entered, and
+        where a new call is bound: a warm call has no time for it.
+
+        Raises:
+            UsageError: with the field and its values.
+        """
+        for name, value in zip(self._fields, self, strict=True):
+            word = _WORDS.get(name)
+            if value not in (True, False) and (word is None or value != word):
+                words = "True or False" if word is None else f"True, False or {word!r}"
+                raise UsageError(f"{name} is {value!r}; give {words}")
+
+
+_WORDS = {"tune": "quick", "frozen": "raise"}
+"""The words of the fields of a policy that are more than true or false."""
+
+
+class PolicyChanges(TypedDict, total=False):
+    """The fields of `Policy` as keywords."""
+
+    tune: bool | Literal["quick"]
+    vendor: bool
+    cold: bool
+    batch_invariant: bool
+    verify: bool
+    dependent: bool
+    frozen: bool | Literal["raise"]
+
+
+DEFAULT_POLICY = Policy()
+"""The policy outside any block."""
+
+_POLICY: ContextVar[Policy] = ContextVar("autotune.policy", default=DEFAULT_POLICY)
+
+policy: Callable[[], Policy] = _POLICY.get
+"""Returns the policy of the innermost `with autotune.policy(...)` block of this context."""
+
+
+@contextmanager
+def following(policy: Policy) -> Iterator[None]:
+    """Makes a policy the current one within a `with` block, but does not freeze the process."""
+    token = _POLICY.set(policy)
+    try:
+        yield
+    finally:
+        _POLICY.reset(token)
+
+
+def followed(policy: Policy, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function that runs as in `following`, 1 us sooner."""
+    token = _POLICY.set(policy)
+    try:
+        return function(*arguments)
+    finally:
+        _POLICY.reset(token)
+
+
 # Modes that the program has entered. They hold for all threads: autograd runs in its own.
 _ENTERED: list[Mode] = []
 
@@ -81,6 +184,12 @@ def entered(mode: Mode) -> Iterator[None]:
         _ENTERED.remove(mode)
 
 
+def froze(policy: Policy) -> bool:
+    """Whether the process is in the mode of a frozen policy already, or in the stricter one."""
+    now = mode()
+    return now.frozen and (policy.frozen != "raise" or now.missing == "raise")
+
+
 def refuse_frozen(action: str) -> None:
     """Refuses an action in the frozen mode.
 
@@ -88,7 +197,9 @@ def refuse_frozen(action: str) -> None:
         FrozenError: with the action.
     """
     if mode().frozen:
-        raise FrozenError(f"{action}: the mode is frozen; unset AUTOTUNE_MODE or leave frozen()")
+        raise FrozenError(
+            f"{action}: the mode is frozen; unset AUTOTUNE_MODE or leave policy(frozen=True)"
+        )
 
 
 def cache_dir() -> Path:

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     rank = distributed.get_rank()
     shapes = [*autotune.Shapes.load(arguments[0])] if arguments else []
     device = rank % torch.cuda.device_count()
-    with autotune.frozen():  # what is not recorded goes to cuBLAS on every rank
+    with autotune.policy(frozen=True):  # what is not recorded goes to cuBLAS on every rank
         check_ranks(distributed, str(autotune.fingerprint(*shapes, device=device)))
     if rank == 0:
         print("all ranks launch the same kernels")

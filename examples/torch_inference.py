@@ -56,7 +56,7 @@ def compare(torch: Any, model: Any, tokens: int = TOKENS, tune: bool = False) ->
     x = torch.randn(tokens, model[0][0].in_features, device="cuda", dtype=torch.bfloat16)
     with torch.inference_mode():
         before, before_us = model(x), microseconds(torch, lambda: model(x))
-        autotune.torch.patch(model, rows=tokens, tune=tune)
+        autotune.torch.patch(model, rows=tokens, policy=autotune.Policy(tune=tune))
         after, after_us = model(x), microseconds(torch, lambda: model(x))
     difference = float((after - before).abs().max() / before.abs().max())
     print(f"largest difference: {difference:.1e} of the largest output")

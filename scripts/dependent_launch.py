@@ -38,6 +38,8 @@ SLEEP = 1_500_000
 """Cycles of the sleeping kernel, longer than the host needs for the launches."""
 SHAPES = ("256x256x256", "512x512x512", "1024x1024x1024", "16x4096x4096", "1023x1023x1023")
 
+DEPENDENT = autotune.Policy(dependent=True)
+
 Product = Callable[[], object]
 
 
@@ -70,7 +72,7 @@ def measured(torch: Any, problem: Problem, rounds: int) -> dict[str, Any]:
     operands = _operands(torch, problem)
     ways: dict[str, Sequence[Product]] = {
         "plain": [kernel.bind(*product) for product in operands],
-        "dependent": [kernel.bind(*product, dependent=True) for product in operands],
+        "dependent": [kernel.bind(*product, policy=DEPENDENT) for product in operands],
         "torch.mm": [partial(torch.mm, a, b, out=c) for a, b, c in operands],
     }
     graphs = {name: _captured(torch, products) for name, products in ways.items()}

@@ -4,8 +4,9 @@
 
 The model has four layers of the sizes of Llama 3 8B, without the products of attention, and the
 output layer. It runs once as PyTorch has it and once after
-`autotune.torch.patch(model, compute=..., scale=..., sample=x, tune=True)`, both as CUDA graphs, on
-request compiled by `torch.compile`. The model exceeds L2 by far, so weights are cold.
+`autotune.torch.patch(model, compute=..., scale=..., sample=x, policy=autotune.Policy(tune=True))`,
+both as CUDA graphs, on request compiled by `torch.compile`. The model exceeds L2 by far, so weights
+are cold.
 
 `linear` is the time of the linear layers by PyTorch's profiler: the time in which a kernel runs
 that is none of an elementwise operation. In the patched model that includes the kernels that
@@ -58,7 +59,8 @@ def main(
 
     warnings.simplefilter("ignore", UntunedWarning)
     model = model_of(torch)
-    options = {"compute": compute, "scale": scale, "tune": "quick" if quick else True}
+    policy = autotune.Policy(tune="quick" if quick else True)
+    options = {"compute": compute, "scale": scale, "policy": policy}
     measured = []
     with torch.inference_mode():
         for number in rows or (16, 64, 2048):

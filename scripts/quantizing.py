@@ -133,11 +133,12 @@ def added(torch: Any, text: str, rounds: int) -> dict[str, Any]:
     weights = [autotune.quantize(torch.randn(n, k, device="cuda")) for _ in range(count)]
     q, of_q = autotune.quantize(x)
     out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-    multiply = partial(autotune.matmul, vendor=False)
+    policy = autotune.Policy(vendor=False, dependent=True)
+    multiply = partial(autotune.matmul, policy=policy)
 
     def separate(w: Any, of_w: Any) -> None:
         autotune.quantize(x, out=(q, of_q))
-        multiply(q, w.t(), out, scale_a=of_q, scale_b=of_w, dependent=True)
+        multiply(q, w.t(), out, scale_a=of_q, scale_b=of_w)
 
     def by_torch(w: Any, of_w: Any) -> None:
         largest = x.abs().amax(1, keepdim=True).float()
@@ -149,10 +150,8 @@ def added(torch: Any, text: str, rounds: int) -> dict[str, Any]:
     for w, of_w in weights:
         b = w.t()
         scales = {"scale_a": of_q, "scale_b": of_w}
-        runs["product"].append(partial(multiply, q, b, out, **scales, dependent=True))
-        runs["quantised"].append(
-            partial(autotune.matmul, x, b, out, compute="f8", scale_b=of_w, dependent=True)
-        )
+        runs["product"].append(partial(multiply, q, b, out, **scales))
+        runs["quantised"].append(partial(multiply, x, b, out, compute="f8", scale_b=of_w))
         runs["separate"].append(partial(separate, w, of_w))
         runs["torch"].append(partial(by_torch, w, of_w))
     times = timed(torch, runs, rounds)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast, overload
 
-from autotune import runtime
+from autotune import runtime, settings
 from autotune.errors import AutotuneError, UsageError
 from autotune.problem import (
     Problem,
@@ -17,7 +18,7 @@ from autotune.problem import (
 )
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
-from autotune.runners.objective import Objective, time_objective
+from autotune.runners.objective import time_objective
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from autotune.lookup.answer import Answer
     from autotune.runtime import Kernel
     from autotune.runtime.tuned_kernel import TunedKernel
+    from autotune.settings import Policy
     from autotune.targets.sources import DeviceLike
 
 
@@ -38,9 +40,7 @@ def kernel(
 def kernel(
     *problem: ProblemLike | int,
     device: DeviceLike | None = None,
-    verify: bool = False,
-    cold: bool = False,
-    batch_invariant: bool = False,
+    policy: Policy | None = None,
     **arguments: Unpack[ProblemArguments],
 ) -> Kernel: ...
 
@@ -48,33 +48,32 @@ def kernel(
 def kernel(
     *problem: ProblemLike | int | KernelRecord | KernelEntry,
     device: DeviceLike | None = None,
-    verify: bool = False,
-    cold: bool = False,
-    batch_invariant: bool = False,
+    policy: Policy | None = None,
     **arguments: Unpack[ProblemArguments],
 ) -> Kernel | TunedKernel:
     """The kernel of a problem, looked up, compiled and loaded; or a tuned kernel of your own.
 
     Call the kernel of a problem as `kernel(a, b, out, alpha, beta, bias)`, with the arguments of
-    `autotune.matmul`. A and B may have one matrix for the whole batch; an epilogue with a bias
-    takes one at each call. Call a kernel of your own with its arguments: arrays of PyTorch, CuPy,
-    PyCUDA or any other library with DLPack or `__cuda_array_interface__`, and numbers.
+    `autotune.matmul`; of a policy, a call follows `dependent` and `verify`. A and B may have one
+    matrix for the whole batch; an epilogue with a bias takes one at each call. Call a kernel of
+    your own with its arguments: arrays of PyTorch, CuPy, PyCUDA or any other library with DLPack
+    or `__cuda_array_interface__`, and numbers.
 
     Args:
         problem: text, a `Problem`, (m, n, k) or three sizes; or the record of a kernel of your own,
             for its best configuration, or one of the record's entries, for any other.
         device: a GPU of this machine, by number, name, `gpu:1` or as a `Device`; None is that of
             the current context, else the first.
-        verify: whether to check first that the kernel computes a product of small integers bit for
-            bit, for operands without gaps; see `autotune.matmul`.
-        cold: whether to take the kernel that is fastest with operands that are not in L2.
-        batch_invariant: whether to take that of a batch-invariant range (see `autotune.matmul`).
+        policy: which kernel to take, whether to tune the problem first, and whether to check the
+            kernel, for operands without gaps (see `autotune.Policy`); None is the current policy.
+            cuBLAS is not called.
         arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
 
     Raises:
         ProblemError: for an impossible problem.
         DeviceError: if this machine has no such GPU.
         MissingError: without a driver, a GPU or a compiler.
+        UsageError: for a policy with both `tune` and `batch_invariant`.
         NotFoundError: if no kernel can run the problem, or with `batch_invariant` no range serves
             it; or if the record of a kernel of your own does not have its source.
         FrozenError: in the frozen mode, if the kernel is not in the cache.
@@ -82,22 +81,18 @@ def kernel(
         AutotuneError: if a kernel of your own does not compile for the GPU.
     """
     if isinstance(tuned := problem[0] if problem else None, (KernelRecord, KernelEntry)):
-        if len(problem) > 1 or verify or cold or batch_invariant or arguments:
+        if len(problem) > 1 or policy is not None or arguments:
             raise UsageError("a kernel of your own takes no argument but device")
         return _tuned(tuned if isinstance(tuned, KernelEntry) else tuned.best, device)
     posed = problem_of(*cast("tuple[ProblemLike | int, ...]", problem), **arguments)
-    return runtime.load(
-        posed,
-        ordinal_of(device),
-        verify=verify,
-        objective=time_objective(cold),
-        in_order=batch_invariant,
-    )
+    ordinal = ordinal_of(device)
+    with _prepared([posed], ordinal, policy) as followed:
+        return runtime.load(posed, ordinal, followed)
 
 
 def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
-    from autotune import compiler, settings
+    from autotune import compiler
     from autotune.runtime.tuned_kernel import TunedKernel
     from autotune.user_kernels.sources import unpacked
 
@@ -124,10 +119,7 @@ def warmup(
     *,
     device: DeviceLike | None = None,
     jobs: int | None = None,
-    verify: bool = False,
-    cold: bool = False,
-    measure: bool = False,
-    batch_invariant: bool = False,
+    policy: Policy | None = None,
     **defaults: Unpack[ProblemDefaults],
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of these shapes, so that the first
@@ -141,12 +133,9 @@ def warmup(
         shapes: problems, texts such as `64x4096x4096:bf16:nt` or triples (m, n, k).
         device: as for `kernel`.
         jobs: compiler threads; None is one for each core.
-        verify: as for `kernel`, one kernel after another.
-        cold: as for `kernel`; a matmul finds the kernel with the same `cold`.
-        measure: whether to race the most promising configurations and cuBLAS of each shape
-            without a record first (`autotune.tune` with `quick`).
-        batch_invariant: as for `kernel`; a matmul finds the kernel with the same
-            `batch_invariant`. Takes no `measure`.
+        policy: as for `kernel`; a matmul with the same `cold` and `batch_invariant` finds the
+            kernels. `tune` tunes each shape that is not tuned first, and `quick` races the most
+            promising configurations and cuBLAS of each shape without a record.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -158,34 +147,49 @@ def warmup(
         DeviceError: if this machine has no such GPU.
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run a shape; with `batch_invariant`, if no range serves it.
-        UsageError: for `measure` with `batch_invariant`.
+        UsageError: for a policy with both `tune` and `batch_invariant`.
         AutotuneError: if a kernel does not compile, or fails its check.
     """
-    problems, objective = problems_of(shapes, **defaults), time_objective(cold)
-    ordinal = ordinal_of(device)
-    if measure and batch_invariant:
-        raise UsageError(
-            "a batch-invariant kernel is not measured alone; tune its range: "
-            "autotune.tune(..., batch_invariant=True)"
-        )
-    if measure:
-        _race(dict.fromkeys(problems), ordinal or 0, objective)
-    return runtime.load_all(
-        problems, ordinal, jobs, verify=verify, objective=objective, in_order=batch_invariant
-    )
+    problems, ordinal = problems_of(shapes, **defaults), ordinal_of(device)
+    with _prepared(problems, ordinal, policy) as followed:
+        return runtime.load_all(problems, ordinal, jobs, followed)
 
 
-def _race(problems: Iterable[Problem], ordinal: int, objective: Objective) -> None:
-    """Races each problem that no record or range serves."""
+@contextmanager
+def _prepared(
+    problems: Iterable[Problem], ordinal: int | None, policy: Policy | None
+) -> Iterator[Policy]:
+    """Enters the policy to load kernels by, and tunes the problems first if it says so.
+
+    Raises:
+        UsageError: for a policy with both `tune` and `batch_invariant`.
+    """
+    policy = settings.policy() if policy is None else policy
+    with runtime.entered(policy):
+        if policy.tune and policy.batch_invariant:
+            raise UsageError(
+                "a batch-invariant kernel is not tuned alone; tune its range: "
+                "autotune.tune(..., batch_invariant=True)"
+            )
+        if policy.tune and not settings.mode().frozen:
+            _tune(dict.fromkeys(problems), ordinal or 0, policy)
+        yield policy
+
+
+def _tune(problems: Iterable[Problem], ordinal: int, policy: Policy) -> None:
+    """Tunes the problems that are not tuned, or races those without a record."""
     from autotune.api import tuning
-    from autotune.api.matmul import is_served
+    from autotune.api.matmul import recorded
     from autotune.targets.workplace import Workplace
     from autotune.tuning.options import Search
 
-    device, options = runtime.probe(ordinal), Search(effort="quick", objective=objective)
-    with Workplace(ordinal, quick=True) as workplace:
+    device, quick = runtime.probe(ordinal), policy.tune == "quick"
+    objective = time_objective(policy.cold)
+    options = Search(effort="quick" if quick else "default", objective=objective).limited()
+    with Workplace(ordinal, quick=quick) as workplace:
         for problem in problems:
-            if not is_served(problem, device, objective):
+            answer = recorded(problem, device, objective)
+            if answer is None or not answer.enough(quick):
                 tuning.search_at(workplace, problem, options)
             runtime.current().forget(problem)
 

@@ -114,9 +114,9 @@ def choose(
     """The configuration that `matmul` runs for a problem, tuned or not: where it comes from and the
     expected loss against full tuning (see `lookup.Answer`).
 
-    With the objective "cold" it is what `matmul(..., cold=True)` runs, with `batch_invariant` what
-    `matmul(..., batch_invariant=True)` does; with the objective "energy" it is the recorded kernel
-    of the least energy. The other arguments are those of `tune`.
+    With the objective "cold" it is what `matmul` runs by the policy `cold=True`, with
+    `batch_invariant` what it runs by that policy; with the objective "energy" it is the recorded
+    kernel of the least energy. The other arguments are those of `tune`.
 
     Raises:
         NotFoundError: if no kernel can run the problem; with `batch_invariant`, if no range serves

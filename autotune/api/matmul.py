@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from autotune import runtime, settings
 from autotune.device import Device
@@ -16,10 +16,12 @@ from autotune.targets import local
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from autotune.lookup.answer import Answer
     from autotune.problem.aliases import DtypeLike
     from autotune.problem.call import FurtherArrays
     from autotune.problem.fields import AccuracyText
     from autotune.runtime.matmul import Array, Matmul
+    from autotune.settings import Policy
 
 
 def matmul(
@@ -29,18 +31,13 @@ def matmul(
     alpha: float = 1.0,
     beta: float = 0.0,
     *,
-    tune: bool | Literal["quick"] = False,
     activation: str | None = None,
     compute: DtypeLike | None = None,
     accuracy: AccuracyText = "exact",
-    vendor: bool = True,
-    verify: bool = False,
-    dependent: bool = False,
-    cold: bool = False,
     scale: str | None = None,
     accumulate: str | None = None,
     out_dtype: Any = None,
-    batch_invariant: bool = False,
+    policy: Policy | None = None,
     **further: Unpack[FurtherArrays],
 ) -> Array:
     """`out = act(alpha a b + beta out + bias) + residual`, summed in fp32, on the caller's current
@@ -90,34 +87,20 @@ def matmul(
             without scales and epilogue also int32. If None, the library of `a` allocates it.
         alpha: factor of the product; 0 leaves it out, whatever `a` and `b` hold.
         beta: factor of the contents of `out`, which are not read if it is 0.
-        tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the most
-            promising configurations and cuBLAS instead, of a shape without a record. Not in the
-            frozen mode.
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`,
             for operands of 16 and 8 bits, takes a `b` of `autotune.interleave` and gives
             `silu(a gate) (a up)`, (m, n / 2), with alpha 1, beta 0 and no bias.
         compute: the precision (see `Problem`); by default that of the operands' type. fp32 operands
             can also be computed as `tf32` or `tf32x3`.
         accuracy: `exact`, or `near` for `tf32x3`.
-        vendor: whether cuBLAS may multiply. It never does in fp32 if PyTorch's setting of TF32
-            differs from the compute.
-        verify: first checks a kernel that this process has not checked yet: it has to compute a
-            product of small integers bit for bit. That takes memory for a second set of operands,
-            and seconds for large ones. cuBLAS is not checked.
-        dependent: whether the kernel may start before its predecessor on the stream has ended
-            (programmatic dependent launch): it then sets itself up and waits on the GPU, which
-            hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
-        cold: whether to run what is fastest with operands that are not in L2, such as weights that
-            are read once between two calls; `tune` then minimises that time.
         scale: `tensor`, `row` or `block`, if their shapes fit more than one; by default the
             coarsest.
         accumulate: how fp8 products are summed: `exact` (the default) adds sums of 128 in fp32,
             `fast` keeps the 14 bits of the tensor cores all along K.
         out_dtype: type of the allocated result: a dtype of the library, or a name such as `f16`; by
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
-        batch_invariant: whether to run a kernel of a batch-invariant range (see
-            `autotune.tune`), so that the bits of a row do not depend on the rows beside it.
-            cuBLAS is not used, and nothing is tuned.
+        policy: whether the call may tune first, call cuBLAS or start early, and which kernel it
+            takes (see `autotune.Policy`); None is the current policy.
         further: the arrays that some products have besides: `bias`, (n,), added to every row, of
             the type of `out`; `scale_a` and `scale_b`, the scales of fp8 and int8 operands, where
             `scale_b` alone quantises `a`; `residual`, a matrix like `out` that is added, for
@@ -128,7 +111,8 @@ def matmul(
             for that of the call alone.
 
     Raises:
-        UsageError: for `dependent` on a device below compute capability 9.0.
+        UsageError: for a policy with a value that a field does not have, with `dependent` on a
+            device below compute capability 9.0, or with both `tune` and `batch_invariant`.
         ArrayError: for operands that do not fit each other, that no kernel takes, or whose elements
             are not in their memory, such as PyTorch's lazily negated tensors; for an alpha
             other than 1 or a beta other than 0 of a result in int32 or of `swiglu`.
@@ -141,20 +125,48 @@ def matmul(
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     compute = compute if accuracy == "exact" else compute_of(compute or "f32", accuracy)
-    options = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor
-    if further.get("scale_b") is not None and further.get("scale_a") is None:
-        _check_quantizing(batch_invariant, further)
-        return cast("Array", _quantized(a, b, out, options, out_dtype, tune, verify, further))
-    multiply = _invariant(tune) if batch_invariant else multiplier()
-    if tune and not settings.mode().frozen:
-        quick = is_quick(tune)
-        tuner = partial(_tune, objective=time_objective(cold), quick=quick)
-        named = runtime.CallOptions(*options)
+    if policy is None:
+        policy = settings.policy()
+    options = alpha, beta, activation, compute, accumulate, scale, policy
+    quantizes = further.get("scale_b") is not None and further.get("scale_a") is None
+    if policy.frozen and not settings.froze(policy):
+        with runtime.entered(policy):
+            return _run(a, b, out, options, further, out_dtype, quantizes)
+    if quantizes or policy.tune or policy.batch_invariant:
+        return _run(a, b, out, options, further, out_dtype, quantizes)
+    return multiplier().run(a, b, out, options, further, out_dtype)
+
+
+def _run(
+    a: Any,
+    b: Any,
+    out: Array | None,
+    options: tuple[Any, ...],
+    further: FurtherArrays,
+    out_dtype: Any,
+    quantizes: bool,
+) -> Array:
+    """`matmul` by a policy that asks for more than the fastest kernel of `multiplier`, or of an A
+    that it `quantizes`."""
+    named = runtime.CallOptions(*options)
+    policy = named.policy
+    policy.check()
+    tunes = policy.tune and not settings.mode().frozen
+    tuner = partial(_tune, objective=time_objective(policy.cold), quick=policy.tune == "quick")
+    if quantizes:
+        _check_quantizing(policy, further)
+        quantized = runtime.quantized_matmul()
+        if tunes:
+            quantized.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
+        return quantized(a, b, out, named, out_dtype, **further)
+    multiply = _invariant(policy) if policy.batch_invariant else multiplier()
+    if tunes:
+        quick = policy.tune == "quick"
         multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, quick=quick, **further)
-    return multiply.run(a, b, out, options, further, out_dtype, verify)
+    return multiply.run(a, b, out, options, further, out_dtype)
 
 
-def _check_quantizing(batch_invariant: bool, further: FurtherArrays) -> None:
+def _check_quantizing(policy: Policy, further: FurtherArrays) -> None:
     """Checks that a product which quantises its A has none of the options that it cannot have."""
     refuse_additions(
         [
@@ -163,36 +175,18 @@ def _check_quantizing(batch_invariant: bool, further: FurtherArrays) -> None:
             if array is not None and name not in ("bias", "scale_b")
         ]
     )
-    if batch_invariant:
+    if policy.batch_invariant:
         raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
 
 
-def _invariant(tune: bool | str) -> Matmul:
+def _invariant(policy: Policy) -> Matmul:
     """The process's own matmul of batch-invariant kernels."""
-    if tune:
+    if policy.tune:
         raise UsageError(
             "a batch-invariant product is not tuned alone; tune its range: "
             "autotune.tune(..., batch_invariant=True)"
         )
     return runtime.batch_invariant()
-
-
-def _quantized(
-    a: Any,
-    b: Any,
-    out: Any,
-    options: tuple[Any, ...],
-    out_dtype: Any,
-    tune: bool | str,
-    verify: bool,
-    further: FurtherArrays,
-) -> Any:
-    """`matmul` of an A that is quantised on the way in."""
-    multiply, named = runtime.quantized_matmul(), runtime.CallOptions(*options)
-    if tune and not settings.mode().frozen:
-        tuner = partial(_tune, objective=time_objective(named.cold), quick=is_quick(tune))
-        multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
-    return multiply(a, b, out, named, out_dtype, verify, **further)
 
 
 def multiplier() -> Matmul:
@@ -205,27 +199,16 @@ def multiplier() -> Matmul:
 
 def race_unrecorded(problem: Problem, device: Device, objective: Objective) -> None:
     """Races the most promising configurations of a problem, unless a record or range serves it."""
-    if not is_served(problem, device, objective):
+    if recorded(problem, device, objective) is None:
         _tune(problem, device, objective, quick=True)
 
 
-def is_served(problem: Problem, device: Device, objective: Objective) -> bool:
-    """Whether a record or range serves a problem."""
+def recorded(problem: Problem, device: Device, objective: Objective) -> Answer | None:
+    """The answer of a record or range that serves a problem; None if there is none."""
     from autotune.lookup.lookup import RECORDED, lookup
     from autotune.records import Store
 
-    return lookup(problem, device, Store(settings.cache_dir()), objective, RECORDED) is not None
-
-
-def is_quick(tune: bool | str) -> bool:
-    """Whether the argument `tune` asks for a race.
-
-    Raises:
-        UsageError: for another text.
-    """
-    if isinstance(tune, str) and tune != "quick":
-        raise UsageError(f"tune is {tune!r}; give True, False or 'quick'")
-    return tune == "quick"
+    return lookup(problem, device, Store(settings.cache_dir()), objective, RECORDED)
 
 
 def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -> object:

@@ -74,7 +74,7 @@ def write(
         format: `c`, a library with all kernels in it and general ones for other shapes; `cubin`,
             `ptx` or `cu`, a file for each kernel and `NAME.json`; `json`, that file alone.
         objective: what chooses the kernels: `hot` or `cold`, those of `matmul(...)` or of
-            `matmul(..., cold=True)`, or `energy`.
+            `matmul` by the policy `cold=True`, or `energy`.
         batch_invariant: whether the kernels are those of batch-invariant ranges; the library then
             has no general ones, which add up in another order.
         ptx: whether to add the kernels' PTX to `c` or `cubin`, which the driver of a GPU newer than

@@ -16,6 +16,7 @@ from autotune.runtime.kernels import Kernel
 from autotune.runtime.process import (
     batch_invariant,
     current,
+    entered,
     load,
     load_all,
     probe,
@@ -31,6 +32,7 @@ __all__ = [
     "UntunedWarning",
     "batch_invariant",
     "current",
+    "entered",
     "load",
     "load_all",
     "probe",

@@ -17,6 +17,7 @@ from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.batches import Launches, launches_of
 from autotune.runtime.scales import number_memory, scale_memory
+from autotune.settings import DEFAULT_POLICY, Policy
 
 Addresses = Mapping[str, int]
 """The addresses of the operands that are present, by name."""
@@ -38,9 +39,7 @@ class CallOptions(NamedTuple):
         compute: the precision or None.
         accumulate: how sums of fp8 are added up, or None.
         scale: the granularity of the scales or None.
-        dependent: whether it is a programmatic dependent launch.
-        cold: whether the operands are cold.
-        vendor: whether the vendor's library may multiply.
+        policy: what the call may do.
     """
 
     alpha: float = 1.0
@@ -49,14 +48,12 @@ class CallOptions(NamedTuple):
     compute: str | None = None
     accumulate: str | None = None
     scale: str | None = None
-    dependent: bool = False
-    cold: bool = False
-    vendor: bool = True
+    policy: Policy = DEFAULT_POLICY
 
     @property
     def signature(self) -> tuple[object, ...]:
         """The options that the operands' checks and the look-up depend on."""
-        return self.activation, self.compute, self.accumulate, self.scale, self.cold
+        return self.activation, self.compute, self.accumulate, self.scale, self.policy.cold
 
 
 DEFAULTS = CallOptions()
@@ -196,7 +193,9 @@ def named_operands(arrays: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {NAMES[word]: array for word, array in arrays.items() if array is not None}
     except KeyError as error:
-        raise TypeError(f"a matmul has no argument {error}") from None
+        word = error.args[0]
+        instead = f"; give policy=autotune.Policy({word}=...)" if word in Policy._fields else ""
+        raise TypeError(f"a matmul has no argument {word!r}{instead}") from None
 
 
 def aligned(

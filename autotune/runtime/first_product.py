@@ -9,7 +9,7 @@ from typing import Any
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
-from autotune.runners.objective import Objective, time_objective
+from autotune.runners.objective import Objective
 from autotune.runtime.state import Runtime
 
 Racer = Callable[[Problem, Device, Objective], object]
@@ -21,14 +21,13 @@ def race_first(
     racer: Racer,
     problem: Problem,
     ordinal: int,
-    cold: bool,
+    objective: Objective,
     arrays: Iterable[Any],
 ) -> None:
     """Races a problem before its first look-up; a warning says why, if it cannot.
 
     A stream that is captured runs nothing meanwhile: its products take what a look-up finds.
     """
-    objective = time_objective(cold)
     if runtime.has_answer(problem, ordinal, objective):
         return
     operands = tuple(arrays)

@@ -25,6 +25,8 @@ from autotune.runtime.executable import Enqueue, Executable
 from autotune.runtime.matmul import KEPT_CALLS, Matmul
 from autotune.runtime.scales import scales_of
 from autotune.runtime.state import Runtime
+from autotune.settings import Policy
+from autotune.settings import policy as current_policy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -69,21 +71,24 @@ class Kernel(Matmul):
         alpha: float = 1.0,
         beta: float = 0.0,
         bias: Any = None,
-        dependent: bool = False,
+        policy: Policy | None = None,
         **further: Any,
     ) -> Callable[[], None]:
         """The kernel bound to these arrays: a function without arguments, which enqueues the gemm
         on the caller's current stream and checks nothing.
 
         It keeps the arrays alive. Their contents may change; address, shape and strides must not.
-        `dependent` and the further operands, such as `scale_a`, are those of `autotune.matmul`.
+        The policy and the further operands, such as `scale_a`, are those of `autotune.matmul`.
 
         Raises:
             ArrayError: as a call with these arrays.
             UsageError: for `dependent` on a device below compute capability 9.0.
         """
         kept = named_operands({"a": a, "b": b, "out": out, "bias": bias, **further})
-        gemm = self._find(kept, CallOptions(alpha, beta, dependent=dependent, vendor=False))
+        options = CallOptions(alpha, beta, policy=policy or current_policy())
+        if options.policy.verify:
+            self._verify(kept, options)
+        gemm = self._find(kept, options)
         assert gemm is not None  # as it never uses the vendor's library, nor takes empty arrays
         enqueue, ordinal, arrays = gemm.enqueue, gemm.ordinal, (*kept.values(),)
         stream = self.runtime.framework(a, "A").stream
@@ -115,7 +120,7 @@ class Kernel(Matmul):
             stream: the handle of the stream; 0 is the default stream.
             alpha: factor of the product.
             beta: factor of C.
-            dependent: that of `autotune.matmul`.
+            dependent: that of `autotune.Policy`; the current policy is not read.
             words: leading dimensions `lda`, `ldb`, `ldc` and `ldr`, and strides `stride_a`,
                 `stride_b`, `stride_c` and `stride_r` from one matrix of a batch to the next, in
                 elements; None, the default, is without gaps, and a stride of 0 for A or B one
@@ -229,10 +234,16 @@ class Kernel(Matmul):
         return problem
 
     def _choice(
-        self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool, on: Any
+        self,
+        problem: Problem,
+        ordinal: int,
+        alignment: Alignment,
+        sums: bool,
+        objective: Objective,
+        on: Any,
     ) -> tuple[Config, bool]:
         """Its own configuration, never the vendor's library: the caller asked for the kernel."""
-        del problem, ordinal, alignment, sums, cold, on
+        del problem, ordinal, alignment, sums, objective, on
         return self.config, False
 
     def _aligned(self, alignment: Alignment) -> Executable:

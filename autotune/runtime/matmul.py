@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.call import BY_NAME
-from autotune.runners.objective import time_objective
+from autotune.runners.objective import Objective, time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call, choice
@@ -31,6 +31,8 @@ from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
 from autotune.runtime.scales import scales_of
 from autotune.runtime.state import Reads, Runtime, Tuner
+from autotune.settings import Policy
+from autotune.settings import policy as current_policy
 
 Array = TypeVar("Array")
 Result = tuple[tuple[int, ...], str | None]
@@ -38,6 +40,7 @@ Operands = Mapping[str, Any]
 """The arrays of a call by the names of `OPERANDS`; what is absent is left out."""
 
 VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only
+POLICY = CallOptions._fields.index("policy")
 KEPT_CALLS = 4096  # bound gemms, at about a kilobyte each; when there are more, all are dropped
 
 
@@ -69,23 +72,22 @@ class Matmul:
         bias: Any = None,
         activation: str | None = None,
         compute: str | None = None,
-        vendor: bool = True,
-        verify: bool = False,
-        dependent: bool = False,
-        cold: bool = False,
         scale: str | None = None,
         accumulate: str | None = None,
         out_dtype: Any = None,
+        policy: Policy | None = None,
         **further: Any,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`.
 
-        `further` are the `FurtherArrays` beside the bias.
+        `further` are the `FurtherArrays` beside the bias. Nothing is tuned.
         """
         if bias is not None:
             further["bias"] = bias
-        options = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor
-        return self.run(a, b, out, options, further, out_dtype, verify)
+        if policy is None:
+            policy = current_policy()
+        options = alpha, beta, activation, compute, accumulate, scale, policy
+        return self.run(a, b, out, options, further, out_dtype)
 
     def run(
         self,
@@ -95,7 +97,6 @@ class Matmul:
         options: tuple[Any, ...],
         further: Mapping[str, Any],
         out_dtype: Any = None,
-        verify: bool = False,
     ) -> Array:
         """Enqueues the gemm, as a call does.
 
@@ -106,7 +107,6 @@ class Matmul:
             options: the fields of `CallOptions`; a plain tuple, which takes less time to make.
             further: the operands besides by their keywords; None is an absent one.
             out_dtype: the type of the result.
-            verify: whether to check the kernel first.
         """
         if out is None or out_dtype is not None:
             out = self._out(a, b, out, CallOptions(*options), out_dtype)
@@ -114,7 +114,7 @@ class Matmul:
             if array is None:
                 further = {name: array for name, array in further.items() if array is not None}
                 break
-        if verify:
+        if options[POLICY].verify:
             operands = named_operands({"a": a, "b": b, "out": out, **further})
             self._verify(operands, CallOptions(*options))
         native = self._native.by_type.get(type(a))
@@ -180,12 +180,18 @@ class Matmul:
         )
 
     def _choice(
-        self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool, on: Any
+        self,
+        problem: Problem,
+        ordinal: int,
+        alignment: Alignment,
+        sums: bool,
+        objective: Objective,
+        on: Any,
     ) -> tuple[Config, bool]:
         """The configuration for arrays `on`, and whether the vendor's library is to run them."""
         if self.racer and sums:
-            race_first(self.runtime, self.racer, problem, ordinal, cold, on)
-        return choice(self.runtime, problem, ordinal, alignment, sums, time_objective(cold))
+            race_first(self.runtime, self.racer, problem, ordinal, objective, on)
+        return choice(self.runtime, problem, ordinal, alignment, sums, objective)
 
     def _out(self, a: Any, b: Any, out: Any, options: CallOptions, out_dtype: Any) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
@@ -219,10 +225,11 @@ class Matmul:
         key = *reads.items(), options
         gemm = self._bound.get(key)
         if gemm is None:
+            options.policy.check()
             checked = self._check_call(reads, operands, options)
             if not checked.offsets:
                 return None
-            if options.vendor and checked.vendor:
+            if options.policy.vendor and checked.vendor:
                 # Not kept: the settings of the framework decide at each call.
                 done = self._run_vendor(checked.problem, operands, options)
                 return None if done else self._bind_call(reads, options, checked)
@@ -237,7 +244,7 @@ class Matmul:
     def _verify(self, operands: Operands, options: CallOptions) -> None:
         """Checks the kernel of a call once, unless the vendor's library multiplies."""
         checked = self._check_call(self.runtime.reads(operands), operands, options)
-        if (options.vendor and checked.vendor) or not (checked.offsets and checked.sums):
+        if (options.policy.vendor and checked.vendor) or not (checked.offsets and checked.sums):
             return
         matrices = [operands[name] for name in "abc"]
         stream = self.runtime.framework(operands["a"], "A").stream(matrices, checked.ordinal)
@@ -270,7 +277,8 @@ class Matmul:
             infos = self.runtime.infos(operands)
             problem = self._problem(infos, options)
             matrices = [operands[name] for name in "abc"]
-            choose = partial(self._choice, cold=options.cold, on=matrices)
+            objective = time_objective(options.policy.cold)
+            choose = partial(self._choice, objective=objective, on=matrices)
             checked = checked_operands(problem, infos, addresses, choose)
             self._checked[signature] = checked
         check_factors(checked.problem, options.alpha, options.beta)
@@ -280,7 +288,8 @@ class Matmul:
     def _bind_call(self, reads: Reads, options: CallOptions, checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
         addresses = {name: address for name, (address, _) in reads.items()}
-        return bind_call(self.runtime, checked, addresses, options, Dependence(options.dependent))
+        dependent = Dependence(options.policy.dependent)
+        return bind_call(self.runtime, checked, addresses, options, dependent)
 
     def _run_vendor(self, problem: Problem, operands: Operands, options: CallOptions) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,12 +20,12 @@ from autotune.lookup.kept_choice import steps_of
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.objective import HOT, Objective
+from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
-from autotune.settings import Mode
+from autotune.settings import DEFAULT_POLICY, Mode, Policy
 
 if TYPE_CHECKING:
     from autotune.runtime.quantized_product import QuantizedMatmul
@@ -35,29 +35,25 @@ if TYPE_CHECKING:
 def load(
     problem: Problem,
     ordinal: int | None = None,
-    *,
-    verify: bool = False,
-    objective: Objective = HOT,
-    in_order: bool = False,
+    policy: Policy = DEFAULT_POLICY,
 ) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded on a GPU.
 
     Args:
         problem: the problem.
         ordinal: number of the GPU; None is that of the current context, else the first.
-        verify: whether to check the kernel for operands without gaps.
-        objective: the time that chooses the kernel.
-        in_order: whether to take that of a batch-invariant range.
+        policy: whether to take the kernel of cold operands or of a batch-invariant range, and
+            whether to check it for operands without gaps.
 
     Raises:
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run the problem, or no range serves it.
         VerificationError: if the check fails.
     """
-    runtime = (batch_invariant() if in_order else current()).runtime
+    runtime = _followed(policy).runtime
     number = _ordinal(runtime, ordinal)
-    kernel = Kernel(runtime, problem, number, objective)
-    if verify:
+    kernel = Kernel(runtime, problem, number, time_objective(policy.cold))
+    if policy.verify:
         runtime.verify(kernel.config, problem, number, Alignment.dense(problem))
     return kernel
 
@@ -66,10 +62,7 @@ def load_all(
     problems: Sequence[Problem],
     ordinal: int | None = None,
     jobs: int | None = None,
-    *,
-    verify: bool = False,
-    objective: Objective = HOT,
-    in_order: bool = False,
+    policy: Policy = DEFAULT_POLICY,
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of problems for matmul on a GPU.
 
@@ -77,9 +70,8 @@ def load_all(
         problems: the problems of later calls.
         ordinal: number of the GPU; None is that of the current context, else the first.
         jobs: threads that compile; None is one for each core.
-        verify: whether to check each kernel for operands without gaps.
-        objective: the time that chooses the kernels.
-        in_order: whether to take those of batch-invariant ranges.
+        policy: whether to take the kernels of cold operands or of batch-invariant ranges, and
+            whether to check them for operands without gaps.
 
     Returns:
         The answer for each problem, in their order.
@@ -89,10 +81,10 @@ def load_all(
         NotFoundError: if no kernel can run a problem, or no range serves it.
         AutotuneError: if a kernel does not compile, or fails its check.
     """
-    runtime = (batch_invariant() if in_order else current()).runtime
+    runtime = _followed(policy).runtime
     number = _ordinal(runtime, ordinal)
-    answers = runtime.warm(problems, number, jobs or available(), objective)
-    for answer in answers if verify else ():
+    answers = runtime.warm(problems, number, jobs or available(), time_objective(policy.cold))
+    for answer in answers if policy.verify else ():
         dense = Alignment.dense(answer.problem)
         runtime.verify(answer.config, answer.problem, number, dense)
     return answers
@@ -129,6 +121,24 @@ def batch_invariant() -> Matmul:
         MissingError: without a driver or a GPU.
     """
     return _invariant_matmul(settings.mode(), settings.cache_dir())
+
+
+def _followed(policy: Policy) -> Matmul:
+    """The process's own matmul of the kernels that a policy asks for."""
+    return batch_invariant() if policy.batch_invariant else current()
+
+
+@contextmanager
+def entered(policy: Policy) -> Iterator[None]:
+    """Makes a policy the current one within a `with` block. A frozen one freezes the process.
+
+    Raises:
+        UsageError: for values that a field does not have.
+    """
+    policy.check()
+    mode = policy.mode
+    with settings.following(policy), switched(mode) if mode else nullcontext():
+        yield
 
 
 @contextmanager

@@ -64,7 +64,6 @@ class QuantizedMatmul:
         out: Array | None,
         options: CallOptions,
         out_dtype: Any = None,
-        verify: bool = False,
         **further: Any,
     ) -> Array:
         """Enqueues the launches on the caller's current stream; see `autotune.matmul`.
@@ -77,10 +76,10 @@ class QuantizedMatmul:
         reads = self.runtime.reads(operands)
         key = *reads.items(), options, self.runtime.generation
         gemm = self._bound.get(key)
-        if gemm is None or verify:
+        if gemm is None or options.policy.verify:
             if len(self._bound) >= KEPT_CALLS:
                 self._bound.clear()
-            gemm = self._bound[key] = self._bind(operands, reads, options, verify)
+            gemm = self._bound[key] = self._bind(operands, reads, options)
         gemm.enqueue(self.runtime.framework(a, "A").stream((a, b, out), gemm.ordinal))
         return out
 
@@ -128,10 +127,10 @@ class QuantizedMatmul:
             self._results[key] = shape, problem.output_element.dtype
         return library_a.empty(a, *self._results[key])
 
-    def _bind(
-        self, operands: Mapping[str, Any], reads: Reads, options: CallOptions, verify: bool
-    ) -> BoundGemm:
+    def _bind(self, operands: Mapping[str, Any], reads: Reads, options: CallOptions) -> BoundGemm:
         """The bound gemm of a new call, checked."""
+        policy = options.policy
+        policy.check()
         infos = self.runtime.infos(operands)
         posed = self._posed(infos, options)
         # A and its scales have no address before the stream has memory for them.
@@ -142,7 +141,7 @@ class QuantizedMatmul:
             problem: Problem, ordinal: int, _alignment: Alignment, sums: bool
         ) -> tuple[Config, bool]:
             find = self.runtime.answer if sums else self.runtime.resolve
-            return find(problem, ordinal, time_objective(options.cold)).config, False
+            return find(problem, ordinal, time_objective(policy.cold)).config, False
 
         checked = checked_operands(posed.problem, infos, addresses, choose)
         check_factors(checked.problem, options.alpha, options.beta)
@@ -150,9 +149,9 @@ class QuantizedMatmul:
         if not checked.offsets:
             return BoundGemm(checked.ordinal, _nothing, None)
         if not checked.sums:
-            dependent = Dependence(options.dependent)
+            dependent = Dependence(policy.dependent)
             return bind_call(self.runtime, checked, addresses, options, dependent)
-        if verify:
+        if policy.verify:
             self._verify(checked, operands)
         source = reads["a"][0]
         enqueue = self._enqueue(posed, checked, source, addresses, options)
@@ -184,7 +183,7 @@ class QuantizedMatmul:
         def bind(place: int) -> tuple[Enqueue, Enqueue]:
             scales, places = place + first, ((source, memory.leading), (place, pitch))
             quantize = bind_quantizing(
-                runtime, ordinal, quantizing, *places, scales, options.dependent
+                runtime, ordinal, quantizing, *places, scales, options.policy.dependent
             )
             at = {**addresses, "a": place, "scale_a": scales}
             return quantize, bind_call(runtime, checked, at, options, dependent).enqueue

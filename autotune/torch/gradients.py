@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autotune.torch.operator import ACTIVATIONS, mm, recording
+from autotune.torch.operator import ACTIVATIONS, recording, run
 
 
 def register(library: Any) -> None:
@@ -92,5 +92,5 @@ def _mm_stored_like(like: Any, left: Any, right: Any, compute: str | None, depen
     """`left right`, stored column by column if `like` is. PyTorch would otherwise copy the gradient
     of a weight that is used transposed before accumulating it."""
     if like.stride(-2) == 1 and like.stride(-1) != 1:
-        return mm(right.mT, left.mT, None, None, compute, dependent).mT
-    return mm(left, right, None, None, compute, dependent)
+        return run(right.mT, left.mT, None, None, compute, dependent).mT
+    return run(left, right, None, None, compute, dependent)

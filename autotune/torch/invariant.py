@@ -1,4 +1,5 @@
-"""Linear layers whose rows have the same bits in every batch."""
+"""The operator `autotune::mm_batch_invariant` and its layers: rows have the same bits in every
+batch."""
 
 from __future__ import annotations
 
@@ -17,44 +18,16 @@ from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Records, Store
 from autotune.runtime.frameworks.libraries import tf32_allowed
-from autotune.torch.autocast import cast
+from autotune.settings import Policy
 from autotune.torch.layer_groups import LayerGroup
-from autotune.torch.linear import DependentPatchedLinear, PatchedLinear, supports
+from autotune.torch.linear import patched
 from autotune.torch.operands import contiguous, readable, result_shape
-from autotune.torch.operator import by_torch, recording
+from autotune.torch.operator import by_torch, policy_with
 from autotune.torch.rows import Rows, rows_of
 from autotune.tuning.options import Search
 
 SCHEMA = "mm_batch_invariant(Tensor a, Tensor b, Tensor? bias=None, bool dependent=False) -> Tensor"
 NO_RANGE = "no batch-invariant range"
-
-
-class InvariantLinear(PatchedLinear):
-    """The class of a linear layer patched with `batch_invariant`.
-
-    Where a gradient is recorded it is a `PatchedLinear`, whose kernels are chosen for speed alone.
-    """
-
-    def forward(self, input: Any) -> Any:
-        """(..., in_features) to (..., out_features).
-
-        Raises:
-            ArrayError: if the input does not fit the weight.
-            NotFoundError: if no batch-invariant range serves the product.
-        """
-        if not input.is_cuda or not supports(input) or recording(input, self.weight, self.bias):
-            return super().forward(input)
-        rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
-        operands = rows, self.weight.t(), self.bias
-        if torch.is_autocast_enabled("cuda"):
-            dtype = torch.get_autocast_dtype("cuda")
-            operands = tuple(cast(operand, "cuda", dtype) for operand in operands)
-        result = torch.ops.autotune.mm_batch_invariant.default(*operands, self.dependent)
-        return result.view(*input.shape[:-1], self.out_features)
-
-
-class DependentInvariantLinear(InvariantLinear, DependentPatchedLinear):
-    """The same with programmatic dependent launch."""
 
 
 def register(library: Any) -> None:
@@ -68,15 +41,15 @@ def register(library: Any) -> None:
 def on_gpu(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
     """The matmul by a kernel of the batch-invariant range of its N and K."""
     compute = "tf32" if a.dtype is torch.float32 and tf32_allowed(torch) else None
-    multiply = runtime.batch_invariant()
+    multiply, policy = runtime.batch_invariant(), policy_with(dependent)
     try:
-        return multiply(a, b, bias=bias, compute=compute, dependent=dependent)
+        return multiply(a, b, bias=bias, compute=compute, policy=policy)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         result_shape(a, b, bias)
     (copied,) = contiguous(bias)
     a, b = readable(a, "A"), readable(b, "B")
-    return multiply(a, b, bias=copied, compute=compute, dependent=dependent)
+    return multiply(a, b, bias=copied, compute=compute, policy=policy)
 
 
 def _on_cpu(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
@@ -91,9 +64,10 @@ def _fake(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
 
 
 def patch_invariant(
-    groups: Sequence[LayerGroup], rows: Rows, options: Search | None, dependent: bool
+    groups: Sequence[LayerGroup], rows: Rows, options: Search | None, policy: Policy | None
 ) -> Report:
-    """`patch` with `batch_invariant`; the options are those of tuning, None for none.
+    """`patch` by a policy that is batch-invariant; the options are those of tuning, None for none;
+    the policy is that of the layers.
 
     A layer is replaced if a batch-invariant range serves it, however fast cuBLAS is.
     """
@@ -114,8 +88,7 @@ def patch_invariant(
             _row(group, m, batch_invariant(_plain(group, m), device, records)) for m in counts
         ]
         if all(row.replaced for row in judged):
-            for module in group.modules:
-                module.__class__ = DependentInvariantLinear if dependent else InvariantLinear
+            patched(group.modules, policy)
         table += judged
     return Report(tuple(device.name for device in devices.values()), tuple(table))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.aliases import DtypeLike
+from autotune.settings import Policy
 from autotune.torch.operands import DTYPES
 from autotune.torch.operator import ACTIVATIONS, mm
 
@@ -26,7 +28,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`,
             for a weight of `autotune.interleave` without a bias, gives half of out_features.
         compute: the precision; see `autotune.torch.mm`.
-        dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
+        policy: that of `autotune.torch.mm`; None is the current policy of each call.
         device: device of the parameters.
         dtype: type of the parameters.
 
@@ -36,7 +38,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
     activation: str | None = None
     compute: str | None = None
-    dependent: bool = False
+    policy: Policy | None = None
 
     def __init__(
         self,
@@ -47,12 +49,14 @@ class Linear(nn.Linear):  # type: ignore[misc]
         compute: DtypeLike | None = None,
         device: Any = None,
         dtype: Any = None,
-        dependent: bool = False,
+        policy: Policy | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         epilogue_of(bias, activation)
         named = None if compute is None else Problem(1, 1, 1, compute).compute
-        self.activation, self.compute, self.dependent = activation, named, dependent
+        self.activation, self.compute = activation, named
+        if policy is not None:
+            self.policy = policy
 
     @classmethod
     def of(
@@ -60,7 +64,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         module: nn.Linear,
         activation: str | None = None,
         compute: DtypeLike | None = None,
-        dependent: bool = False,
+        policy: Policy | None = None,
     ) -> Linear:
         """A layer that shares the parameters of a linear layer.
 
@@ -68,9 +72,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
             ProblemError: for an unknown activation or compute.
         """
         sizes = module.in_features, module.out_features
-        layer = cls(
-            *sizes, module.bias is not None, activation, compute, "meta", dependent=dependent
-        )
+        layer = cls(*sizes, module.bias is not None, activation, compute, "meta", policy=policy)
         layer.weight, layer.bias = module.weight, module.bias
         layer.train(module.training)
         return layer
@@ -80,15 +82,16 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
         Raises:
             ArrayError: if the input does not fit the weight.
+            NotFoundError: with `batch_invariant`, if no range serves the product.
         """
         weight, bias = self.weight, self.bias
         if not supports(input):
             result = nn.functional.linear(input, weight, bias)
             return ACTIVATIONS[self.activation](result) if self.activation else result
         if input.dim() == 2:
-            return mm(input, weight.t(), bias, self.activation, self.compute, self.dependent)
+            return mm(input, weight.t(), bias, self.activation, self.compute, self.policy)
         rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
-        result = mm(rows, weight.t(), bias, self.activation, self.compute, self.dependent)
+        result = mm(rows, weight.t(), bias, self.activation, self.compute, self.policy)
         return result.view(*input.shape[:-1], result.shape[-1])
 
     def extra_repr(self) -> str:
@@ -103,10 +106,17 @@ class PatchedLinear(Linear):
     """The class that `patch` gives to an `nn.Linear`, and `unpatch` takes away again."""
 
 
-class DependentPatchedLinear(PatchedLinear):
-    """The same with programmatic dependent launch."""
+def patched(modules: Iterable[nn.Linear], policy: Policy | None) -> None:
+    """Makes linear layers patched ones, which keep a policy; None follows that of each call."""
+    for module in modules:
+        module.policy = policy
+        module.__class__ = PatchedLinear
 
-    dependent = True
+
+def unpatched(module: PatchedLinear) -> None:
+    """Makes a layer what it was before `patched`."""
+    module.__class__ = nn.Linear
+    module.__dict__.pop("policy", None)
 
 
 def supports(input: Any) -> bool:

@@ -6,15 +6,19 @@ more a call, several times what a small matmul takes on the GPU.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
+from autotune import runtime, settings
 from autotune.api.matmul import multiplier
-from autotune.errors import ArrayError, FrozenError
+from autotune.errors import ArrayError, FrozenError, UsageError
 from autotune.problem import GATE_SPAN, SWIGLU
 from autotune.runtime.frameworks.libraries import tf32_allowed
+from autotune.settings import Policy
+from autotune.torch.autocast import cast
 from autotune.torch.operands import contiguous, readable, result_shape
 
 SCHEMA = (
@@ -44,7 +48,7 @@ def mm(
     bias: Any = None,
     activation: str | None = None,
     compute: str | None = None,
-    dependent: bool = False,
+    policy: Policy | None = None,
     residual: Any = None,
 ) -> Any:
     """`act(a b + bias) + residual` by `torch.ops.autotune.mm`: a new, row-major tensor.
@@ -69,23 +73,122 @@ def mm(
             is computed as `tf32` if PyTorch's settings allow it
             (`torch.set_float32_matmul_precision("high")`, or `torch.backends.cuda.matmul`), else as
             `f32`.
-        dependent: whether kernels start by programmatic dependent launch, those of the backward
-            pass too; see `autotune.matmul`.
+        policy: what the kernels may do (see `autotune.Policy`); None is the current policy.
+            `dependent` holds for the backward pass too, and a recorded gradient sets
+            `batch_invariant` aside. `torch.compile` takes both when it traces the call; `vendor`,
+            `cold` and `verify` are then those of the policy around the compiled call. Nothing is
+            tuned.
         residual: a tensor of the result's shape and type that is added, for float16 and bfloat16,
             without an activation.
 
     Raises:
-        UsageError: for `dependent` on a device below compute capability 9.0.
+        UsageError: for `dependent` on a device below compute capability 9.0, or a compute with
+            `batch_invariant`.
         ArrayError: if the operands do not fit each other, or no kernel takes their type.
         ProblemError: for an unknown activation or compute.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
+    if torch.compiler.is_compiling():
+        now = traced_policy() if policy is None else policy
+        run, explicit = torch.ops.autotune.mm.default, False
+    else:
+        now = settings.policy() if policy is None else policy
+        run, explicit = _eager_mm, policy is not None and policy != settings.policy()
+    if now.batch_invariant and a.is_cuda and not recording(a, b, bias, residual):
+        run = _invariant_mm
+    if explicit:
+        return _entered(now, run, a, b, bias, activation, compute, now.dependent, residual)
+    return run(a, b, bias, activation, compute, now.dependent, residual)
+
+
+def traced_policy() -> Policy:
+    """The current policy; in a compiled function that of the time when it was traced."""
+    return settings.policy()
+
+
+# As `torch.compiler.assume_constant_result` does, which imports all of `torch._dynamo` for it:
+# `torch.compile` cannot trace the reading of a context variable.
+traced_policy._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def run_under(policy: Policy, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs a function that calls an operator under a policy. `torch.compile` runs it as it is: a
+    compiled operator reads the policy of the time when it runs."""
+    if torch.compiler.is_compiling() or policy == settings.policy():
+        return function(*arguments)
+    return _entered(policy, function, *arguments)
+
+
+def _entered(policy: Policy, function: Callable[..., Any], *arguments: Any) -> Any:
+    if policy.frozen:
+        with runtime.entered(policy):
+            return function(*arguments)
+    return settings.followed(policy, function, *arguments)
+
+
+def policy_with(dependent: bool) -> Policy:
+    """The current policy with the `dependent` of an operator's argument."""
+    policy = settings.policy()
+    return policy if policy.dependent == dependent else _replaced(policy, dependent)
+
+
+@lru_cache(maxsize=64)
+def _replaced(policy: Policy, dependent: bool) -> Policy:
+    return policy._replace(dependent=dependent)
+
+
+def _invariant_mm(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: str | None,
+    compute: str | None,
+    dependent: bool,
+    residual: Any,
+) -> Any:
+    """`mm` by `torch.ops.autotune.mm_batch_invariant`, with PyTorch's activation and sum."""
+    if compute is not None:
+        raise UsageError(
+            f"compute is {compute}; a batch-invariant product takes that of its operands: leave "
+            "compute out, or call autotune.matmul"
+        )
+    operands = a, b, bias
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        operands = tuple(cast(operand, "cuda", dtype) for operand in operands)
+    result = torch.ops.autotune.mm_batch_invariant.default(*operands, dependent)
+    if activation is not None:
+        result = ACTIVATIONS[activation](result)
+    return result if residual is None else result + residual
+
+
+def run(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: str | None,
+    compute: str | None,
+    dependent: bool,
+    residual: Any = None,
+) -> Any:
+    """`mm` by `torch.ops.autotune.mm`."""
+    if torch.compiler.is_compiling():
+        return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent, residual)
+    return _eager_mm(a, b, bias, activation, compute, dependent, residual)
+
+
+def _eager_mm(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: str | None,
+    compute: str | None,
+    dependent: bool,
+    residual: Any,
+) -> Any:
+    """`mm` by `torch.ops.autotune.mm` where nothing is compiled."""
     operator = torch.ops.autotune.mm.default
-    if (
-        torch.compiler.is_compiling()  # first, as it cannot trace the next condition
-        or torch.is_inference_mode_enabled()
-        or recording(a, b, bias, residual)
-    ):
+    if torch.is_inference_mode_enabled() or recording(a, b, bias, residual):
         return operator(a, b, bias, activation, compute, dependent, residual)
     # Skips the autograd implementation, which would find in 2 us that nothing is recorded.
     with torch._C._AutoDispatchBelowAutograd():
@@ -124,7 +227,8 @@ def on_gpu(
     if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
         compute = "tf32"
     multiply = multiplier()
-    matmul = partial(multiply, activation=activation, compute=compute, dependent=dependent)
+    policy = policy_with(dependent)
+    matmul = partial(multiply, activation=activation, compute=compute, policy=policy)
     try:
         return matmul(a, b, bias=bias, residual=residual)
     except FrozenError:

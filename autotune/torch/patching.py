@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TextIO
+from dataclasses import replace
+from typing import Any, TextIO
 
 import torch
 from rich.console import Console
@@ -11,7 +12,6 @@ from torch import nn
 
 from autotune import runtime, settings
 from autotune.api import tuning
-from autotune.api.matmul import is_quick
 from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
@@ -22,10 +22,11 @@ from autotune.report import layers, quantized_layers, tuned_shapes
 from autotune.report.console import PlainConsole
 from autotune.report.quantized_layers import QuantizedReport
 from autotune.runtime.frameworks.libraries import tf32_allowed
+from autotune.settings import Policy
 from autotune.targets.workplace import Workplace
 from autotune.torch.invariant import patch_invariant
 from autotune.torch.layer_groups import LayerGroup
-from autotune.torch.linear import DependentPatchedLinear, PatchedLinear
+from autotune.torch.linear import PatchedLinear, patched, unpatched
 from autotune.torch.operands import DTYPES
 from autotune.torch.quantized import (
     Quantization,
@@ -48,16 +49,14 @@ def patch(
     model: nn.Module,
     rows: int | Iterable[int] | Shapes | None = None,
     *,
-    tune: bool | Literal["quick"] = False,
-    budget: float = BUDGET_S,
+    policy: Policy | None = None,
+    search: Search | None = None,
     min_gain: float = 0.0,
     file: TextIO | None = None,
-    dependent: bool = False,
     compute: DtypeLike | None = None,
     scale: str = "row",
     accumulate: str = "exact",
     sample: Any = None,
-    batch_invariant: bool = False,
 ) -> Report | QuantizedReport:
     """Makes linear layers run the tuned kernels where these are faster, and prints a table of them.
 
@@ -83,67 +82,87 @@ def patch(
         rows: M, the product of all dimensions of a layer's input but the last: a number or
             several, or the shapes that `recording` noted, of which each layer takes its own; None
             takes all that have records.
-        tune: tunes shapes without a record first; `quick` races their most promising
-            configurations and cuBLAS, in one to two seconds each. Needs `rows`.
-        budget: seconds to tune each shape and number of rows; those of noted shapes are shared as
-            in `autotune.tune`.
+        policy: what the layers may do (see `autotune.Policy`), also under another policy; None is
+            the current policy, and that of each call for the layers. `tune` and `frozen` are for
+            `patch` alone. `tune` tunes shapes without a record now; `quick` races their most
+            promising configurations and cuBLAS, in one to two seconds each. It needs `rows`. With
+            `batch_invariant` all layers with a batch-invariant range (see `autotune.tune`) are
+            patched, also where cuBLAS is faster; `tune` tunes the range from one row to the largest
+            of the `rows`. Where a gradient is recorded they run the fastest kernels.
+        search: how to tune; its seconds, 20 by default, are for each shape and number of rows, and
+            those of noted shapes are shared as in `autotune.tune`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
         file: where to print; None is standard output.
-        dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
         compute: `f8`, `f8e5` (inputs in e5m2) or `i8` to quantise the layers; else None.
         scale: granularity of the scales: `row`, `tensor` or `block` (not of `i8`).
         accumulate: how fp8 products are summed: `exact` or `fast`.
         sample: with a compute, an input of the model, or a tuple of its arguments; `tune` then
             tunes the shapes of the layers in it.
-        batch_invariant: whether layers run kernels of batch-invariant ranges (see
-            `autotune.tune`), so that the bits of a row do not depend on its batch. All layers
-            with such a range are patched, also where cuBLAS is faster; `tune` tunes the range from
-            one row to the largest of the `rows`. Without gradients only.
 
     Raises:
-        UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, `tune` without
-            rows (with a compute: without a sample), or another compute.
+        UsageError: for rows below 1, a `min_gain` below 0, a `search` without `tune`, `tune`
+            without rows (with a compute: without a sample), or another compute.
         MissingError: with `tune`, without a driver or a GPU.
         AutotuneError: with `tune`, if no configuration of a shape works.
     """
-    numbers, options = checked_rows(rows), Search(seconds=budget)
-    if is_quick(tune):
-        options = Search(effort="quick")
+    kept = policy and policy._replace(tune=False, frozen=False)
+    policy, numbers = policy or settings.policy(), checked_rows(rows)
+    policy.check()
+    options = _options(policy, search)
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
-    if compute is not None and batch_invariant:
+    if compute is not None and policy.batch_invariant:
         raise UsageError("batch invariance takes no compute of 8 bits; leave either out")
     if compute is not None:
         named = canonical("compute", compute, COMPUTES)
-        quantization = Quantization(named, scale, accumulate, dependent)
-        return _quantise(model, quantization, sample, min_gain, options if tune else None, file)
-    if tune and numbers is None:
+        quantization = Quantization(named, scale, accumulate, kept)
+        return _quantise(model, quantization, sample, min_gain, options, file)
+    if options and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")
     console = _console(file)
     unpatch(model)
-    tuned = options if tune else None
-    if batch_invariant:
-        report = patch_invariant(_groups(model), numbers, tuned, dependent)
+    if policy.batch_invariant:
+        report = patch_invariant(_groups(model), numbers, options, kept)
     else:
-        report = _patch_by_records(model, numbers, tuned, min_gain, dependent, console)
+        report = _patch_by_records(model, numbers, options, min_gain, kept, console)
     console.print(layers.render(report))
     return report
+
+
+def _options(policy: Policy, search: Search | None) -> Search | None:
+    """How the shapes are tuned; None if they are not.
+
+    Raises:
+        UsageError: for a search that the policy does not make.
+    """
+    if search is not None and not policy.tune:
+        raise UsageError("search without tune; give policy=autotune.Policy(tune=True) too")
+    if not policy.tune or policy.frozen or settings.mode().frozen:
+        return None
+    search = search or Search()
+    if policy.tune == "quick":
+        if search.effort not in ("default", "quick"):
+            raise UsageError(f"tune is 'quick', the search's effort {search.effort}; give one")
+        return replace(search, effort="quick").limited()
+    if (search.effort, search.seconds, search.trials) == ("default", None, None):
+        search = replace(search, seconds=BUDGET_S)
+    return search.limited()
 
 
 def unpatch(model: nn.Module) -> tuple[str, ...]:
     """Makes patched layers plain linear layers again, with the weights that they had, and returns
     their names."""
-    patched = {
+    changed = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, (PatchedLinear, QuantizedLinear))
     }
-    for module in patched.values():
+    for module in changed.values():
         if isinstance(module, QuantizedLinear):
             restored(module)
         else:
-            module.__class__ = nn.Linear
-    return tuple(patched)
+            unpatched(module)
+    return tuple(changed)
 
 
 def _patch_by_records(
@@ -151,7 +170,7 @@ def _patch_by_records(
     rows: Rows,
     options: Search | None,
     min_gain: float,
-    dependent: bool,
+    policy: Policy | None,
     console: Console,
 ) -> Report:
     """`patch` in the precision of the layers; the options are those of tuning, None for none."""
@@ -179,8 +198,7 @@ def _patch_by_records(
             recorded = records[group.ordinal] = LayerRecords.on(recorded.device, store)
         judged = judge_layer(group.layer, numbers, recorded, min_gain)
         if judged[0].replaced:
-            for module in group.modules:
-                module.__class__ = DependentPatchedLinear if dependent else PatchedLinear
+            patched(group.modules, policy)
         table += judged
     devices = tuple(recorded.device.name for recorded in records.values())
     return Report(devices, tuple(table))

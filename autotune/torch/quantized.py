@@ -16,6 +16,7 @@ from autotune.api import tuning
 from autotune.errors import UsageError
 from autotune.problem import PRECISIONS, Epilogue, Problem
 from autotune.report.quantized_layers import QuantizedRow
+from autotune.settings import Policy
 from autotune.torch.quantize import quantize_weight
 from autotune.torch.scaled import scaled_mm
 from autotune.tuning.options import Search
@@ -35,13 +36,13 @@ class Quantization:
         compute: `f8`, `f8e5` (inputs in e5m2, weights in e4m3) or `i8`.
         scale: `tensor`, `row` or `block`.
         accumulate: `exact` or `fast`.
-        dependent: whether kernels start by programmatic dependent launch.
+        policy: that of the layers; None is the current one of each call.
     """
 
     compute: str
     scale: str
     accumulate: str = "exact"
-    dependent: bool = False
+    policy: Policy | None = None
 
     def __post_init__(self) -> None:
         self.problem(1, 1, 1)
@@ -102,7 +103,7 @@ class QuantizedLinear(nn.Linear):  # type: ignore[misc]
             input.dtype,
             quantization.accumulate == "fast",
             quantization.compute,
-            quantization.dependent,
+            quantization.policy,
         )
         return result.view(*input.shape[:-1], self.out_features)
 

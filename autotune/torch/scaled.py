@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 import torch
 
 from autotune import runtime
-from autotune.errors import ArrayError
+from autotune.errors import ArrayError, UsageError
 from autotune.problem import ELEMENT_TYPES, epilogue_of
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 from autotune.runtime.quantized_operand import refuse_additions, target_beside
+from autotune.settings import Policy
 from autotune.torch import quantize
 from autotune.torch.operands import contiguous, readable, width_of
-from autotune.torch.operator import ACTIVATIONS
+from autotune.torch.operator import ACTIVATIONS, policy_with, run_under, traced_policy
 
 _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
@@ -87,7 +88,7 @@ class ScaledProduct(NamedTuple):
             activation=self.activation,
             compute=self.precision,
             accumulate=self.accumulate,
-            dependent=self.dependent,
+            policy=policy_with(self.dependent),
         )
 
 
@@ -100,7 +101,7 @@ def scaled_mm(
     out_dtype: Any = torch.bfloat16,
     use_fast_accum: bool = False,
     compute: str | None = None,
-    dependent: bool = False,
+    policy: Policy | None = None,
     residual: Any = None,
     activation: str | None = None,
     scale_result: Any = None,
@@ -129,23 +130,41 @@ def scaled_mm(
         use_fast_accum: whether sums of fp8 products stay in the tensor cores all along K, with 14
             bits. By default sums of 128 are added in fp32.
         compute: for an `a` that is quantised: `f8`, `i8`, or `f8e5` for the other type of fp8.
-        dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
+        policy: that of `autotune.torch.mm`, but not batch-invariant.
         residual: (m, n) in `out_dtype`.
         activation: that of `autotune.torch.mm`.
         scale_result: one number that a result in fp8 is multiplied by; None is 1.
         amax: one fp32 number that is raised to the largest size of an fp8 result before its scale.
 
     Raises:
-        UsageError: for `dependent` on a device below compute capability 9.0.
+        UsageError: for `dependent` on a device below compute capability 9.0, or
+            `batch_invariant`.
         ArrayError: if the operands do not fit each other, or no kernel takes them.
         ProblemError: for another `out_dtype`, or an unknown activation.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
-    operands = a, b, scale_a, scale_b, bias
-    rest = out_dtype, use_fast_accum, compute, dependent, residual, activation, scale_result
+    policy = traced_policy() if policy is None else policy
+    if policy.batch_invariant:
+        raise UsageError("scaled_mm is not batch-invariant; call autotune.matmul with the scales")
+    product = ScaledProduct(
+        *(a, b, scale_a, scale_b, bias, out_dtype),
+        use_fast_accum=use_fast_accum,
+        compute=compute,
+        dependent=policy.dependent,
+        residual=residual,
+        activation=activation,
+        scale_result=scale_result,
+        amax=amax,
+    )
+    return run_under(policy, _run, product)
+
+
+def _run(product: ScaledProduct) -> Any:
+    """The product by the operator that takes its arguments."""
+    *arguments, amax = product
     if amax is None:
-        return torch.ops.autotune.scaled_mm.default(*operands, *rest)
-    return torch.ops.autotune.scaled_mm_amax.default(*operands, *rest, amax=amax)
+        return torch.ops.autotune.scaled_mm.default(*arguments)
+    return torch.ops.autotune.scaled_mm_amax.default(*arguments, amax=amax)
 
 
 def register(library: Any) -> None:
@@ -188,7 +207,7 @@ def _multiplied(product: ScaledProduct) -> Any:
         bias=product.bias,
         activation=product.activation,
         accumulate=product.accumulate,
-        dependent=product.dependent,
+        policy=policy_with(product.dependent),
         out_dtype=product.result_dtype,
         scale_a=product.scale_a,
         scale_b=product.scale_b,

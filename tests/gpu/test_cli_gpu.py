@@ -79,6 +79,6 @@ def test_matmul_tunes_an_untuned_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(options, "BUDGET_S", 5.0)
     a, b = torch.randn(2, 64, 64, device="cuda").unbind()
-    result: Any = autotune.matmul(a, b, tune=True)
+    result: Any = autotune.matmul(a, b, policy=autotune.Policy(tune=True))
     assert torch.allclose(result.double(), a.double() @ b.double(), atol=1e-4)
     assert autotune.best(64, 64, 64).evidence == "measured"

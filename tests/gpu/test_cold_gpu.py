@@ -51,11 +51,13 @@ def test_kernel_and_matmul_run_the_kernel_of_the_temperature(
     torch: Any, tuned: Record, cold: bool
 ) -> None:
     best = tuned.best_by(COLD if cold else HOT)
-    kernel = autotune.kernel(SHAPE, cold=cold)
+    kernel = autotune.kernel(SHAPE, policy=autotune.Policy(cold=cold))
     a = torch.randn(1, 4096, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     assert (kernel.config, kernel.how) == (best.config, "exact")
-    result: Any = autotune.matmul(a, weight.t(), cold=cold, vendor=False, verify=True)
+    result: Any = autotune.matmul(
+        a, weight.t(), policy=autotune.Policy(cold=cold, vendor=False, verify=True)
+    )
     expected = a.double() @ weight.double().t()
     assert torch.allclose(result.double(), expected, rtol=1e-2, atol=0.5)
     assert torch.equal(kernel(a, weight.t()), result)

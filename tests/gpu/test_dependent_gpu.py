@@ -13,6 +13,7 @@ from autotune.families.config import Value
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver
+from autotune.settings import Policy
 
 pytestmark = pytest.mark.timing
 
@@ -80,7 +81,7 @@ class Chained:
                 kernel.bind(
                     *(self.buffers[number % count], weight, self.buffers[(number + 1) % count]),
                     *(1.0, beta),
-                    dependent=dependent,
+                    policy=Policy(dependent=dependent),
                 )
                 for number, weight in enumerate(weights)
             ]

@@ -43,7 +43,9 @@ def test_rows_have_the_same_bits_for_each_pair_of_m(torch: Any, compute: str, al
     weight = torch.randn(N, K, dtype=dtype, device="cuda")
     bias = torch.randn(N, dtype=dtype, device="cuda")
     results: dict[int, Any] = {
-        m: autotune.matmul(a[:m], weight.t(), alpha=alpha, bias=bias, batch_invariant=True)
+        m: autotune.matmul(
+            a[:m], weight.t(), alpha=alpha, bias=bias, policy=autotune.Policy(batch_invariant=True)
+        )
         for m in SIZES
     }
     expected = alpha * (a.double() @ weight.t().double()) + bias.double()
@@ -59,7 +61,7 @@ def test_patched_layer_has_the_same_bits_in_any_batch(torch: Any) -> None:
     from autotune.torch import patch
 
     layer = torch.nn.Linear(K, N, dtype=torch.bfloat16, device="cuda")
-    report = patch(layer, rows=SIZES[:-1], batch_invariant=True)
+    report = patch(layer, rows=SIZES[:-1], policy=autotune.Policy(batch_invariant=True))
     assert report.kept == ()
     x = torch.randn(SIZES[-1], K, dtype=torch.bfloat16, device="cuda")
     with torch.no_grad():
@@ -72,4 +74,4 @@ def test_patched_layer_has_the_same_bits_in_any_batch(torch: Any) -> None:
 def test_product_without_a_range_is_refused(torch: Any) -> None:
     a = torch.randn(4, 64, device="cuda")
     with pytest.raises(NotFoundError, match="no batch-invariant range serves"):
-        autotune.matmul(a, a.t(), batch_invariant=True)
+        autotune.matmul(a, a.t(), policy=autotune.Policy(batch_invariant=True))

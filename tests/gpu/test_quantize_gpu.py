@@ -190,7 +190,9 @@ def test_product_is_that_of_the_quantised_matrix(
         a = drawn(torch, rows, 1000, dtype=source)
         result: Any = autotune.matmul(a, b, compute=compute, scale_b=of_b, scale=scale)
         q, of_a = autotune.quantize(a, target, scale)
-        wanted: Any = autotune.matmul(q, b, scale_a=of_a, scale_b=of_b, scale=scale, vendor=False)
+        wanted: Any = autotune.matmul(
+            q, b, scale_a=of_a, scale_b=of_b, scale=scale, policy=autotune.Policy(vendor=False)
+        )
         error = (result.double() - wanted.double()).norm() / wanted.double().norm()
         assert error < 1e-2  # another pitch of A may choose another kernel
 
@@ -219,7 +221,8 @@ def test_graph_of_products_replays_with_new_contents(torch: Any, dependent: bool
     b, of_b = weight(torch, "row", "float8_e4m3fn")
     a = drawn(torch, 16, 1000)
     out = torch.empty(16, 512, device="cuda", dtype=torch.bfloat16)
-    multiply = partial(autotune.matmul, a, b, out, compute="f8", scale_b=of_b, dependent=dependent)
+    policy = autotune.Policy(dependent=dependent)
+    multiply = partial(autotune.matmul, a, b, out, compute="f8", scale_b=of_b, policy=policy)
     multiply()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -142,7 +142,7 @@ def test_int8_sums_are_exact(torch: Any, scaled_mm: Any) -> None:
 def test_kernels_pass_the_first_use_check(torch: Any) -> None:
     a, b = operands(torch)
     of_a, of_b = scales(torch, "row")
-    autotune.matmul(a, b, scale_a=of_a, scale_b=of_b, verify=True)
+    autotune.matmul(a, b, scale_a=of_a, scale_b=of_b, policy=autotune.Policy(verify=True))
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES)

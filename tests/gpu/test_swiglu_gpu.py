@@ -42,7 +42,9 @@ def test_matmul_combines_gates(torch: Any, m: int, n: int, k: int, dtype: str) -
     x, gate, up = (drawn(torch, *shape, dtype=dtype) for shape in ((m, k), *[(n // 2, k)] * 2))
     x /= 8
     weight = autotune.interleave(gate, up)
-    result: Any = autotune.matmul(x, weight.t(), activation="swiglu", verify=True)
+    result: Any = autotune.matmul(
+        x, weight.t(), activation="swiglu", policy=autotune.Policy(verify=True)
+    )
     assert (result.shape, result.dtype) == ((m, n // 2), x.dtype)
     close(torch, result, unfused(torch, x, gate, up))
 

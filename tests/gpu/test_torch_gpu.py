@@ -23,6 +23,8 @@ from autotune.records import Entry, Provenance, Record, Store
 from autotune.runners.base import Measurement
 from autotune.runtime import UntunedWarning
 from autotune.runtime.driver import Driver
+from autotune.settings import Policy
+from autotune.tuning.options import Search
 
 TYPES = {"f32": "float32", "tf32": "float32", "tf32x3": "float32", "f16": "float16",
          "bf16": "bfloat16"}  # fmt: skip
@@ -290,7 +292,7 @@ def test_threads_with_their_own_streams_share_a_patched_model(torch: Any, model:
 def test_patch_tunes_shapes_without_a_record(torch: Any, store: Store, driver: Driver) -> None:
     pytest.importorskip("pycuda")
     layer = torch.nn.Linear(128, 96, bias=False, device="cuda", dtype=torch.bfloat16)
-    report = patched(layer, rows=32, tune=True, budget=5)
+    report = patched(layer, rows=32, policy=Policy(tune=True), search=Search(seconds=5))
     record = store.load(driver.probe(0), Problem(32, 96, 128, "bf16", "nt"), "measured")
     assert record is not None
     assert report.rows[0].ours_us == record.best.measurement.time_us

@@ -12,6 +12,7 @@ import torch
 from autotune import runtime
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays, problems
+from autotune.settings import DEFAULT_POLICY, Policy
 from autotune.torch import operator
 
 
@@ -21,14 +22,14 @@ class StandIn:
     Attributes:
         problems: the problems that were run.
         operands: A, B and the biases of these.
-        dependent: for each of them, whether it was a dependent launch.
+        policies: the policy of each of them.
         refused: how often operands were refused.
     """
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.operands: list[Any] = []
-        self.dependent: list[bool] = []
+        self.policies: list[Policy] = []
         self.refused = 0
 
     def __call__(
@@ -39,7 +40,7 @@ class StandIn:
         bias: Any = None,
         activation: str | None = None,
         compute: str | None = None,
-        dependent: bool = False,
+        policy: Policy = DEFAULT_POLICY,
         residual: Any = None,
     ) -> Any:
         first, second = described(a, "A"), described(b, "B")
@@ -55,8 +56,13 @@ class StandIn:
         self.refused -= 1
         self.problems.append(problem)
         self.operands += [operand for operand in (a, b, bias) if operand is not None]
-        self.dependent.append(dependent)
+        self.policies.append(policy)
         return operator.by_torch(a, b, bias, activation, residual=residual)
+
+    @property
+    def dependent(self) -> list[bool]:
+        """For each problem so far, whether it was a dependent launch."""
+        return [policy.dependent for policy in self.policies]
 
     @property
     def layouts(self) -> list[str]:

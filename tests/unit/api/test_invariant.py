@@ -143,9 +143,11 @@ def test_impossible_range_is_refused(text: str, arguments: dict[str, Any]) -> No
 
 def test_call_neither_tunes_nor_quantises() -> None:
     array = SimpleNamespace()
-    for arguments, why in (({"tune": True}, "not tuned alone"), ({"scale_b": array}, "scale_a")):
-        with pytest.raises(UsageError, match=why):
-            autotune.matmul(array, array, batch_invariant=True, **arguments)
+    policy = autotune.Policy(batch_invariant=True)
+    with pytest.raises(UsageError, match="not tuned alone"):
+        autotune.matmul(array, array, policy=policy._replace(tune=True))
+    with pytest.raises(UsageError, match="scale_a"):
+        autotune.matmul(array, array, policy=policy, scale_b=array)
 
 
 def test_problem_is_tuned_once_at_each_end() -> None:

@@ -17,7 +17,7 @@ from autotune.device import find
 from autotune.errors import ArrayError, UsageError
 from autotune.problem import Problem
 from autotune.runners.objective import COLD
-from autotune.settings import Mode
+from autotune.settings import Mode, Policy
 
 H100 = find("h100")
 
@@ -51,7 +51,7 @@ def test_matmul_tunes_on_the_gpu_of_the_arrays(case: Case, monkeypatch: pytest.M
         tuning, "search", lambda problem, _, device: searches.append((problem, device))
     )
     with pytest.warns(runtime.UntunedWarning):
-        matmul(*case.operands(5, 7, 3), tune=True)
+        matmul(*case.operands(5, 7, 3), policy=Policy(tune=True))
     assert searches == [(Problem(5, 7, 3), 1)]
 
 
@@ -66,7 +66,7 @@ def test_matmul_tunes_for_the_time_it_is_asked_for(
         tuning, "search", lambda _, options, **__: searched.append(options.objective)
     )
     with pytest.warns(runtime.UntunedWarning):
-        matmul(*case.operands(5, 7, 3), tune=True, cold=cold)
+        matmul(*case.operands(5, 7, 3), policy=Policy(tune=True, cold=cold))
     assert searched == [objective]
 
 
@@ -80,13 +80,13 @@ def test_quick_matmul_races_what_has_no_record(
     monkeypatch.setattr(tuning, "search", lambda _, options, **__: quick.append(options.quick))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", runtime.UntunedWarning)
-        matmul(*case.operands(5, 7, 3), tune="quick")
+        matmul(*case.operands(5, 7, 3), policy=Policy(tune="quick"))
     assert quick == raced
 
 
 def test_other_word_for_tune_is_refused(case: Case) -> None:
     with pytest.raises(UsageError, match="tune is 'fast'"):
-        matmul(*case.operands(5, 7, 3), tune="fast")  # type: ignore[arg-type]
+        matmul(*case.operands(5, 7, 3), policy=Policy(tune="fast"))  # type: ignore[arg-type]
 
 
 def test_quick_mode_races_through_matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_quick_mode_races_through_matmul(case: Case, monkeypatch: pytest.MonkeyP
 
 def test_matmul_passes_cold_on(case: Case) -> None:
     case.vendor, case.config_cold = False, NAIVE
-    matmul(*case.operands(5, 7, 3), cold=True)
+    matmul(*case.operands(5, 7, 3), policy=Policy(cold=True))
     assert case.runtime.resolve(Problem(5, 7, 3), 0, COLD).config == NAIVE
     assert len(case.looked_up) == 1
 
@@ -122,7 +122,7 @@ def test_cublas_multiplies_tensors_where_it_is_faster(case: Case, torch: FakeTor
 
 
 def test_vendor_false_launches_our_kernel(case: Case, torch: FakeTorch) -> None:
-    matmul(*operands(case, torch), vendor=False)
+    matmul(*operands(case, torch), policy=Policy(vendor=False))
     assert (torch.products, len(case.cuda.launches)) == ([], 1)
 
 

@@ -172,6 +172,8 @@ def test_former_functions_name_the_new_one(name: str) -> None:
         getattr(autotune, name)
 
 
-@pytest.mark.parametrize(("function", "most"), [(autotune.tune, 14), (autotune.tune_kernel, 18)])
+@pytest.mark.parametrize(
+    ("function", "most"), [(autotune.tune, 14), (autotune.tune_kernel, 18), (autotune.matmul, 14)]
+)
 def test_functions_have_few_arguments(function: Callable[..., object], most: int) -> None:
     assert len(inspect.signature(function).parameters) <= most

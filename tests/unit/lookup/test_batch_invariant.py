@@ -146,7 +146,10 @@ def test_frozen_look_up_does_not_guess_in_the_order(records: Records) -> None:
     for m in (16, 256):
         records.store.withdraw(ordered(m, of_order(m)[0]))
     assert required(sized(16), H100, records).record is None
-    with autotune.frozen(), pytest.raises(FrozenError, match=r"no record of 4\.\.256x512x1024"):
+    with (
+        autotune.policy(frozen=True),
+        pytest.raises(FrozenError, match=r"no record of 4\.\.256x512x1024"),
+    ):
         required(sized(16), H100, records)
 
 

@@ -125,7 +125,7 @@ def test_public_function_prints_what_the_verb_prints(
 
 @pytest.mark.usefixtures("cache")
 def test_frozen_shape_without_a_record_runs_nothing() -> None:
-    with autotune.frozen():
+    with autotune.policy(frozen=True):
         assert autotune.fingerprint(OTHER, device=H100).shapes == {OTHER: None}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,8 +9,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from autotune.errors import UsageError  # noqa: E402
+from autotune.settings import Policy  # noqa: E402
 from autotune.torch import patch, unpatch  # noqa: E402
-from autotune.torch.invariant import InvariantLinear  # noqa: E402
+from autotune.torch.linear import patched  # noqa: E402
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -29,8 +28,8 @@ def test_operator_has_the_shape_of_its_result() -> None:
 
 
 def test_layer_with_a_gradient_is_a_patched_layer() -> None:
-    layer: Any = nn.Linear(4, 5)
-    layer.__class__ = InvariantLinear
+    layer = nn.Linear(4, 5)
+    patched([layer], Policy(batch_invariant=True))
     x = torch.randn(3, 4, requires_grad=True)
     layer(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(3, 4))
@@ -38,10 +37,10 @@ def test_layer_with_a_gradient_is_a_patched_layer() -> None:
 
 
 def test_layers_off_the_gpu_stay() -> None:
-    report = patch(nn.Linear(4, 5), rows=3, batch_invariant=True)
+    report = patch(nn.Linear(4, 5), rows=3, policy=Policy(batch_invariant=True))
     assert [row.why for row in report.rows] == ["on cpu"]
 
 
 def test_eight_bits_are_refused() -> None:
     with pytest.raises(UsageError, match="no compute of 8 bits"):
-        patch(nn.Linear(4, 5), compute="f8", batch_invariant=True)
+        patch(nn.Linear(4, 5), compute="f8", policy=Policy(batch_invariant=True))

@@ -24,6 +24,7 @@ from autotune.api.shapes import Shapes  # noqa: E402
 from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Record, Store  # noqa: E402
+from autotune.settings import Policy  # noqa: E402
 from autotune.targets import targets  # noqa: E402
 from autotune.targets.workplace import Workplace  # noqa: E402
 from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
@@ -75,8 +76,8 @@ def test_layer_makes_dependent_launches_on_request(
     gpu: StandIn, shape: tuple[int, ...], dependent: bool
 ) -> None:
     for layer in (
-        Linear(4, 5, dependent=dependent),
-        Linear.of(nn.Linear(4, 5), dependent=dependent),
+        Linear(4, 5, policy=Policy(dependent=dependent)),
+        Linear.of(nn.Linear(4, 5), policy=Policy(dependent=dependent)),
     ):
         layer(torch.randn(shape)).sum().backward()
     assert gpu.dependent == [dependent] * 4
@@ -232,7 +233,7 @@ def test_patched_layers_make_dependent_launches_on_request(
 ) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model = Model()
-    patched(model, dependent=dependent)
+    patched(model, policy=Policy(dependent=dependent))
     model(torch.randn(3, 32))
     assert gpu.dependent == [dependent] * 2
     assert unpatch(model) == ("first", "second")
@@ -325,12 +326,18 @@ def test_layers_not_on_a_gpu_are_kept() -> None:
     assert report.devices == ()
 
 
+FAST: Any = "fast"  # no word of a policy
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"rows": 0}, "rows is 0; give whole numbers of at least 1"),
      ({"rows": []}, r"rows is \[\]"), ({"rows": [64, 1.5]}, r"rows is \[64, 1.5\]"),
      ({"min_gain": -0.1}, "min_gain is -0.1"), ({"min_gain": float("nan")}, "min_gain is nan"),
-     ({"tune": True}, "tune without rows"), ({"rows": 1, "tune": True, "budget": 0}, "budget")],
+     ({"policy": Policy(tune=True)}, "tune without rows"),
+     ({"policy": Policy(tune=FAST)}, "tune is 'fast'; give True, False or 'quick'"),
+     ({"rows": 1, "search": Search()}, "search without tune"),
+     ({"rows": 1, "policy": Policy(tune="quick"), "search": Search(effort="long")}, "effort long")],
 )  # fmt: skip
 def test_invalid_arguments_of_patch_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -350,7 +357,7 @@ def test_patch_tunes_missing_records_on_request(
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)
     store.save(measured(WIDE, 100.0, 90.0))
-    report, text = patched(Model(), ROWS, tune=True, budget=5)
+    report, text = patched(Model(), ROWS, policy=Policy(tune=True), search=Search(seconds=5))
     assert searched == [(NARROW, 5, 0)]
     assert forgotten == [NARROW]
     assert (report.replaced, f"tuning {NARROW}" in text) == (("down",), True)
@@ -372,7 +379,7 @@ def test_patch_tunes_noted_shapes_under_one_budget(
     monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)
     text = StringIO()
     shapes = Shapes({WIDE: 2, NARROW: 1})
-    report = patch(Model(), shapes, tune=True, budget=5, file=text)
+    report = patch(Model(), shapes, policy=Policy(tune=True), search=Search(seconds=5), file=text)
     assert [problem for problem, _ in searched] == [WIDE, NARROW]
     assert searched[-1][1] == pytest.approx(10, abs=0.5)  # the first search took no time
     assert forgotten == [WIDE, NARROW]

@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E4
 import autotune.torch  # noqa: E402
 from autotune import runtime  # noqa: E402
 from autotune.errors import ArrayError, UsageError  # noqa: E402
+from autotune.settings import Policy  # noqa: E402
 from autotune.torch import quantize as quantize_module  # noqa: E402
-from autotune.torch import quantized as quantized_layers  # noqa: E402
 from autotune.torch import scaled  # noqa: E402
 from autotune.torch.quantize import quantize, quantize_weight  # noqa: E402
 from autotune.torch.quantized import (  # noqa: E402
@@ -179,7 +179,9 @@ def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch
     refused, copied = calls
     assert refused[0].data_ptr() == a.data_ptr()
     assert torch.equal(copied[2], of_b)
-    assert copied[3] == runtime.CallOptions(compute="f8e5", accumulate="fast", dependent=True)
+    assert copied[3] == runtime.CallOptions(
+        compute="f8e5", accumulate="fast", policy=Policy(dependent=True)
+    )
 
 
 def test_input_that_cannot_be_quantised_is_refused() -> None:
@@ -262,18 +264,21 @@ def test_layer_in_training_is_not_quantised() -> None:
     assert layer.weight.grad is not None
 
 
-def test_layer_passes_dependent_launch_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bool] = []
+def test_layer_passes_its_policy_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Policy] = []
 
     def multiply(a: Any, b: Any, _: Any, options: Any, dtype: Any, **further: Any) -> Any:
         assert "scale_b" in further
-        seen.append(options.dependent)
+        seen.append(options.policy)
         return torch.empty(a.shape[0], b.shape[1], dtype=dtype)
 
     monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
-    monkeypatch.setattr(quantized_layers, "scaled_mm", scaled.of_product(scaled.on_gpu))
-    for dependent in (False, True):
+    library = torch.library.Library("autotune", "IMPL")
+    library.impl("scaled_mm", scaled.of_product(scaled.on_gpu), "CPU", allow_override=True)
+    for policy in (None, Policy(dependent=True), Policy(cold=True)):
         layer = nn.Linear(256, 64, dtype=torch.bfloat16).eval()
-        quantized(layer, Quantization("f8", "row", dependent=dependent))
-        layer(torch.randn(4, 256, dtype=torch.bfloat16))
-    assert seen == [False, True]
+        quantized(layer, Quantization("f8", "row", policy=policy))
+        with autotune.policy(vendor=False):
+            layer(torch.randn(4, 256, dtype=torch.bfloat16))
+    library._destroy()
+    assert seen == [Policy(vendor=False), Policy(dependent=True), Policy(cold=True)]

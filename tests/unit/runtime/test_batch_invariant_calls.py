@@ -61,8 +61,9 @@ def test_range_is_run_and_never_the_vendor(config: Config) -> None:
 
 def test_kernel_is_that_of_the_range(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "compile", lambda template, arch, **_: compiled(template, arch))
-    assert autotune.kernel(TOP, batch_invariant=True, device=0).config == config
-    (answer,) = autotune.warmup([TOP], batch_invariant=True, device=0)
+    with autotune.policy(batch_invariant=True):
+        assert autotune.kernel(TOP, device=0).config == config
+        (answer,) = autotune.warmup([TOP], device=0)
     assert answer.config == config
     assert runtime.batch_invariant().runtime.has_answer(TOP, 0)
 
@@ -70,12 +71,14 @@ def test_kernel_is_that_of_the_range(config: Config, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("load", [autotune.kernel, lambda *a, **k: autotune.warmup([*a], **k)])
 def test_kernel_without_a_range_says_what_to_tune(load: Any) -> None:
     with pytest.raises(NotFoundError, match=r"`autotune tune 1..8192x64x128:bf16:nt --batch-inv"):
-        load(TOP, batch_invariant=True, device=0)
+        load(TOP, policy=autotune.Policy(batch_invariant=True), device=0)
 
 
-def test_warmup_does_not_measure_a_single_size() -> None:
-    with pytest.raises(UsageError, match="not measured alone; tune its range"):
-        autotune.warmup([TOP], batch_invariant=True, measure=True, device=0)
+@pytest.mark.parametrize("tune", [True, "quick"])
+@pytest.mark.parametrize("load", [autotune.kernel, lambda *a, **k: autotune.warmup([*a], **k)])
+def test_single_size_of_a_range_is_not_tuned(load: Any, tune: Any) -> None:
+    with pytest.raises(UsageError, match="not tuned alone; tune its range"):
+        load(TOP, policy=autotune.Policy(batch_invariant=True, tune=tune), device=0)
 
 
 def test_frozen_mode_does_not_fall_back_to_the_vendor() -> None:

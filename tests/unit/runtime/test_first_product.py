@@ -13,6 +13,7 @@ from autotune.errors import MissingError, UsageError
 from autotune.problem import Problem
 from autotune.runners.objective import Objective
 from autotune.runtime.state import UntunedWarning
+from autotune.settings import Policy
 
 Raced = list[tuple[str, Objective]]
 
@@ -47,7 +48,7 @@ def test_first_product_of_a_shape_is_raced_once(case: Case, raced: Raced) -> Non
 
 
 def test_cold_product_is_raced_for_its_time(case: Case, raced: Raced) -> None:
-    case.matmul(*case.operands(5, 7, 3), cold=True)
+    case.matmul(*case.operands(5, 7, 3), policy=Policy(cold=True))
     assert raced == [("5x7x3:f32:nn", "cold")]
 
 

@@ -15,6 +15,7 @@ from autotune.errors import UsageError, VerificationError
 from autotune.families.plan import Alignment
 from autotune.problem import ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 from autotune.runtime import first_use
+from autotune.settings import Policy
 
 PROBLEM = Problem(13, 11, 40)
 
@@ -128,7 +129,7 @@ def test_capture_is_refused() -> None:
     case.matmul(*operands)
     case.cuda.captures[case.cuda.launches[0].stream] = 7
     with pytest.raises(UsageError, match="before the graph is captured"):
-        case.matmul(*operands, verify=True)
+        case.matmul(*operands, policy=Policy(verify=True))
 
 
 def test_matmul_checks_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +139,7 @@ def test_matmul_checks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, out = case.operands(6, 5, 4)
     case.matmul(a, b, out)
     for _ in range(2):
-        case.matmul(a, b, out, verify=True)
+        case.matmul(a, b, out, policy=Policy(verify=True))
     assert checks == [Problem(6, 5, 4)]
     assert len(case.cuda.launches) == 3
 
@@ -146,7 +147,7 @@ def test_matmul_checks_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_matmul_does_not_check_the_vendor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_use, "check", lambda *_: pytest.fail("cuBLAS was checked"))
     case = Case(vendor=True)
-    case.matmul(*case.operands(6, 5, 4), verify=True)
+    case.matmul(*case.operands(6, 5, 4), policy=Policy(verify=True))
 
 
 def test_loading_checks_operands_without_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +155,6 @@ def test_loading_checks_operands_without_gaps(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(first_use, "check", lambda *arguments: checks.append(arguments[2:]))
     case = Case()
     monkeypatch.setattr("autotune.runtime.process.current", lambda: case.matmul)
-    runtime.load(PROBLEM, 0, verify=True)
-    runtime.load_all([PROBLEM, Problem(8, 8, 8)], 0, 1, verify=True)
+    runtime.load(PROBLEM, 0, policy=Policy(verify=True))
+    runtime.load_all([PROBLEM, Problem(8, 8, 8)], 0, 1, policy=Policy(verify=True))
     assert checks == [(item, Alignment.dense(item)) for item in (PROBLEM, Problem(8, 8, 8))]

@@ -113,7 +113,7 @@ def test_product_that_the_vendor_does_not_serve_raises(monkeypatch: pytest.Monke
         case.matmul(*case.operands(5, 7, 3))
     _, (a, b, out) = tensors(case, monkeypatch)
     with pytest.raises(FrozenError, match="cuBLAS does not serve"):
-        case.matmul(a, b, out, vendor=False)
+        case.matmul(a, b, out, policy=autotune.Policy(vendor=False))
 
 
 @pytest.mark.parametrize("missing", ["vendor", "raise"])
@@ -139,9 +139,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 @pytest.mark.usefixtures("driver")
 def test_mode_has_a_matmul_of_its_own() -> None:
     tuning = runtime.current()
-    with autotune.frozen():
+    with autotune.policy(frozen=True):
         strict = runtime.current()
-        with autotune.frozen("raise"):
+        with autotune.policy(frozen="raise"):
             assert runtime.current().runtime.mode == Mode("frozen", "raise")
         assert runtime.current() is strict
     assert runtime.current() is tuning
@@ -158,14 +158,14 @@ def test_variable_freezes_the_process(monkeypatch: pytest.MonkeyPatch, cache: Pa
 
 def test_look_up_does_not_guess(cache: Path) -> None:
     Store(cache).save(record(replace(entry(16, 100.0), config=tiled(16))))
-    with autotune.frozen():
+    with autotune.policy(frozen=True):
         assert autotune.choose(SQUARE, device=H100).how == "exact"
         with pytest.raises(FrozenError, match="64x64x64:f32:nn is not recorded"):
             autotune.choose("64x64x64", device=H100)
 
 
 def test_nothing_is_tuned(cache: Path) -> None:
-    with autotune.frozen():
+    with autotune.policy(frozen=True):
         with pytest.raises(FrozenError, match="cannot tune 64x64x64:f32:nn: the mode is frozen"):
             autotune.tune("64x64x64", device=H100)
         with pytest.raises(FrozenError, match="cannot tune scale"):
@@ -192,7 +192,7 @@ def test_matmul_that_tunes_elsewhere_runs_what_is_recorded(
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     monkeypatch.setattr(settings, "mode", lambda: Mode("frozen"))
     torch, (a, b, out) = tensors(case, monkeypatch)
-    autotune.matmul(a, b, out, tune=True)
+    autotune.matmul(a, b, out, policy=autotune.Policy(tune=True))
     assert [name for name, _ in torch.products] == ["mm"]
 
 
@@ -301,8 +301,12 @@ def test_unknown_modes_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -
 
 
 def test_unknown_choice_is_refused() -> None:
-    with pytest.raises(UsageError, match="mode is frozen:cublas"), autotune.frozen("cublas"):
+    with (
+        pytest.raises(UsageError, match="frozen is 'cublas'; give True, False or 'raise'"),
+        autotune.policy(frozen="cublas"),  # type: ignore[arg-type]
+    ):
         pass
+    assert settings.mode() == Mode()
 
 
 def test_mode_ends_with_its_block() -> None:

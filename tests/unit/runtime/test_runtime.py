@@ -17,6 +17,7 @@ from autotune.errors import AutotuneError, NotFoundError, RunnerError
 from autotune.problem import Problem
 from autotune.runners.objective import COLD, HOT
 from autotune.runtime import Kernel, UntunedWarning
+from autotune.settings import Policy
 
 
 def _close(result: Matrix, expected: Matrix) -> bool:
@@ -64,7 +65,7 @@ def test_cold_call_runs_the_cold_kernel(case: Case) -> None:
     case.config_cold = SPLIT
     arrays = case.operands(5, 7, 3)
     for cold in (False, True, False, True):
-        case.matmul(*arrays, cold=cold)
+        case.matmul(*arrays, policy=Policy(cold=cold))
     symbols = [launch.kernel for launch in case.cuda.launches]
     hot_call = symbols[:1]
     assert symbols == [*hot_call, *symbols[1:3], *hot_call, *symbols[1:3]]

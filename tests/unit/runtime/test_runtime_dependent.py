@@ -12,21 +12,22 @@ from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runtime import Kernel
+from autotune.settings import Policy
 
 Call = Callable[[Case, bool], None]
 """Runs a product of a problem of 4x8x16, as a dependent launch or not."""
 
 
 def matmul(case: Case, dependent: bool) -> None:
-    case.matmul(*case.operands(4, 8, 16), dependent=dependent)
+    case.matmul(*case.operands(4, 8, 16), policy=Policy(dependent=dependent))
 
 
 def kernel(case: Case, dependent: bool) -> None:
-    loaded(case)(*case.operands(4, 8, 16), dependent=dependent)
+    loaded(case)(*case.operands(4, 8, 16), policy=Policy(dependent=dependent))
 
 
 def bound(case: Case, dependent: bool) -> None:
-    loaded(case).bind(*case.operands(4, 8, 16), dependent=dependent)()
+    loaded(case).bind(*case.operands(4, 8, 16), policy=Policy(dependent=dependent))()
 
 
 def addresses(case: Case, dependent: bool) -> None:
@@ -80,8 +81,8 @@ def test_one_kernel_serves_both_launches_on_a_stream() -> None:
 def test_repeated_dependent_call_prepares_nothing() -> None:
     case = Case()
     a, b, out = case.operands(4, 8, 16)
-    case.matmul(a, b, out, dependent=True)
-    calls = case.calls(lambda: case.matmul(a, b, out, dependent=True))
+    case.matmul(a, b, out, policy=Policy(dependent=True))
+    calls = case.calls(lambda: case.matmul(a, b, out, policy=Policy(dependent=True)))
     assert calls.count("cuLaunchKernelEx") == 1
     assert "cuLibraryLoadData" not in calls
     assert np.allclose(out.host, a.host @ b.host, rtol=1e-5, atol=1e-5)

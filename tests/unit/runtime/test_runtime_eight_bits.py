@@ -12,6 +12,7 @@ from support.fake_frameworks import CuPyArray, FakeCuPy, FakePyCuda, FakeTorch, 
 from support.numpy_types import decoded, encoded, name_of
 from support.runtime_case import TYPED, Case
 
+import autotune
 from autotune import runtime
 from autotune.api.matmul import matmul as public_matmul
 from autotune.errors import ArrayError, NotFoundError, ProblemError
@@ -433,9 +434,10 @@ def test_public_matmul_passes_scales_and_tunes(
     case.how = "nearest"
     a, b = tensors(case, torch)
     scale_a, scale_b = scales(case, torch, *SHAPES["row"])
-    out: Any = public_matmul(
-        a, b, scale_a=scale_a, scale_b=scale_b, accumulate="fast", out_dtype="fp32", tune=True
-    )
+    with autotune.policy(tune=True):
+        out: Any = public_matmul(
+            a, b, scale_a=scale_a, scale_b=scale_b, accumulate="fast", out_dtype="fp32"
+        )
     assert tuned == [replace(PROBLEM, accumulate="fast")]
     assert close(out.host, dequantised(a, b, scale_a, scale_b, "row"))
 

@@ -14,6 +14,7 @@ from support.runtime_case import SPLIT, TYPED, Case
 from autotune.errors import ArrayError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
+from autotune.settings import Policy
 
 
 def refused(case: Case, *operands: Any, **keywords: Any) -> str:
@@ -38,7 +39,7 @@ def refused(case: Case, *operands: Any, **keywords: Any) -> str:
 def test_empty_results_launch_nothing(case: Case, shapes: Any) -> None:
     a, b, out = (case.array(*shape) for shape in shapes)
     for _ in range(2):
-        assert case.matmul(a, b, out, verify=True) is out
+        assert case.matmul(a, b, out, policy=Policy(verify=True)) is out
     assert (case.cuda.launches, case.looked_up) == ([], [])
 
 

@@ -25,6 +25,7 @@ from autotune.runtime.executable import BoundGemm
 from autotune.runtime.native import compiled as native
 from autotune.runtime.native.build import FLAGS
 from autotune.runtime.native.cache import CallCache
+from autotune.settings import Policy
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -83,10 +84,10 @@ def test_warm_call_is_launched_in_machine_code(case: Case, torch: FakeTorch) -> 
 def test_machine_code_keeps_dependent_launches_apart(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     for dependent in (False, True):
-        case.matmul(a, b, out, dependent=dependent)
+        case.matmul(a, b, out, policy=Policy(dependent=dependent))
     case.matmul._bound.clear()
     for dependent in (True, False):
-        case.matmul(a, b, out, dependent=dependent)
+        case.matmul(a, b, out, policy=Policy(dependent=dependent))
     assert prepared(case) == []
     assert [launch.dependent for launch in case.cuda.launches] == [False, True, True, False]
 
@@ -165,7 +166,8 @@ def test_machine_code_does_not_drop_a_single_scale(case: Case, torch: FakeTorch)
         {"alpha": 2.0},
         {"beta": 1.0},
         {"activation": "relu"},
-        {"vendor": False},
+        {"policy": Policy(vendor=False)},
+        {"policy": Policy(cold=True)},
         {"compute": "tf32"},
     ],
 )

@@ -105,7 +105,7 @@ def test_other_type_of_fp8_is_that_of_b(case: Case, torch: FakeTorch) -> None:
 def test_product_starts_while_its_operand_is_quantised(case: Case, torch: FakeTorch) -> None:
     a, b, scale_b = operands(case, torch)
     autotune.matmul(a, b, compute="f8", scale_b=scale_b)
-    autotune.matmul(a, b, compute="f8", scale_b=scale_b, dependent=True)
+    autotune.matmul(a, b, compute="f8", scale_b=scale_b, policy=autotune.Policy(dependent=True))
     assert [launch.dependent for launch in case.cuda.launches] == [False, True, True, True]
     case.cuda.attributes["COMPUTE_CAPABILITY_MINOR"] = 9
     case.cuda.attributes["COMPUTE_CAPABILITY_MAJOR"] = 8
@@ -123,7 +123,9 @@ def test_only_a_waits_for_the_launch_that_quantises_it(case: Case, torch: FakeTo
     autotune.matmul(a, b, compute="f8", scale_b=scale_b)
     for dependent in (False, True):
         of_a = scales(case, torch, M)
-        autotune.matmul(codes, b, scale_a=of_a, scale_b=scale_b, dependent=dependent)
+        autotune.matmul(
+            codes, b, scale_a=of_a, scale_b=scale_b, policy=autotune.Policy(dependent=dependent)
+        )
     assert b_ready(case) == [1, 0, 0]
 
 
@@ -237,7 +239,7 @@ def test_tuning_tunes_the_product(
     monkeypatch.setattr(api, "_tune", tune)
     a, b, scale_b = operands(case, torch)
     with pytest.warns(runtime.UntunedWarning):
-        autotune.matmul(a, b, compute="f8", scale_b=scale_b, tune=True)
+        autotune.matmul(a, b, compute="f8", scale_b=scale_b, policy=autotune.Policy(tune=True))
     assert tuned == [(Problem(M, N, K, "f8", "nt", scale="row"), "hot", False)]
 
 

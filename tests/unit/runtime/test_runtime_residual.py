@@ -15,6 +15,7 @@ from autotune.errors import ArrayError, ProblemError, UsageError
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
 from autotune.runtime import Kernel
+from autotune.settings import Policy
 
 BF16, E4M3 = "bfloat16", "float8_e4m3fn"
 
@@ -131,7 +132,7 @@ def test_product_that_quantises_refuses_additions(name: str, case: Case, torch: 
 def test_product_that_quantises_is_not_batch_invariant(case: Case, torch: FakeTorch) -> None:
     a, b, scale_b = quantizing(case, torch)
     with pytest.raises(UsageError, match="does not quantise its A; give scale_a"):
-        public_matmul(a, b, scale_b=scale_b, batch_invariant=True)
+        public_matmul(a, b, scale_b=scale_b, policy=Policy(batch_invariant=True))
 
 
 def quantizing(case: Case, torch: FakeTorch) -> tuple[Any, Any, Any]:
@@ -172,5 +173,5 @@ def test_launch_checks_the_residual(case: Case, epilogue: str, keywords: Any, me
 
 def test_first_use_checks_a_residual(case: Case, torch: FakeTorch) -> None:
     a, b, out, residual = tensors(case, torch, (5, 3), (3, 7), (5, 7), (5, 7))
-    case.matmul(a, b, out, residual=residual, verify=True)
+    case.matmul(a, b, out, residual=residual, policy=Policy(verify=True))
     assert close(out.host, decoded(a.host) @ decoded(b.host) + decoded(residual.host))

@@ -13,6 +13,7 @@ from support.runtime_case import TYPED, Case
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
+from autotune.settings import Policy
 from autotune.verification.oracle import activated, gates
 
 BF16, E4M3 = "bfloat16", "float8_e4m3fn"
@@ -136,7 +137,7 @@ def test_kernel_of_a_problem_has_half_the_columns(case: Case, torch: FakeTorch) 
 
 def test_first_use_checks_gates(case: Case, torch: FakeTorch) -> None:
     a, b = tensors(case, torch, (5, 3), (3, 32))
-    out: Any = case.matmul(a, b, activation="swiglu", verify=True)
+    out: Any = case.matmul(a, b, activation="swiglu", policy=Policy(verify=True))
     assert close(out.host, gated(a, b))
 
 

@@ -15,7 +15,9 @@ from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, ProblemError
 from autotune.families.plan import Template
 from autotune.problem import Problem
+from autotune.runners.objective import HOT
 from autotune.runtime.state import Runtime
+from autotune.settings import Policy
 from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Search
 
@@ -41,9 +43,9 @@ def test_first_call_after_warmup_compiles_and_loads_nothing(case: Case) -> None:
 
 def test_first_cold_call_after_a_cold_warmup_loads_nothing(case: Case) -> None:
     case.config_cold = SPLIT
-    assert [answer.config for answer in warmup(SHAPES, cold=True)] == [SPLIT] * 2
+    assert [answer.config for answer in warmup(SHAPES, policy=Policy(cold=True))] == [SPLIT] * 2
     before = len(case.built), len(case.looked_up)
-    case.matmul(*case.operands(5, 7, 3), cold=True)
+    case.matmul(*case.operands(5, 7, 3), policy=Policy(cold=True))
     assert (len(case.built), len(case.looked_up)) == before
 
 
@@ -55,9 +57,10 @@ def test_warmup_returns_the_answer_for_each_shape(case: Case) -> None:
     ]
 
 
+@pytest.mark.parametrize("tune", [True, "quick"])
 @pytest.mark.parametrize(("cold", "objective"), [(False, "hot"), (True, "cold")])
-def test_measuring_warmup_races_each_unrecorded_shape_first(
-    case: Case, cold: bool, objective: str, monkeypatch: pytest.MonkeyPatch
+def test_tuning_warmup_tunes_each_unrecorded_shape_first(
+    case: Case, cold: bool, objective: str, tune: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raced: list[tuple[Problem, str, bool]] = []
 
@@ -65,20 +68,21 @@ def test_measuring_warmup_races_each_unrecorded_shape_first(
         assert not case.looked_up  # the race comes before the look-up
         raced.append((problem, options.objective, options.quick))
 
-    recorded = SHAPES[1]
+    recorded = case._find(SHAPES[1], case.runtime.gpu(0).device, HOT)
+    case.looked_up.clear()
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
         "autotune.lookup.lookup.lookup",
-        lambda problem, *_: problem if problem == recorded else None,
+        lambda problem, *_: recorded if problem == SHAPES[1] else None,
     )
-    warmup([*SHAPES, SHAPES[0]], measure=True, cold=cold)
-    assert raced == [(SHAPES[0], objective, True)]
+    warmup([*SHAPES, SHAPES[0]], policy=Policy(tune=tune, cold=cold))
+    assert raced == [(SHAPES[0], objective, tune == "quick")]
     assert len(case.built) == 1
 
 
-def test_measuring_warmup_runs_what_the_race_found(
+def test_tuning_warmup_runs_what_the_race_found(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warmup(SHAPES[:1])
@@ -90,7 +94,7 @@ def test_measuring_warmup_runs_what_the_race_found(
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr("autotune.lookup.lookup.lookup", lambda *_: None)
-    (answer,) = warmup(SHAPES[:1], measure=True)
+    (answer,) = warmup(SHAPES[:1], policy=Policy(tune="quick"))
     assert answer.config == SPLIT
 
 
