@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
+from importlib.util import find_spec
 from itertools import islice, product
 from pathlib import Path
 from random import Random
@@ -95,29 +96,35 @@ def compile_folder(
     whole: Annotated[
         bool, typer.Option("--all", help="All members and winners, not a draw.")
     ] = False,
+    races: Annotated[bool, typer.Option(help="The kernels that are raced, alone.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Programs compiled at a time.")] = 1,
 ) -> None:
     """Compiles the kernels of this checkout into a folder."""
     disassembler()
     folder.mkdir(parents=True, exist_ok=True)
     programs: list[dict[str, Any]] = []
-    races: list[dict[str, Any]] = []
-    for arch in archs or DEVICES:
+    entries: list[dict[str, Any]] = []
+    for arch in [RACED] if races else archs or DEVICES:
         began, device = monotonic(), find(DEVICES[arch])
         raced = [*cases(device)]
-        draw = [*members(device)][:: 1 if whole else SHARES["portfolio"]]
-        draw += [*winners(device)][:: 1 if whole else SHARES["records"]]
-        wanted = templates(arch, [*raced, *draw])
+        drawn = [] if races else pairs(device, {} if whole else SHARES)
+        wanted = templates(arch, [*raced, *drawn])
         with ThreadPoolExecutor(jobs) as pool:
             rows = [*pool.map(partial(compiled, folder=folder), wanted.items())]
         if arch == RACED:
-            races = [race(pair, wanted) for pair in raced]
+            entries = [race(pair, wanted) for pair in raced]
         programs += rows
         failed = [row["reason"] for row in rows if "reason" in row]
         seconds = monotonic() - began
         CONSOLE.print(f"{arch}: {len(rows)} programs, {len(failed)} failed, {seconds:.0f} s")
-        text = json.dumps({"programs": programs, "race": races}, indent=1)
+        text = json.dumps({"programs": programs, "race": entries}, indent=1)
         write_whole(folder / FILE, (text + "\n").encode())
+
+
+def pairs(device: Device, shares: Mapping[str, int]) -> list[tuple[Problem, Config]]:
+    """Members of the portfolio and winners of records, one in as many as their shares say."""
+    listed = [*members(device)][:: shares.get("portfolio", 1)]
+    return [*listed, *[*winners(device)][:: shares.get("records", 1)]]
 
 
 def templates(arch: str, pairs: Iterable[tuple[Problem, Config]]) -> dict[Template, Case]:
@@ -172,14 +179,14 @@ def problems(compute: str) -> Iterator[Problem]:
 
 def winners(device: Device) -> Iterator[tuple[Problem, Config]]:
     """The fastest configurations, hot and cold, of the architecture's records, by family."""
-    pairs = {
+    fastest = {
         (str(record.problem), str(config)): (record.problem, config)
         for record in shipped.records_where(lambda card: card.arch == device.arch)
         for config in (record.best.config, record.best_by("cold").config)
         if is_legal(config, record.problem, record.device)
     }
     yield from sorted(
-        pairs.values(), key=lambda pair: (pair[1].family, pair[0].compute, str(pair[0]))
+        fastest.values(), key=lambda pair: (pair[1].family, pair[0].compute, str(pair[0]))
     )
 
 
@@ -216,10 +223,10 @@ def disassembler() -> str:
     Raises:
         SystemExit: if it is not installed.
     """
-    import nvidia
-
-    places = (Path(place, "cu13", "bin") for place in nvidia.__path__)
-    path = shutil.which("nvdisasm", path=os.pathsep.join((os.environ["PATH"], *map(str, places))))
+    package = find_spec("nvidia")
+    roots = (package and package.submodule_search_locations) or ()
+    places = [os.environ.get("PATH", ""), *(str(Path(root, "cu13", "bin")) for root in roots)]
+    path = shutil.which("nvdisasm", path=os.pathsep.join(places))
     if path is None:
         raise SystemExit("nvdisasm is missing; run `pip install nvidia-cuda-nvdisasm`")
     return path

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from autotune.compiler import Program, compile
 from autotune.device import find
 from autotune.families import registry
-from autotune.problem import Problem
+from autotune.problem import PRECISIONS, Problem
 from autotune.runners.base import Candidate, Failure
 
 DISASSEMBLY = """
@@ -56,7 +56,7 @@ def test_programs_cover_families_and_precisions() -> None:
     pairs = [*machine_code.members(device)][:: machine_code.SHARES["portfolio"]]
     families = {config.family for _, config in pairs}
     assert families == {"simt", "gemv", "mma", "wgmma"}
-    assert {problem.compute for problem, _ in pairs} == {*machine_code.PRECISIONS}
+    assert {problem.compute for problem, _ in pairs} == {*PRECISIONS}
     templates = machine_code.templates("sm_90", pairs)
     assert len({case.name for case in templates.values()}) == len(templates)
 
