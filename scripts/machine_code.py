@@ -67,6 +67,8 @@ RACED = "sm_90"
 SHARES = {"portfolio": 3, "records": 10}
 """One in so many members of the portfolio and winners of records is compiled."""
 _PARAMETER = re.compile(r"c\[0x0\]\[0x[0-9a-f]+\]")
+_RANDOM = re.compile(rb"[0-9a-f]{8}_\d+_GLOBAL__N_")
+"""NVRTC's name of an unnamed namespace, another one in each compilation."""
 _LINE = re.compile(r"^(\.L_x_\d+):|^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", re.MULTILINE)
 CONSTANT_LOADS = ("LDC", "LDCU", "ULDC")
 LOADS = ("LDG", "LDGSTS", "LDS", "LDSM", "LDL", "UTMALDG", *CONSTANT_LOADS)
@@ -206,7 +208,12 @@ def resources(program: Program) -> dict[str, Any]:
     """What the compiler states of a program, and the hash of its cubin."""
     header = {**asdict(ProgramHeader.of(program)), "target": program.arch}
     del header["log"]
-    return {**header, "cubin": sha256(program.cubin).hexdigest()}
+    return {**header, "cubin": digest(program.cubin)}
+
+
+def digest(cubin: bytes) -> str:
+    """The hash of a cubin, without the random names of unnamed namespaces."""
+    return sha256(_RANDOM.sub(b"_GLOBAL__N_", cubin)).hexdigest()
 
 
 def instructions(path: Path) -> dict[str, Any]:

@@ -51,6 +51,12 @@ def test_offsets_of_parameters_are_masked() -> None:
     assert codes[0] == codes[1] != codes[2]
 
 
+def test_cubins_are_equal_but_for_random_names() -> None:
+    names = b"4092215d_520044_GLOBAL__N__0", b"92b7dd6c_952744_GLOBAL__N__0"
+    first, second = (machine_code.digest(b"\x7fELF_" + name) for name in names)
+    assert first == second != machine_code.digest(b"\x7fELG_" + names[0])
+
+
 def test_programs_cover_families_and_precisions() -> None:
     device = find("h200")
     pairs = [*machine_code.members(device)][:: machine_code.SHARES["portfolio"]]
