@@ -43,6 +43,7 @@ from autotune.candidates.adaptation import Adaptation
 from autotune.candidates.recorded import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.compiler.cache import ProgramHeader
+from autotune.compiler.cubin import sections
 from autotune.device import Device, find
 from autotune.errors import ProblemError
 from autotune.families import registry
@@ -67,8 +68,8 @@ RACED = "sm_90"
 SHARES = {"portfolio": 3, "records": 10}
 """One in so many members of the portfolio and winners of records is compiled."""
 _PARAMETER = re.compile(r"c\[0x0\]\[0x[0-9a-f]+\]")
-_RANDOM = re.compile(rb"[0-9a-f]{8}_\d+_GLOBAL__N_")
-"""NVRTC's name of an unnamed namespace, another one in each compilation."""
+_NAMES = (".strtab", ".shstrtab", ".symtab")
+"""Sections of a cubin that have its names, or depend on how long these are."""
 _LINE = re.compile(r"^(\.L_x_\d+):|^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", re.MULTILINE)
 CONSTANT_LOADS = ("LDC", "LDCU", "ULDC")
 LOADS = ("LDG", "LDGSTS", "LDS", "LDSM", "LDL", "UTMALDG", *CONSTANT_LOADS)
@@ -212,8 +213,12 @@ def resources(program: Program) -> dict[str, Any]:
 
 
 def digest(cubin: bytes) -> str:
-    """The hash of a cubin, without the random names of unnamed namespaces."""
-    return sha256(_RANDOM.sub(b"_GLOBAL__N_", cubin)).hexdigest()
+    """The hash of a cubin. NVRTC names unnamed namespaces anew in each compilation, so that of a
+    cubin with such names only what does not depend on them counts."""
+    if b"_GLOBAL__N_" not in cubin:
+        return sha256(cubin).hexdigest()
+    kept = {name: data for name, data in sections(cubin).items() if name not in _NAMES}
+    return sha256(b"".join(name.encode() + data for name, data in kept.items())).hexdigest()
 
 
 def instructions(path: Path) -> dict[str, Any]:
