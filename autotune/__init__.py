@@ -1,11 +1,12 @@
 """autotune: an occupancy and tile-size autotuner for CUDA matrix multiplication.
 
     autotune.tune("4096x4096x4096:bf16")       searches the fastest kernel and records it
-    autotune.tune_range("1..512x4096x4096")    the same for a range of sizes
-    autotune.tune_all(shapes, budget=600)      the same for all shapes of a model
+    autotune.tune("1..512x4096x4096")          the same for a range of sizes
+    autotune.tune(shapes, seconds=600)         the same for all shapes of a model
     autotune.best(4096, 4096, 4096)            the record of a problem
     autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
-    autotune.records()                         everything that the cache has recorded
+    autotune.list_records()                    everything that the cache has recorded
+    autotune.table(record)                     a record or an answer with all its facts
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
     autotune.quantize(x, "e4m3", "row")        the same arrays in 8 bits, with scales
     autotune.interleave(gate, up)              the weights of SwiGLU as one
@@ -31,31 +32,34 @@ if TYPE_CHECKING:
     from autotune.api.frozen import frozen
     from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
-    from autotune.api.listing import records
+    from autotune.api.listing import list_records, table
     from autotune.api.loading import kernel, warmup
     from autotune.api.lookups import best, choose
-    from autotune.api.many import tune_all
     from autotune.api.matmul import matmul
     from autotune.api.quantize import quantize
-    from autotune.api.ranges import tune_range
     from autotune.api.shapes import Shapes
-    from autotune.api.tuning import tune
+    from autotune.api.tune import tune
     from autotune.device import Device
     from autotune.families.config import Config
     from autotune.occupancy import roofline
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning
+    from autotune.tuning.options import Search
+    from autotune.user_kernels import Compilation, Verification
     from autotune.version import __version__ as __version__
 
 __all__ = [
+    "Compilation",
     "Config",
     "Device",
     "KernelRecord",
     "Problem",
     "Record",
+    "Search",
     "Shapes",
     "UntunedWarning",
+    "Verification",
     "best",
     "best_kernel",
     "choose",
@@ -67,27 +71,29 @@ __all__ = [
     "interleave",
     "kernel",
     "kernel_occupancy",
+    "list_records",
     "matmul",
     "occupancy",
     "quantize",
-    "records",
     "roofline",
+    "table",
     "tune",
-    "tune_all",
     "tune_kernel",
-    "tune_range",
     "warmup",
 ]
 
 # The module of each name.
 _HOMES = {
+    "Compilation": "user_kernels",
     "Config": "families.config",
     "Device": "device",
     "KernelRecord": "records",
     "Problem": "problem",
     "Record": "records",
+    "Search": "tuning.options",
     "Shapes": "api.shapes",
     "UntunedWarning": "runtime",
+    "Verification": "user_kernels",
     "__version__": "version",
     "best": "api.lookups",
     "best_kernel": "api.kernels",
@@ -97,12 +103,12 @@ _HOMES = {
     "interleave": "api.interleaving",
     "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",
+    "list_records": "api.listing",
     "matmul": "api.matmul",
     "quantize": "api.quantize",
-    "tune": "api.tuning",
-    "tune_all": "api.many",
+    "table": "api.listing",
+    "tune": "api.tune",
     "tune_kernel": "api.kernels",
-    "tune_range": "api.ranges",
     "warmup": "api.loading",
 }
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
@@ -111,7 +117,7 @@ _MODULES = {
     "errors": "errors",
     "export": "export",
     "occupancy": "occupancy",
-    "records": "records",  # a package that can be called
+    "records": "records",
     "roofline": "occupancy.roofline",
     "torch": "torch",
 }
@@ -122,6 +128,11 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES:
         return import_module(f"{__name__}.{_MODULES[name]}")
+    if name in ("tune_all", "tune_range"):
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; call autotune.tune, which takes a "
+            "problem, a range, a list of problems or the path of a file of shapes"
+        )
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Stored, so that only the first use comes here.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from autotune.records import TuningRecord
-    from autotune.tuning.evaluate import Trial
+    from typing import Any
 
 
 class AutotuneError(Exception):
@@ -52,13 +51,11 @@ class UnsavedError(CacheError):
     """Results of a tuning run that could not be written where they belong.
 
     Attributes:
-        record: the record, if it is in no file at all; else None.
-        trials: the measured trials that are in no file at all.
+        record: the `TuningRecord`, if it is in no file at all; else None.
+        trials: each `Trial` that was measured and is in no file at all.
     """
 
-    def __init__(
-        self, message: str, *, record: TuningRecord | None = None, trials: tuple[Trial, ...] = ()
-    ) -> None:
+    def __init__(self, message: str, *, record: Any = None, trials: tuple[Any, ...] = ()) -> None:
         super().__init__(message)
         self.record, self.trials = record, trials
 

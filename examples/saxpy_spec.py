@@ -1,10 +1,10 @@
 """Tunes y = a x + y, from the command line: how many threads a block, and elements a thread?
 
-    autotune tune-kernel examples/saxpy_spec.py
-    autotune tune-kernel examples/saxpy_spec.py --occupancy --device h100    # no GPU
+    autotune tune examples/saxpy_spec.py
+    autotune occupancy examples/saxpy_spec.py h100    # no GPU
     autotune export saxpy --out lib
 
-The parameters are macros, as `defines` says, and the grid follows from the size of the problem.
+The parameters are macros, as `compile` says, and the grid follows from the size of the problem.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+import autotune
 
 SOURCE = """
 extern "C" __global__ void saxpy(float* y, const float* x, float a, int n) {
@@ -47,7 +49,7 @@ def KERNEL() -> dict[str, Any]:
         "source": SOURCE,
         "name": "saxpy",
         "parameters": {"block_size_x": (32, 64, 128, 256, 512, 1024), "EACH": (1, 2, 4, 8)},
-        "defines": True,
+        "compile": autotune.Compilation(defines=True),
         "problem_size": N,
         "grid_div": [("block_size_x", "EACH")],
         "arguments": arguments(),

@@ -86,7 +86,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         print(autotune.kernel_occupancy(**kernel(9), device=" ".join(sys.argv[1:])))
         sys.exit()
-    record = tune(budget=20)
+    record = tune(search=autotune.Search(seconds=20))
     for entry in record.entries:
         us = entry.measurement.time_us
         print(f"{us:9.2f} us  {2 * 4 * 4096**2 / us / 1e3:6.0f} GB/s  {entry.config}")

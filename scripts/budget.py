@@ -51,7 +51,7 @@ def main(
     }
 
     def shared() -> None:
-        autotune.tune_all(counts, budget=budget, progress=False)
+        autotune.tune(counts, seconds=budget, progress=False)
 
     def alone() -> None:
         for product in counts:

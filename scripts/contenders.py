@@ -23,7 +23,7 @@ from autotune.targets import targets
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.tuning.search import Sampler
 from autotune.tuning.tunable import Candidates
 
@@ -125,7 +125,7 @@ def run_autotune(contest: Contest, seed: int, folder: Path) -> Trace:
             RestrictedGemm(contest.problem, FAMILY, contest.configs),
             target.runner,
             Store(folder),
-            Options(budget_s=contest.budget_s, seed=seed, sampler=named[contest.sampler]),
+            Search(seconds=contest.budget_s, seed=seed, sampler=named[contest.sampler]),
             compile=partial(compile, cache=folder),
             origin=target.origin,
             observer=clock,

@@ -33,7 +33,7 @@ from autotune.records import Store
 from autotune.runners.base import Measurement
 from autotune.targets import sources, targets
 from autotune.targets.workplace import Workplace
-from autotune.tuning.loop import Options
+from autotune.tuning.loop import Search
 
 ROWS = (1, 16, 128, 2048)
 PRECISION = "bf16:nt"
@@ -84,9 +84,7 @@ def main(
             if monotonic() - began > seconds:
                 break
             text = f"{ROWS[0]}..{ROWS[-1]}x{columns}x{inner}:{PRECISION}"
-            autotune.tune_range(
-                text, device=device, budget=each, batch_invariant=True, progress=False
-            )
+            autotune.tune(text, device=device, seconds=each, batch_invariant=True, progress=False)
             for problem in problems:
                 rows.append(row_of(problem, device, places, Store(Path(name) / "free"), each))
                 typer.echo(f"{problem!s:26} {rows[-1].ratio:.3f}  {rows[-1].invariant_us:.2f} us")
@@ -110,7 +108,7 @@ def by_turns() -> list[tuple[int, int]]:
 
 def row_of(problem: Problem, device: str, places: Workplace, store: Store, each: float) -> Row:
     """Tunes a problem freely and times its kernel beside that of the range."""
-    record = tune_at(problem, places, store, Options(budget_s=each))
+    record = tune_at(problem, places, store, Search(seconds=each))
     ordered = autotune.choose(problem, device=device, batch_invariant=True).config
     outcomes = timed(
         {"invariant": ordered, "free": record.best.config}, problem, places.current.runner

@@ -46,7 +46,7 @@ import json, sys, time
 from autotune import cli
 from autotune.api import tuning
 from autotune.tuning.events import Silent
-from autotune.tuning.options import options_of
+from autotune.tuning.options import Search
 from autotune.problem import Problem
 
 def say(**event):
@@ -71,7 +71,7 @@ class Reporter(Silent):
         say(kind="finished", time_us=record.best.measurement.time_us, driver=made.driver,
             compiler=made.compiler, device=record.device.name, config=str(record.best.config))
 
-options = options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
+options = Search(seconds=float(sys.argv[3]), seed=int(sys.argv[4]))
 devices = sys.argv[5] or None
 tuning.search(Problem.parse(sys.argv[2]), options, devices=devices, observer=Reporter())
 """

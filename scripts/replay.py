@@ -46,7 +46,7 @@ from autotune.runners.estimates import winner
 from autotune.runners.replay import ROUNDS
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import Leaderboard
-from autotune.tuning.search import Sampler, Search
+from autotune.tuning.search import Proposer, Sampler
 
 KERNEL_TUNER = "kernel-tuner:"
 UNKNOWN = Resources(threads=0, registers=0, shared=0)
@@ -176,10 +176,10 @@ def run(task: Task) -> Run:
     )
 
 
-def search_of(space: Space, sampler: str, seed: int) -> Search:
+def search_of(space: Space, sampler: str, seed: int) -> Proposer:
     """This package's search of a space."""
     named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
-    return Search(
+    return Proposer(
         space.configs,
         sampler=named[sampler],
         seed=seed,

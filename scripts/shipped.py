@@ -38,7 +38,7 @@ from autotune.records import Record, Store
 from autotune.targets import sources, targets
 from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 
 TRIALS = Path("docs/results/h100/trials")
 WRITTEN_EACH = 10
@@ -83,7 +83,7 @@ def main(
                 )
                 break
             budget = each * (twin if file.has_twin(problem) else 1.0)
-            if not tuned(problem, places, file, Options(budget_s=budget, seed=seed)):
+            if not tuned(problem, places, file, Search(seconds=budget, seed=seed)):
                 failed.append(problem)
             if number % WRITTEN_EACH == 0:
                 file.write()
@@ -103,7 +103,7 @@ def checked(computes: list[str] | None) -> list[str] | None:
     return computes
 
 
-def tuned(problem: Problem, places: Workplace, file: ShippedFile, options: Options) -> bool:
+def tuned(problem: Problem, places: Workplace, file: ShippedFile, options: Search) -> bool:
     """Tunes a problem into the file and prints a line; returns whether it worked."""
     began = monotonic()
     try:
@@ -116,7 +116,7 @@ def tuned(problem: Problem, places: Workplace, file: ShippedFile, options: Optio
     return True
 
 
-def tune_at(problem: Problem, places: Workplace, store: Store, options: Options) -> Record:
+def tune_at(problem: Problem, places: Workplace, store: Store, options: Search) -> Record:
     """Tunes a problem on the reused target with the shared program cache.
 
     Raises:

@@ -16,6 +16,7 @@ from autotune import settings
 from autotune.files import write_whole
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle, shipped
+from autotune.records.merging import made_from
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
@@ -97,7 +98,7 @@ class ShippedFile:
     Attributes:
         path: the file.
         store: the records of this run and of the runs that it continues.
-        source: hash of the current kernel sources.
+        source: hashes of the current kernel sources, by family.
     """
 
     path: Path
@@ -121,7 +122,7 @@ class ShippedFile:
         own = _records_in(self.path) if self.path.exists() else ()
         beside = (path for path in shipped.paths(settings.shipped_dir()) if path != self.path)
         for record in own:
-            if record.provenance.source == self.source:
+            if made_from(record, self.source):
                 self.add(self.store.save(record))
         # Later records replace earlier ones.
         guessed = chain(chain.from_iterable(map(_records_in, beside)), guesses, own)

@@ -56,7 +56,7 @@ from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial, prepare
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 
 SUITE = (
     *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
@@ -111,7 +111,7 @@ def main(
     wanted = [item for item in problems if again or item not in sheets[kind_of(item)].rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-        run = SuiteRun(Path(empty), Options(budget_s=budget, seed=seed), trials, triton)
+        run = SuiteRun(Path(empty), Search(seconds=budget, seed=seed), trials, triton)
         failed = [
             problem
             for problem, target in with_targets(wanted, device)
@@ -222,7 +222,7 @@ class SuiteRun:
     """
 
     empty: Path
-    options: Options
+    options: Search
     trials: Path | None
     triton: bool = False
 

@@ -62,8 +62,7 @@ from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.targets.workplace import Workplace
 from autotune.tuning.evaluate import prepare
-from autotune.tuning.loop import Options, tune
-from autotune.tuning.options import quick_options
+from autotune.tuning.loop import Search, tune
 from autotune.verification.accuracy import judged
 
 SHOWN = Console(width=110, soft_wrap=True)
@@ -101,7 +100,7 @@ def main(
         os.environ["AUTOTUNE_CACHE_DIR"] = str(Path(name) / "programs")
         folders = ("races", "again", "searches")
         races, again, searches = (Store(Path(name) / folder) for folder in folders)
-        options = Options(budget_s=each, seed=seed)
+        options = Search(seconds=each, seed=seed)
         contest = Contest(known, races, again, searches, places, options)
         for problem in problems:
             if monotonic() - began > seconds:
@@ -137,7 +136,7 @@ class Contest:
     again: Store
     searches: Store
     places: Workplace
-    options: Options
+    options: Search
 
     def row(self, problem: Problem, device: Device, before: Row | None = None) -> Row:
         """Looks a problem up, races it twice, tunes it, and times the three kernels interleaved.
@@ -190,7 +189,7 @@ class Contest:
         """The record of a quick race that knows what look-ups know; `store` keeps it."""
         return tune(
             raced(problem, target.runner, self.known, "hot"),
-            *(target.runner, store, quick_options(Options())),
+            *(target.runner, store, Search(effort="quick")),
             compile=partial(compiler.compile, cache=settings.cache_dir()),
             origin=target.origin,
         )

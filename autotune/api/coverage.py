@@ -46,7 +46,7 @@ ENDS = 0.5
 """Share of a budget for the ends of a range; the rest is for judging the sizes between and racing
 some of them."""
 
-Search = Callable[[Problem, float | None], Record]
+TuneUntil = Callable[[Problem, float | None], Record]
 """Tunes a problem until a time by `time.monotonic`; None sets none."""
 Surveys = Mapping[Problem, Sequence[Config]]
 
@@ -55,11 +55,11 @@ def cover(
     span: Span,
     device: Device,
     store: Store,
-    search: Search,
+    search: TuneUntil,
     loss: float = LOSS,
     objective: Objective = "hot",
     family: str = AUTO,
-    race: Search | None = None,
+    race: TuneUntil | None = None,
     order: str | None = None,
     deadline: float | None = None,
 ) -> Range:

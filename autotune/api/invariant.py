@@ -29,7 +29,7 @@ from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
 from autotune.tuning.events import Observer
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.options import Options, race_options
+from autotune.tuning.options import Search
 from autotune.tuning.quick import QuickTunable
 from autotune.tuning.row_checks import RowChecked
 
@@ -41,14 +41,14 @@ Observed = Callable[[Problem], Observer | None]
 
 def tune(
     span: Span,
-    options: Options,
+    options: Search,
     *,
     device: DeviceLike = DEFAULT,
     family: str = AUTO,
     loss: float = LOSS,
     observed: Observed = lambda _: None,
 ) -> Range:
-    """`tune_range` with `batch_invariant` and its arguments decoded.
+    """Tunes a range of M in one order of summation.
 
     The order is that of an earlier range of the same N, K, precision and layout. Without one, the
     orders that the cost model expects most of are raced at several M, and the best geometric mean
@@ -79,14 +79,14 @@ def tune(
             return place.run(GemmTunable(problem, order=order), timed, observer)
 
         def race(problem: Problem, until: float | None) -> Record:
-            quick = race_options(replace(options, deadline=until))
+            quick = replace(options, deadline=until).race()
             return place.race(problem, quick, observed(problem))
 
         store, limits = records.store, (loss, options.objective, family, race, order)
         return cover(span, resolved, store, search, *limits, deadline=options.deadline)
 
 
-def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Options) -> str:
+def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Search) -> str:
     """The order with the best geometric mean of times over the probes of a span: as raced where the
     device measures, else as predicted.
 
@@ -104,7 +104,7 @@ def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Op
     return _raced(outlooks, span, workplace, options)
 
 
-def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, options: Options) -> str:
+def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, options: Search) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {outlook.order: 0.0 for outlook in outlooks}
     with files.temporary_folder() as folder:  # these races are no records
@@ -112,7 +112,7 @@ def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, optio
         for size in outlooks[0].best:
             problem = span.at(size)
             configs = tuple(config for outlook in outlooks for config in outlook.best[size])
-            record = place.race_between(problem, configs, race_options(options), None)
+            record = place.race_between(problem, configs, options.race(), None)
             times = dict.fromkeys(logs, math.inf)
             for entry in record.entries:
                 order = str(order_of(entry.config, problem))
@@ -160,7 +160,7 @@ class RangePlace:
         """The device's properties."""
         return targets.resolve(self.workplace.device)
 
-    def race(self, problem: Problem, options: Options, observer: Observer | None) -> Record:
+    def race(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
         """Races the configurations of the order that the cost model expects most of."""
         ranked = ordered_by_time(problem, self.device, self.order or "")
         configs = tuple(config for _, config in ranked[:RACED])
@@ -170,14 +170,14 @@ class RangePlace:
         self,
         problem: Problem,
         configs: tuple[Config, ...],
-        options: Options,
+        options: Search,
         observer: Observer | None,
     ) -> Record:
         """Races these configurations."""
         raced = Contenders.between(problem, self.device, configs)
         return self.run(QuickTunable(problem, order=self.order, raced=raced), options, observer)
 
-    def run(self, tunable: GemmTunable, options: Options, observer: Observer | None) -> Record:
+    def run(self, tunable: GemmTunable, options: Search, observer: Observer | None) -> Record:
         """Tunes a problem; where the device measures, rows are compared with the reference's."""
         compile = partial(compiler.compile, cache=cache_dir())
         with self.workplace.opening(tunable.problem) as opened:

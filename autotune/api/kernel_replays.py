@@ -6,18 +6,18 @@ from autotune.api.shown import shown
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.families.plan import Template
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin
 from autotune.runners.replay import ReplayRunner
 from autotune.targets.sources import DeviceLike, ReplayedFile, source_of
 from autotune.tuning.events import Observer
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 from autotune.user_kernels import KernelTunable
 
 
-def replayed(device: DeviceLike, call: Call) -> KernelRecording | None:
+def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:
     """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
 
     Raises:
@@ -37,9 +37,8 @@ def replay(
     tunable: KernelTunable,
     recording: KernelRecording,
     store: Store,
-    search: Options,
-    observer: Observer | None,
-    progress: bool,
+    search: Search,
+    progress: bool | Observer,
 ) -> KernelRecord:
     """Searches among recorded outcomes. Nothing is compiled and nothing runs."""
     from autotune.tuning.loop import tune
@@ -47,9 +46,9 @@ def replay(
     source = tunable.digest(recording.origin.source)
     origin = Origin(recording.origin.driver, recording.origin.compiler, source)
     runner = ReplayRunner(recording, search.seed)
-    with shown(None, search, observer, progress) as observes:
+    with shown(None, search, progress) as observer:
         run = tunable, runner, store, search
-        return tune(*run, compile=_uncompiled, origin=origin, observer=observes)
+        return tune(*run, compile=_uncompiled, origin=origin, observer=observer)
 
 
 def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:

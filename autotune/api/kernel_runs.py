@@ -8,9 +8,11 @@ from functools import partial
 
 from autotune import compiler, settings
 from autotune.tuning.evaluate import Compile
+from autotune.tuning.options import Search
 from autotune.user_kernels import (
     KernelTunable,
     UserKernel,
+    Verification,
     Workload,
     check_signature,
     first_results,
@@ -25,26 +27,29 @@ from autotune.user_kernels.workload import unverified, with_results
 
 
 def tunable_of(
-    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, score: Score | None
+    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
-    own = check_metrics(metrics)
-    return KernelTunable(kernel, work.call, work.arguments, metrics=own, score=score)
+    return KernelTunable(
+        *(kernel, work.call, work.arguments),
+        metrics=check_metrics(metrics),
+        score=search.score if isinstance(search.score, Score) else None,
+        metered=search.meters_trials,
+    )
 
 
 def work_of(
     name: str,
     arguments: Sequence[object],
     reference: Reference | None,
-    rtol: float | None,
-    atol: float | None,
+    verify: Verification,
 ) -> Workload:
     """The call with the results that a reference expects; without one, with none."""
     hosts = on_hosts(arguments)
     if reference is None:
         return unverified(name, hosts)
     own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
-    return workload(name, hosts, own, rtol=rtol, atol=atol)
+    return workload(name, hosts, own, rtol=verify.rtol, atol=verify.atol)
 
 
 def stand_in(
@@ -52,19 +57,17 @@ def stand_in(
     work: Workload,
     index: int,
     compile: Compile,
-    time_limit: float,
-    rtol: float | None,
-    atol: float | None,
+    verify: Verification,
 ) -> Workload:
     """The call with the results of the first configuration that runs as those expected."""
     from autotune import gpu
 
-    runner = gpu.open_kernel_runner(work, index, time_limit=time_limit)
+    runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
     try:
         config, results = first_results(tunable, runner, compile)
     finally:
         runner.close()
-    return with_results(work, results, str(config), rtol=rtol, atol=atol)
+    return with_results(work, results, str(config), rtol=verify.rtol, atol=verify.atol)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from autotune.api.kernels import kernel_occupancy, tune_kernel
 from autotune.errors import AutotuneError, UsageError
 from autotune.records import KernelRecord
+from autotune.tuning.options import Search
 from autotune.user_kernels import KernelTable
 
 NAME = "KERNEL"
@@ -23,7 +25,22 @@ MODULE = "autotune_spec"
 """The `__name__` of a specification while it runs."""
 
 
-def tune_spec(path: Path, changes: Mapping[str, object]) -> KernelRecord:
+_VALUES = {
+    **dict.fromkeys(("include", "defines", "options"), "compile=autotune.Compilation({0}=...)"),
+    **dict.fromkeys(("rtol", "atol", "time_limit"), "verify=autotune.Verification({0}=...)"),
+    **dict.fromkeys(
+        ("trials", "seed", "sampler", "jobs", "objective", "energy", "storage"),
+        "search=autotune.Search({0}=...)",
+    ),
+    "budget": "search=autotune.Search(seconds=...)",
+    "observer": "progress=...",
+}
+"""Where former keywords of `tune_kernel` are now."""
+
+
+def tune_spec(
+    path: Path, changes: Mapping[str, object], fields: Mapping[str, object]
+) -> KernelRecord:
     """Tunes the kernel of a specification.
 
     Args:
@@ -31,12 +48,15 @@ def tune_spec(path: Path, changes: Mapping[str, object]) -> KernelRecord:
             values, or a function that returns one. A relative path of a source is looked for
             beside it.
         changes: keywords that replace those of the file.
+        fields: fields that replace those of its `search`. A named objective replaces a score.
 
     Raises:
         UsageError: for a file that is no specification, and as `tune_kernel`.
         AutotuneError: as `tune_kernel`.
     """
     keywords = {**read_spec(path), **changes}
+    own = dict(fields) | ({"score": None} if "objective" in fields else {})
+    keywords["search"] = replace(keywords.get("search") or Search(), **own)
     _require(path, keywords, "arguments")
     record: KernelRecord = tune_kernel(**keywords)
     return record
@@ -74,6 +94,7 @@ def read_spec(path: Path) -> dict[str, Any]:
         if name not in known_names:
             close = get_close_matches(str(name), known_names, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = f"; give {_VALUES[name].format(name)}" if name in _VALUES else hint
             raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
     keywords = dict(spec)
     _require(path, keywords, "source", "name", "parameters")

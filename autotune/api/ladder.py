@@ -13,7 +13,7 @@ from autotune.problem import Problem
 from autotune.records import Store
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.tuning.options import options_of
+from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer
@@ -70,7 +70,7 @@ def _best_simt(
     chosen = choice(problem, resolved, family, Store(settings.cache_dir()))
     if not tune or chosen.ended:
         return chosen
-    options = options_of(None, None, 0, "gp", None)
+    options = Search().limited()
     tuned = tuning.search(problem, options, device=device, family=family, observer=observer)
     for entry in tuned.entries:
         if entry.config.family == family:

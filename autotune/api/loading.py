@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, overload
 
 from autotune import runtime
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from autotune.problem import (
     Problem,
     ProblemArguments,
@@ -15,6 +15,8 @@ from autotune.problem import (
     problem_of,
     problems_of,
 )
+from autotune.records import KernelRecord
+from autotune.records.kernel_record import KernelEntry
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,9 +24,17 @@ if TYPE_CHECKING:
     from autotune.lookup.answer import Answer
     from autotune.runners.base import Objective
     from autotune.runtime import Kernel
+    from autotune.runtime.tuned_kernel import TunedKernel
     from autotune.targets.sources import DeviceLike
 
 
+@overload
+def kernel(
+    tuned: KernelRecord | KernelEntry, /, *, device: DeviceLike | None = None
+) -> TunedKernel: ...
+
+
+@overload
 def kernel(
     *problem: ProblemLike | int,
     device: DeviceLike | None = None,
@@ -32,14 +42,27 @@ def kernel(
     cold: bool = False,
     batch_invariant: bool = False,
     **arguments: Unpack[ProblemArguments],
-) -> Kernel:
-    """The kernel of a problem, looked up, compiled and loaded.
+) -> Kernel: ...
 
-    Call it as `kernel(a, b, out, alpha, beta, bias)`, with the arguments of `autotune.matmul`. A
-    and B may have one matrix for the whole batch; an epilogue with a bias takes one at each call.
+
+def kernel(
+    *problem: ProblemLike | int | KernelRecord | KernelEntry,
+    device: DeviceLike | None = None,
+    verify: bool = False,
+    cold: bool = False,
+    batch_invariant: bool = False,
+    **arguments: Unpack[ProblemArguments],
+) -> Kernel | TunedKernel:
+    """The kernel of a problem, looked up, compiled and loaded; or a tuned kernel of your own.
+
+    Call the kernel of a problem as `kernel(a, b, out, alpha, beta, bias)`, with the arguments of
+    `autotune.matmul`. A and B may have one matrix for the whole batch; an epilogue with a bias
+    takes one at each call. Call a kernel of your own with its arguments: arrays of PyTorch, CuPy,
+    PyCUDA or any other library with DLPack or `__cuda_array_interface__`, and numbers.
 
     Args:
-        problem: text, a `Problem`, (m, n, k) or three sizes.
+        problem: text, a `Problem`, (m, n, k) or three sizes; or the record of a kernel of your own,
+            for its best configuration, or one of the record's entries, for any other.
         device: a GPU of this machine, by number, name, `gpu:1` or as a `Device`; None is that of
             the current context, else the first.
         verify: whether to check first that the kernel computes a product of small integers bit for
@@ -51,12 +74,18 @@ def kernel(
     Raises:
         ProblemError: for an impossible problem.
         DeviceError: if this machine has no such GPU.
-        MissingError: without a driver or a GPU.
+        MissingError: without a driver, a GPU or a compiler.
         NotFoundError: if no kernel can run the problem, or with `batch_invariant` no range serves
-            it.
+            it; or if the record of a kernel of your own does not have its source.
+        FrozenError: in the frozen mode, if the kernel is not in the cache.
         VerificationError: with `verify`, if the kernel's result is wrong.
+        AutotuneError: if a kernel of your own does not compile for the GPU.
     """
-    posed = problem_of(*problem, **arguments)
+    if isinstance(tuned := problem[0] if problem else None, (KernelRecord, KernelEntry)):
+        if len(problem) > 1 or verify or cold or batch_invariant or arguments:
+            raise UsageError("a kernel of your own takes no argument but device")
+        return _tuned(tuned if isinstance(tuned, KernelEntry) else tuned.best, device)
+    posed = problem_of(*cast("tuple[ProblemLike | int, ...]", problem), **arguments)
     return runtime.load(
         posed,
         ordinal_of(device),
@@ -64,6 +93,30 @@ def kernel(
         objective=_objective(cold),
         in_order=batch_invariant,
     )
+
+
+def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
+    """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
+    from autotune import compiler, settings
+    from autotune.runtime.tuned_kernel import TunedKernel
+    from autotune.user_kernels.sources import unpacked
+
+    launch = entry.launchable()
+    own, ordinal = runtime.current().runtime, ordinal_of(device)
+    if ordinal is None:
+        ordinal = own.driver.current() or 0
+    gpu, plan = own.gpu(ordinal).device, launch.plan(entry.config)
+    with unpacked(launch.source) as (folder, folders):
+        program = compiler.compile(
+            plan.main.template,
+            gpu.arch,
+            sources=folder,
+            includes=folders,
+            cache=settings.cache_dir(),
+        )
+    if isinstance(program, compiler.CompileFailure):
+        raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
+    return TunedKernel(own, ordinal, launch.call, plan, program)
 
 
 def warmup(
@@ -113,7 +166,7 @@ def warmup(
     if measure and batch_invariant:
         raise UsageError(
             "a batch-invariant kernel is not measured alone; tune its range: "
-            "autotune.tune_range(..., batch_invariant=True)"
+            "autotune.tune(..., batch_invariant=True)"
         )
     if measure:
         _race(dict.fromkeys(problems), ordinal or 0, objective)
@@ -127,9 +180,9 @@ def _race(problems: Iterable[Problem], ordinal: int, objective: Objective) -> No
     from autotune.api import tuning
     from autotune.api.matmul import is_served
     from autotune.targets.workplace import Workplace
-    from autotune.tuning.options import Options, quick_options
+    from autotune.tuning.options import Search
 
-    device, options = runtime.probe(ordinal), quick_options(Options(objective=objective))
+    device, options = runtime.probe(ordinal), Search(effort="quick", objective=objective)
     with Workplace(ordinal, quick=True) as workplace:
         for problem in problems:
             if not is_served(problem, device, objective):

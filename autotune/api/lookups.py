@@ -186,6 +186,15 @@ def _tuning(record: Record, option: str) -> str:
 
 def outdated(result: Record | Answer) -> str | None:
     """The change of this machine since a result's record was measured, such as
-    `driver 12.8, now 13.0`; None if nothing has changed, or if there is no record."""
+    `kernel sources 0ld, now 5e1f`; None if it is not stale, or if there is no record."""
     record = result if isinstance(result, Record) else result.record
     return None if record is None else merging.stale(record, targets.here())
+
+
+def other_tools(result: Record | Answer) -> str | None:
+    """The change of driver and compiler since a result's record was measured, such as
+    `driver 12.8, now 13.0`; None if it is stale, nothing has changed, or there is no record."""
+    record = result if isinstance(result, Record) else result.record
+    if record is None or outdated(result) is not None:
+        return None
+    return merging.changes(record, targets.here())

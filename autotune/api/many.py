@@ -9,8 +9,6 @@ from functools import partial
 from time import monotonic
 
 from autotune.api import tuning
-from autotune.api.shapes import Shapes, ShapesLike
-from autotune.api.shown import shown_all
 from autotune.candidates.family_names import AUTO, families_of
 from autotune.device import Device
 from autotune.errors import (
@@ -34,7 +32,7 @@ from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
-from autotune.tuning.options import SHAPE_BUDGET_S, Options, enough, options_of, require_time
+from autotune.tuning.options import Search, enough, require_time
 from autotune.tuning.shared_budget import Stake, spend
 
 UNTUNED_LOSS = 0.1
@@ -51,24 +49,17 @@ Observing = Callable[
 ]
 
 
-def tune_all(
-    shapes: ShapesLike,
-    *,
+def tune_shapes(
+    shapes: Mapping[Problem, int],
+    options: Search,
     device: DeviceLike = DEFAULT,
     devices: str | Sequence[int] | None = None,
-    trials: int | None = None,
-    budget: float | None = None,
-    seed: int = 0,
-    sampler: str = "gp",
-    family: str = "auto",
-    jobs: int | None = None,
-    objective: str = "hot",
-    progress: bool = True,
+    family: str = AUTO,
+    *,
+    observing: Observing,
 ) -> ShapesReport:
-    """Tunes many shapes under one budget, which goes where it is expected to save most.
-
-        autotune.tune_all(["16x4096x4096:bf16:nt", "16x14336x4096:bf16:nt"], budget=60)
-        print(autotune.tune_all(autotune.Shapes.load("shapes.json"), budget=600))
+    """Tunes shapes one after the other under one budget, which goes where it is expected to save
+    most: `autotune.tune` of several shapes with its arguments decoded.
 
     A shape's weight is how often it runs, times its time, times the loss that is expected against
     full tuning: 10 % without a record, less after each second of search. A shape whose loss is
@@ -76,48 +67,19 @@ def tune_all(
     interrupt loses none, and a second call goes on where the first ended.
 
     Args:
-        shapes: how often each shape runs, such as what `autotune.torch.recording` noted; or a list,
-            in which each shape counts as often as it stands there.
-        budget: seconds of the call; by default 20 for each shape to be searched.
-        trials: stop each search at this number of configurations; the other arguments are those of
-            `tune`.
-        progress: whether to show one progress bar, on standard error or in the notebook.
-
-    Returns:
-        A row for each shape; `print` shows a table.
+        shapes: how often each shape runs.
+        options: of the searches; the seconds are those of all together, None for the default.
+        device: as for `autotune.tune`.
+        devices: several GPUs of one model in its place.
+        family: as for `autotune.tune`.
+        observing: returns for the number of searches and the budget a function that returns the
+            observer of each.
 
     Raises:
-        UsageError: for an impossible shape, an unknown device, or invalid limits.
+        UsageError: for an unknown device, or an energy.
         MissingError: without a GPU, a driver or a compiler, where they are needed.
         CacheError: if the cache directory cannot be written.
         BudgetError: if the budget was over before any shape was tuned.
-    """
-    options = options_of(trials, budget, seed, sampler, jobs, objective)
-    counted = Shapes.of(shapes)
-    observing = partial(shown_all, options.objective, progress)
-    where = device, devices, family
-    return tune_shapes(counted, replace(options, budget_s=budget), *where, observing=observing)
-
-
-def tune_shapes(
-    shapes: Mapping[Problem, int],
-    options: Options,
-    device: DeviceLike = DEFAULT,
-    devices: str | Sequence[int] | None = None,
-    family: str = AUTO,
-    *,
-    observing: Observing,
-) -> ShapesReport:
-    """`tune_all` with its arguments decoded.
-
-    Args:
-        shapes: how often each shape runs.
-        options: of the searches; the budget is that of all together, None for the default.
-        device: as for `tune`.
-        devices: as for `tune`.
-        family: as for `tune`.
-        observing: returns for the number of searches and the budget a function that returns the
-            observer of each.
     """
     require_time(options, "tuning several shapes")
     began = monotonic()
@@ -125,14 +87,14 @@ def tune_shapes(
     rows = {problem: place.row(problem, count) for problem, count in shapes.items()}
     stakes = {row.problem: place.stake(row) for row in rows.values() if row.why is None}
     count = sum(not stake.settled for stake in stakes.values())
-    budget = options.budget_s or SHAPE_BUDGET_S * max(1, count)
+    budget = options.shared_seconds(count)
     with (
         observing(count, budget) as observed,
-        Workplace(device, numbers=devices, seed=options.seed) as workplace,
+        Workplace(device, numbers=devices, seed=options.seed, quick=options.quick) as workplace,
     ):
 
         def search(problem: Problem, seconds: float) -> bool:
-            limited = replace(options, budget_s=seconds).begun(monotonic())
+            limited = replace(options, seconds=seconds).begun(monotonic())
             observer = observed(problem, seconds)
             run = partial(tuning.search_at, workplace, problem, limited, family=family)
             earlier = rows[problem]
@@ -182,7 +144,7 @@ class _Place:
 
     device: Device
     measured: bool
-    options: Options
+    options: Search
     family: str
 
     def row(self, problem: Problem, count: int) -> ShapeRow:

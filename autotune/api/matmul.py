@@ -13,6 +13,9 @@ from autotune.runtime.quantized_operand import refuse_additions
 from autotune.targets import local
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from autotune.problem.call import FurtherArrays
     from autotune.runners.base import Objective
     from autotune.runtime.matmul import Array, Matmul
 
@@ -25,7 +28,6 @@ def matmul(
     beta: float = 0.0,
     *,
     tune: bool | Literal["quick"] = False,
-    bias: Any = None,
     activation: str | None = None,
     compute: str | None = None,
     accuracy: str = "exact",
@@ -33,15 +35,11 @@ def matmul(
     verify: bool = False,
     dependent: bool = False,
     cold: bool = False,
-    scale_a: Any = None,
-    scale_b: Any = None,
     scale: str | None = None,
     accumulate: str | None = None,
     out_dtype: Any = None,
-    residual: Any = None,
     batch_invariant: bool = False,
-    scale_result: Any = None,
-    amax: Any = None,
+    **further: Unpack[FurtherArrays],
 ) -> Array:
     """`out = act(alpha a b + beta out + bias) + residual`, summed in fp32, on the caller's current
     stream of the operands' GPU.
@@ -93,7 +91,6 @@ def matmul(
         tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the most
             promising configurations and cuBLAS instead, of a shape without a record. Not in the
             frozen mode.
-        bias: (n,), added to every row; of the type of `out`.
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`,
             for operands of 16 and 8 bits, takes a `b` of `autotune.interleave` and gives
             `silu(a gate) (a up)`, (m, n / 2), with alpha 1, beta 0 and no bias.
@@ -110,22 +107,23 @@ def matmul(
             hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
         cold: whether to run what is fastest with operands that are not in L2, such as weights that
             are read once between two calls; `tune` then minimises that time.
-        scale_a: the scales of `a`; only for fp8 and int8. None with a `scale_b` quantises `a`.
-        scale_b: the scales of `b`.
         scale: `tensor`, `row` or `block`, if their shapes fit more than one; by default the
             coarsest.
         accumulate: how fp8 products are summed: `exact` (the default) adds sums of 128 in fp32,
             `fast` keeps the 14 bits of the tensor cores all along K.
         out_dtype: type of the allocated result: a dtype of the library, or a name such as `f16`; by
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
-        residual: a matrix like `out` that is added, for operands of 16 and 8 bits without an
-            activation; of the type of `out`, row-major, without overlap with it.
         batch_invariant: whether to run a kernel of a batch-invariant range (see
-            `autotune.tune_range`), so that the bits of a row do not depend on the rows beside it.
+            `autotune.tune`), so that the bits of a row do not depend on the rows beside it.
             cuBLAS is not used, and nothing is tuned.
-        scale_result: one fp32 number that a result in fp8 is multiplied by; None is 1.
-        amax: one fp32 number that is raised to the largest size of a result in fp8 before its
-            scale; NaN does not count. Zero it before the call for that of the call alone.
+        further: the arrays that some products have besides: `bias`, (n,), added to every row, of
+            the type of `out`; `scale_a` and `scale_b`, the scales of fp8 and int8 operands, where
+            `scale_b` alone quantises `a`; `residual`, a matrix like `out` that is added, for
+            operands of 16 and 8 bits without an activation, of the type of `out`, row-major,
+            without overlap with it; `scale_result`, one fp32 number that a result in fp8 is
+            multiplied by, 1 by default; `amax`, one fp32 number that is raised to the largest size
+            of a result in fp8 before its scale, where NaN does not count: zero it before the call
+            for that of the call alone.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
@@ -141,23 +139,28 @@ def matmul(
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     compute = compute if accuracy == "exact" else compute_of(compute or "f32", accuracy)
-    if scale_b is not None and scale_a is None:
-        _check_quantizing(batch_invariant, residual=residual, scale_result=scale_result, amax=amax)
-        words = alpha, beta, activation, compute, accumulate, scale, dependent, cold
-        return cast("Array", _quantized((a, b, out, bias, scale_b), words, out_dtype, tune, verify))
+    options = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor
+    if further.get("scale_b") is not None and further.get("scale_a") is None:
+        _check_quantizing(batch_invariant, further)
+        return cast("Array", _quantized(a, b, out, options, out_dtype, tune, verify, further))
     multiply = _invariant(tune) if batch_invariant else multiplier()
-    extras = scale_a, scale_b, scale, accumulate, out_dtype, residual
     if tune and not settings.mode().frozen:
         quick = is_quick(tune)
         tuner = partial(_tune, objective="cold" if cold else "hot", quick=quick)
-        multiply.tune(a, b, tuner, bias, activation, compute, out, *extras, quick=quick)
-    rest = bias, activation, compute, vendor, verify, dependent, cold, *extras
-    return multiply(a, b, out, alpha, beta, *rest, scale_result, amax)
+        named = runtime.CallOptions(*options)
+        multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, quick=quick, **further)
+    return multiply.run(a, b, out, options, further, out_dtype, verify)
 
 
-def _check_quantizing(batch_invariant: bool, **additions: object) -> None:
+def _check_quantizing(batch_invariant: bool, further: FurtherArrays) -> None:
     """Checks that a product which quantises its A has none of the options that it cannot have."""
-    refuse_additions(**additions)
+    refuse_additions(
+        [
+            name
+            for name, array in further.items()
+            if array is not None and name not in ("bias", "scale_b")
+        ]
+    )
     if batch_invariant:
         raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
 
@@ -167,27 +170,28 @@ def _invariant(tune: bool | str) -> Matmul:
     if tune:
         raise UsageError(
             "a batch-invariant product is not tuned alone; tune its range: "
-            "autotune.tune_range(..., batch_invariant=True)"
+            "autotune.tune(..., batch_invariant=True)"
         )
     return runtime.batch_invariant()
 
 
 def _quantized(
-    operands: tuple[Any, ...],
-    words: tuple[Any, ...],
+    a: Any,
+    b: Any,
+    out: Any,
+    options: tuple[Any, ...],
     out_dtype: Any,
     tune: bool | str,
     verify: bool,
+    further: FurtherArrays,
 ) -> Any:
     """`matmul` of an A that is quantised on the way in."""
-    a, b, out, bias, scale_b = operands
-    options = runtime.QuantizedKeywords(*words)
-    multiply = runtime.quantized_matmul()
+    multiply, named = runtime.quantized_matmul(), runtime.CallOptions(*options)
     if tune and not settings.mode().frozen:
-        objective: Objective = "cold" if options.cold else "hot"
+        objective: Objective = "cold" if named.cold else "hot"
         tuner = partial(_tune, objective=objective, quick=is_quick(tune))
-        multiply.tune(a, b, tuner, out, bias, scale_b, options, out_dtype)
-    return multiply(a, b, out, bias, scale_b, options, out_dtype, verify)
+        multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
+    return multiply(a, b, out, named, out_dtype, verify, **further)
 
 
 def multiplier() -> Matmul:
@@ -225,8 +229,7 @@ def is_quick(tune: bool | str) -> bool:
 
 def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -> object:
     from autotune.api import tuning
-    from autotune.tuning.options import options_of, quick_options
+    from autotune.tuning.options import Search
 
-    options = options_of(None, None, 0, "gp", None, objective)
-    options = quick_options(options) if quick else options
-    return tuning.search(problem, options, device=local.index_of(device))
+    search = Search(effort="quick" if quick else "default", objective=objective)
+    return tuning.search(problem, search.limited(), device=local.index_of(device))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.records import KernelRecord, Record, Store
+from autotune.records.merging import made_from
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.energy import Energy
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin, Recording, SweepRow
+from autotune.targets import targets
 
 
 def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> None:
@@ -34,8 +36,10 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
         for trial in (finished.trial for finished in subject.trials)
         if trial.resources is not None
     }
-    run = record.provenance
-    origin = Origin(run.driver, run.compiler, run.source)
+    run, today = record.provenance, targets.here().source
+    # A record names the sources of its entries' families, and trials are of more.
+    source = today if made_from(record, today) else run.source
+    origin = Origin(run.driver, run.compiler, source)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     made, swept = (record.device, origin, date), tuple(rows.values())
     if isinstance(record, KernelRecord):

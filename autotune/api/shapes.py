@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from autotune import files
-from autotune.errors import UsageError
+from autotune.errors import ProblemError, UsageError
 from autotune.files import limits, output
 from autotune.files.decoding import convert, parse, require_schema
-from autotune.problem import Problem, ProblemLike, problem_of
+from autotune.problem import Problem, ProblemDefaults, ProblemLike, problems_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SCHEMA = 1
 
@@ -34,19 +37,24 @@ class Shapes(Counter[Problem]):
     """How often each GEMM runs; a `collections.Counter` of problems with a file."""
 
     @classmethod
-    def of(cls, shapes: ShapesLike) -> Shapes:
-        """The shapes of a list or mapping.
+    def of(cls, shapes: ShapesLike, **fields: Unpack[ProblemDefaults]) -> Shapes:
+        """The shapes of a list or mapping. The keywords are for shapes that do not state a field.
 
         Raises:
             ProblemError: for an impossible shape.
-            UsageError: for a count below 1.
+            UsageError: for a count below 1, or a range.
         """
         counted = cls()
         pairs = shapes.items() if isinstance(shapes, Mapping) else ((shape, 1) for shape in shapes)
         for shape, count in pairs:
             if not isinstance(count, int) or count < 1:
                 raise UsageError(f"{shape} counts {count!r}; give a whole number of at least 1")
-            counted[problem_of(shape)] += count
+            if isinstance(shape, str) and ".." in shape:
+                raise UsageError(f"{shape} is a range, which is tuned alone; give its sizes, or it")
+            if not isinstance(shape, (Problem, Sequence)):
+                raise ProblemError(f"shape is {shape!r}; give a text, a Problem or (m, n, k)")
+            (problem,) = problems_of((shape,), **fields)
+            counted[problem] += count
         return counted
 
     @classmethod

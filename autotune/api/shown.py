@@ -8,55 +8,58 @@ from contextlib import contextmanager
 from autotune.problem import Problem
 from autotune.runners.base import Objective
 from autotune.tuning.events import Observer
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 
 @contextmanager
 def shown(
-    problem: Problem | None, options: Options, observer: Observer | None, progress: bool
+    problem: Problem | None, options: Search, progress: bool | Observer
 ) -> Iterator[Observer | None]:
-    """The caller's observer, or else one that shows a search on standard error or in a notebook.
+    """The observer of a search: the caller's, or one that shows it on standard error or in a
+    notebook.
 
     Args:
         problem: what is tuned; None for a user kernel.
         options: those of the search.
-        observer: the caller's; it is shown nothing else then.
-        progress: whether to show anything.
+        progress: whether to show anything, or the caller's observer.
     """
-    if observer is not None or not progress:
-        yield observer
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing
 
-    limits, console = Limits(options.trials, options.budget_s), PlainConsole(stderr=True)
+    limits, console = Limits(options.trials, options.seconds), PlainConsole(stderr=True)
     with observing(problem, limits, console, plain=False, objective=options.objective) as bar:
         yield bar
 
 
 @contextmanager
 def shown_each(
-    options: Options, observer: Observer | None, progress: bool
+    options: Search, progress: bool | Observer
 ) -> Iterator[Callable[[Problem], Observer | None]]:
     """As `shown`, for one search after another: a function from a problem to its observer."""
-    if observer is not None or not progress:
-        yield lambda _: observer
+    if not progress or not isinstance(progress, bool):
+        yield lambda _: None if isinstance(progress, bool) else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing_each
 
-    limits, console = Limits(options.trials, options.budget_s), PlainConsole(stderr=True)
+    limits, console = Limits(options.trials, options.seconds), PlainConsole(stderr=True)
     with observing_each(limits, console, plain=False, objective=options.objective) as observed:
         yield observed
 
 
 @contextmanager
 def shown_all(
-    objective: Objective, progress: bool, count: int, budget_s: float
+    objective: Objective, progress: bool | Observer, count: int, budget_s: float
 ) -> Iterator[Callable[[Problem, float], Observer | None]]:
     """As `shown_each`, for up to `count` searches that share a budget."""
-    if not progress:
-        yield lambda _problem, _seconds: None
+    if not progress or not isinstance(progress, bool):
+        yield lambda _problem, _seconds: None if isinstance(progress, bool) else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress_all import observing_all

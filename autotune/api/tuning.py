@@ -1,115 +1,31 @@
-"""Tune a problem."""
+"""The search of one problem, or its race."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
-from autotune.api.shown import shown
 from autotune.candidates.unserved import unserved
 from autotune.errors import NotFoundError, UsageError
-from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
+from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.targets.workplace import Workplace
-from autotune.tuning.options import Options, options_of, quick_options
+from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from autotune.runners.base import Objective, Runner
     from autotune.tuning.events import Observer
     from autotune.tuning.quick import QuickTunable
 
 
-def tune(
-    *problem: ProblemLike | int,
-    device: DeviceLike = DEFAULT,
-    devices: str | Sequence[int] | None = None,
-    trials: int | None = None,
-    budget: float | None = None,
-    seed: int = 0,
-    sampler: str = "gp",
-    family: str = "auto",
-    jobs: int | None = None,
-    objective: str = "hot",
-    storage: str | None = None,
-    quick: bool = False,
-    recording: str | Path | None = None,
-    observer: Observer | None = None,
-    progress: bool = True,
-    **arguments: Unpack[ProblemArguments],
-) -> Record:
-    """Searches the fastest kernel of a problem and records the best ten.
-
-        tune(4096, 4096, 4096, compute="bf16")
-        tune("4096x4096x4096:bf16", device="h100")
-
-    A second call continues from the measurements of the first. The cache directory holds them.
-
-    Args:
-        problem: text, a `Problem`, (m, n, k) or three sizes.
-        device: `gpu` or a number (measured), `replay:h100` or `replay:FILE.json.gz` (a
-            recording), or a name of the catalogue, a JSON file or a `Device` (predicted).
-        devices: several GPUs of one model in place of `device`, which share the work: their
-            numbers, also as text such as `0,1`, or `all`.
-        trials: stop at this number of configurations, those of earlier calls and of other processes
-            included.
-        budget: end this number of seconds after the call; 60 if neither limit is given, except
-            that `exhaustive` then tries everything.
-        seed: random seed.
-        sampler: `gp`, which stops by itself, `tpe`, `random` or `exhaustive`.
-        family: kernel family: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
-            columns of C), `tiled` or `naive`; `auto` is those of the first four that serve the
-            compute.
-        jobs: compiler threads; by default one for each core but one.
-        objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
-            time with L2 flushed, `energy` the joules of a run among the ten fastest hot (NVML,
-            extra `energy`). The best by each is recorded.
-        storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
-            default a journal in the cache directory.
-        quick: races the eight most promising configurations, six that their times suggest, and
-            cuBLAS instead of searching, in seconds. The record says so, and a search replaces it.
-            Takes none of `trials`, `budget`, `sampler`, `seed`, `storage`, `devices` and `family`.
-        recording: a file, such as `mine.json.gz`, for the outcomes of all configurations that were
-            tried on a GPU; `device="replay:mine.json.gz"` searches among them without one.
-        observer: receives progress events.
-        progress: whether to show a progress bar, on standard error or in the notebook, if there is
-            no observer.
-        arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
-
-    Raises:
-        UsageError: for an impossible problem, an unknown device, or invalid limits.
-        MissingError: without a GPU, a driver or a compiler, where they are needed.
-        CacheError: if the cache directory cannot be written.
-        BudgetError: if the budget was over before a configuration was timed.
-        AutotuneError: if no configuration works.
-    """
-    began, posed = monotonic(), problem_of(*problem, **arguments)
-    options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
-    if quick:
-        options = quick_options(options, family)
-    options = options.begun(began)
-    with shown(posed, options, observer, progress) as observes:
-        return search(
-            posed,
-            options,
-            device=device,
-            devices=devices,
-            family=family,
-            recording=recording,
-            observer=observes,
-        )
-
-
 def search(
     problem: Problem,
-    options: Options,
+    options: Search,
     *,
     device: DeviceLike = DEFAULT,
     devices: str | Sequence[int] | None = None,
@@ -117,7 +33,7 @@ def search(
     recording: str | Path | None = None,
     observer: Observer | None = None,
 ) -> Record:
-    """`tune` with its arguments decoded.
+    """Searches one problem: `autotune.tune` with its arguments decoded.
 
     Raises:
         UsageError: for several devices or a recording and quick options.
@@ -139,7 +55,7 @@ def search(
 def search_at(
     workplace: Workplace,
     problem: Problem,
-    options: Options,
+    options: Search,
     *,
     family: str = "auto",
     observer: Observer | None = None,

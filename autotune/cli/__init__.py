@@ -3,55 +3,58 @@
 from __future__ import annotations
 
 import errno
-import inspect
-import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache as cached
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from pathlib import Path
+from typing import TextIO
 
-import typer
+import click
 
 from autotune import environment, settings
 from autotune.cli import (
+    answers,
     cache,
     comparing,
+    completion,
     devices,
-    explaining,
     export,
-    kernels,
     ladder,
     occupancy,
     report,
-    trials,
+    topics,
     tuning,
 )
-from autotune.cli.options import VerbCommand, VerbGroup
+from autotune.cli.options import VerbGroup
 from autotune.cli.output import Interrupted, show_line
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
 
-if TYPE_CHECKING:
-    from autotune.records import TuningRecord
+NAME = "autotune"
 
-VERBS: tuple[Callable[..., None], ...] = (
-    devices.doctor,
-    devices.device,
-    occupancy.occupancy,
-    occupancy.explore,
-    tuning.tune,
-    kernels.tune_kernel,
-    tuning.best,
-    explaining.explain,
-    trials.trials,
-    trials.dashboard,
-    ladder.ladder,
-    report.report,
-    export.export,
-    comparing.check,
-)
+VERBS: dict[str, tuple[click.Command, ...]] = {
+    "Tune and use": (tuning.tune, answers.best, export.export),
+    "Understand": (
+        report.report,
+        ladder.ladder,
+        occupancy.occupancy,
+        occupancy.explore,
+        devices.device,
+        topics.help_,
+    ),
+    "Maintain": (devices.doctor, cache.cache, comparing.check),
+}
+"""The verbs by their headings."""
+
+MOVED = {
+    "trials": "`autotune best SHAPE --trials`",
+    "explain": "`autotune best SHAPE --why [CONFIG]`; --rules lists every rule",
+    "dashboard": "`optuna-dashboard URL` of what `autotune tune --storage URL` names",
+    "tune-kernel": "`autotune tune SPEC.py`, and its --occupancy `autotune occupancy SPEC.py`",
+    "fingerprint": "`autotune cache list --fingerprint`",
+}
+"""What replaces verbs of earlier versions."""
 
 UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 """Errors of writing, which name no file where it is standard output."""
@@ -68,10 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for line in environment.misspelt(settings.VARIABLES):
             print(f"warning: {line}", file=sys.stderr)
         try:
-            _app()(_normalised(words), prog_name="autotune")
+            sys.exit(_run(words))
         except AutotuneError as error:
             show_line(f"error: {error}", sys.stderr)
-            if isinstance(error, UnsavedError) and error.record is not None:
+            if isinstance(error, UnsavedError):
                 _print_record(error.record)
             sys.exit(error.exit_status)
         except OSError as error:
@@ -82,6 +85,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except (KeyboardInterrupt, Interrupted) as interrupt:
             show_line(": ".join(["interrupted", *interrupt.args]), sys.stderr)
             sys.exit(130)
+
+
+def _run(words: Sequence[str]) -> int:
+    """Runs the verb of a command line; returns the exit status."""
+    verbs = root()
+    if (status := completion.answer(verbs, NAME)) is not None:
+        return status
+    try:
+        with verbs.make_context(NAME, [*words]) as context:
+            if not words:
+                click.echo(context.get_help(), err=True)
+                return 2
+            verbs.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        path = _path_of(error, words)
+        message = " ".join(error.format_message().split()).removesuffix(".")
+        show_line(f"error: {message}; see `{path} --help`", sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _path_of(error: click.ClickException, words: Sequence[str]) -> str:
+    """The verb whose options an error is about."""
+    context = getattr(error, "ctx", None)
+    return f"{NAME} {words[0]}" if context is None else str(context.command_path)
 
 
 @contextmanager
@@ -105,150 +135,57 @@ def _written_output() -> Iterator[None]:
         sys.exit(1)
 
 
-class Commands(Mapping[str, Any]):
-    """The verbs as commands by their names, each built when it is first asked for.
-
-    Building all of them takes longer than printing the help that lists them.
-    """
-
-    def __getitem__(self, name: str) -> Any:
-        return _command(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*map(_name, VERBS), "cache"))
-
-    def __len__(self) -> int:
-        return len(VERBS) + 1
-
-
-class Verbs(VerbGroup):
-    """The verbs. An interrupt leaves them as `Interrupted`: typer would drop a `KeyboardInterrupt`
-    without a line."""
-
-    commands: Commands  # type: ignore[assignment]
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = Commands()
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        del ctx
-        return [*self.commands]
-
-    def help_of(self, name: str) -> str:
-        return inspect.getdoc(_documented(name)) or ""
-
-    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        with _interrupts():
-            return super().make_context(info_name, args, parent, **extra)
-
-    def invoke(self, ctx: Any) -> Any:
-        with _interrupts():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _interrupts() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted from None
-
-
-def _print_record(record: TuningRecord) -> None:
-    """Prints a record that is in no file, in the form that `autotune cache import` reads."""
-    from autotune.records import codec
-
-    print("error: save standard output as a file and `autotune cache import` it", file=sys.stderr)
-    print(codec.dumps(record).decode())
-
-
-def _app() -> typer.Typer:
-    # Without markup, typer does not import rich and prints errors as plain lines.
-    app = typer.Typer(
-        cls=Verbs,
-        rich_markup_mode=None,
-        no_args_is_help=True,
-        add_completion=environment.home() is not None,  # it writes files there
-        pretty_exceptions_enable=False,
+def root() -> click.Group:
+    """The command line as a group of verbs."""
+    verbs = VerbGroup(
+        NAME,
+        help="Occupancy and tile-size autotuner for CUDA matrix multiplication.",
+        commands={str(verb.name): verb for listed in VERBS.values() for verb in listed},
+        headings={
+            heading: tuple(str(verb.name) for verb in listed) for heading, listed in VERBS.items()
+        },
+        moved=MOVED,
+        no_args_is_help=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_root)
-    return app
+    version = click.version_option(__version__, message="%(version)s", help="Print the version.")
+    version(verbs)
+    if environment.home() is not None:  # its files are written there
+        for wanted, text in (("show", "Print"), ("install", "Install")):
+            option = click.option(
+                f"--{wanted}-completion",
+                is_flag=False,
+                flag_value="",
+                metavar="[SHELL]",
+                expose_value=False,
+                is_eager=True,
+                callback=_complete_shell,
+                help=f"{text} completion for bash, zsh or fish.  [default: the current shell]",
+            )
+            option(verbs)
+    return verbs
 
 
-def _documented(name: str) -> Callable[..., None]:
-    """The function whose docstring is the help of a verb.
-
-    Raises:
-        KeyError: if there is no such verb.
-    """
-    return {"cache": cache.overview, **{_name(verb): verb for verb in VERBS}}[name]
-
-
-def _name(verb: Callable[..., None]) -> str:
-    return verb.__name__.replace("_", "-")
-
-
-@cached
-def _command(name: str) -> Any:
-    """The command of a verb."""
-    verb = _documented(name)
-    if name == "cache":
-        app = cache.app()
+def _complete_shell(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
+    """Prints or installs completion for a shell."""
+    if shell is None or ctx.resilient_parsing:
+        return
+    text = completion.script(ctx.command, NAME, shell)
+    if option.name == "show_completion":
+        click.echo(text)
     else:
-        app = typer.Typer(rich_markup_mode=None, add_completion=False)
-        app.command(cls=VerbCommand)(verb)
-    command = typer.main.get_command(app)
-    command.name = name
-    return command
+        click.echo(completion.install(text, NAME, shell, Path(str(environment.home()))))
+    ctx.exit()
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
+def _print_record(record: object) -> None:
+    """Prints a record that is in no file, in the form that `autotune cache import` reads."""
+    from autotune.records import TuningRecord, codec
 
-
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Occupancy and tile-size autotuner for CUDA matrix multiplication."""
-
-
-def _normalised(arguments: Sequence[str]) -> list[str]:
-    """The arguments in the form that typer parses."""
-    words = _repeated(_shapes(arguments), "--problem")
-    if words[:1] == ["occupancy"]:
-        words = _repeated(words, "--device")
-        for option in ("--tile-width", *occupancy.STEPS):
-            words = _repeated(words, option, r"\d")
-    return words
-
-
-def _shapes(arguments: Sequence[str]) -> list[str]:
-    """Protects a shape such as `-1x8x8` from being parsed as an option, so that the check of shapes
-    refuses it."""
-    return [f" {word}" if re.match(r"-\d+(x|\.\.)", word) else word for word in arguments]
-
-
-def _repeated(arguments: Sequence[str], option: str, value: str = "(?!-)") -> list[str]:
-    """Repeats the option before each of several values: `--x 4 8` becomes `--x 4 --x 8`.
-
-    A value begins with what the pattern `value` matches; the first may be anything.
-    """
-    words: list[str] = []
-    inside = False
-    for argument in arguments:
-        first = inside and words[-1] == option
-        further = inside and not first and re.match(value, argument) is not None
-        if further:
-            words.append(option)
-        inside = argument == option or further or (first and not argument.startswith("-"))
-        words.append(argument)
-    return words
+    if not isinstance(record, TuningRecord):
+        return
+    print("error: save standard output as a file and `autotune cache import` it", file=sys.stderr)
+    print(codec.dumps(record).decode())
 
 
 def _show_warning(

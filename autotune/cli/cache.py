@@ -1,78 +1,229 @@
-"""`autotune cache`: list, export, import, merge, verify and prune what is recorded."""
+"""The verbs below `autotune cache`: list, export, import, verify and prune what is recorded."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from autotune.cli.comparing import fingerprint
-from autotune.cli.listing import list_
-from autotune.cli.options import Json, VerbCommand, VerbGroup
+from autotune.cli import completion
+from autotune.cli.answers import names_kernel
+from autotune.cli.options import (
+    ProblemOptions,
+    Verb,
+    VerbArgument,
+    VerbGroup,
+    json_option,
+    problem_options,
+    refuse,
+)
 from autotune.cli.output import SECONDS, show, show_json, show_line
-from autotune.cli.stores import Kernels, OnDevice, absorb, opened_store, slug_of
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.inventory import Item
+    from autotune.maintenance.inventory import ChangedRecord, Item
     from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
     from autotune.records.ranges import Range
 
 STDOUT = "-"
 
+KINDS = ("programs", "broken", "mend", "superseded", "journals", "records")
+"""What `prune` deletes or mends."""
 
-def app() -> typer.Typer:
-    """The verbs below `autotune cache`."""
-    verbs = typer.Typer(
-        cls=VerbGroup, rich_markup_mode=None, add_completion=False, invoke_without_command=True
-    )
-    verbs.callback()(overview)
-    for name, verb in (
-        ("list", list_),
-        ("export", export),
-        ("import", import_),
-        ("merge", merge),
-        ("verify", verify),
-        ("prune", prune),
-        ("fingerprint", fingerprint),
-    ):
-        verbs.command(name, cls=VerbCommand)(verb)
-    return verbs
+USUAL_KINDS = ("programs", "broken", "superseded", "mend")
+"""What `prune` does without a kind."""
+
+device_filter = click.option(
+    "--device",
+    metavar="NAME",
+    shell_complete=completion.devices,
+    help="Only this device: its name, its folder in the cache, or gpu.",
+)
 
 
-def overview(context: typer.Context) -> None:
-    """List the cache; export, import, merge, verify, prune and compare it."""
+@click.group(
+    "cache",
+    cls=VerbGroup,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND] [ARGS]...",
+    moved={
+        "merge": "`autotune cache import DIR`",
+        "fingerprint": "`autotune cache list --fingerprint`",
+        "overview": "`autotune cache list`",
+    },
+)
+@click.pass_context
+def cache(context: click.Context) -> None:
+    """List, export, import, verify and prune what is recorded.
+
+    Without a verb it lists the cache.
+    """
     if context.invoked_subcommand is None:
-        list_(json=False)
+        _list_kinds(json=False)
 
 
+@cache.command("list")
+@click.argument(
+    "shapes",
+    nargs=-1,
+    cls=VerbArgument,
+    metavar="[MxNxK|KERNEL]...",
+    text="Only the records of these; none for all.",
+    shell_complete=completion.named,
+)
+@problem_options
+@click.option("--problems", is_flag=True, help="Print a row for each record: its time and age.")
+@click.option(
+    "--fingerprint",
+    is_flag=True,
+    help="Print a hash of what would run, equal on two machines if both launch the same kernels.",
+)
+@click.option(
+    "--batch-invariant",
+    is_flag=True,
+    help="With --fingerprint: answer from batch-invariant ranges alone.",
+)
+@device_filter
+@json_option
+def list_(
+    shapes: tuple[str, ...],
+    options: ProblemOptions,
+    problems: bool,
+    fingerprint: bool,
+    batch_invariant: bool,
+    device: str | None,
+    json: bool,
+) -> None:
+    """List the cache: records by device, programs, trials, and their sizes.
+
+    With shapes or --problems it lists the records.
+    """
+    if fingerprint:
+        refuse("--fingerprint", problems=problems)
+        _show_fingerprint(shapes, options, device, batch_invariant, json)
+        return
+    if batch_invariant:
+        raise UsageError("--batch-invariant is of --fingerprint; give it too")
+    if problems or shapes:
+        _list_records(shapes, options, device, json)
+        return
+    if device is not None:
+        raise UsageError("--device chooses among records; give --problems too")
+    _list_kinds(json)
+
+
+def _list_kinds(json: bool) -> None:
+    """Lists the kinds of files in the cache, with their counts and sizes."""
+    from autotune.maintenance.inventory import scan
+    from autotune.report import cache
+
+    root = _opened_store().root
+    totals = cache.totals(scan(root))
+    if json:
+        show_json(cache.overview_json(root, totals))
+    else:
+        show(cache.overview(root, totals))
+
+
+def _list_records(
+    shapes: Sequence[str], options: ProblemOptions, device: str | None, json: bool
+) -> None:
+    """Lists the records of shapes and user kernels, or all."""
+    from autotune.maintenance.inventory import recorded, scan
+    from autotune.report import listing
+    from autotune.targets import local, targets
+
+    store = _opened_store()
+    items = [*scan(store.root)]
+    slug = _slug_of(store, device)
+    for item in items:
+        if item.fault is not None:
+            show_line(f"warning: {item.path}: passed over: {item.fault}", sys.stderr)
+    records = [
+        record
+        for record in recorded(items)
+        if slug in (None, record.device.slug) and _is_named(record, shapes, options)
+    ]
+    rows = listing.rows(records, targets.here())
+    if json:
+        show_json({"records": listing.to_json(rows)})
+    elif rows:
+        show(listing.render(rows))
+    elif shapes:
+        print(f"no records of {', '.join(shapes)}")
+    else:
+        print(f"no records; `autotune tune 1024x1024x1024{local.option_here()}` makes one")
+
+
+def _is_named(record: TuningRecord, words: Sequence[str], options: ProblemOptions) -> bool:
+    """Whether words of the command line name a record; without words they name all."""
+    from autotune.report.selection import matching
+
+    return not words or any([*matching(word, (record,), options)] for word in words)
+
+
+def _show_fingerprint(
+    shapes: Sequence[str],
+    options: ProblemOptions,
+    device: str | None,
+    batch_invariant: bool,
+    json: bool,
+) -> None:
+    """Prints a hash of what would run."""
+    from autotune.api.fingerprints import fingerprint
+    from autotune.problem import problems_of
+    from autotune.report import comparing
+    from autotune.targets.sources import DEFAULT
+
+    if named := [word for word in shapes if names_kernel(word)]:
+        raise UsageError(f"{named[0]}: a fingerprint is of shapes; leave user kernels out")
+    problems = problems_of(shapes, **options)
+    ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
+    if json:
+        show_json(comparing.fingerprint_json(ours))
+    elif shapes:
+        show(comparing.fingerprint_table(ours))
+    else:
+        print(ours)
+
+
+@cache.command("export")
+@click.argument(
+    "file",
+    cls=VerbArgument,
+    metavar="FILE",
+    text="Bundle; - for standard output.",
+    type=click.Path(allow_dash=True),
+)
+@click.argument(
+    "shapes",
+    nargs=-1,
+    cls=VerbArgument,
+    metavar="[MxNxK]...",
+    text="Only these, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
+    shell_complete=completion.problems,
+)
+@click.option("--problem", "problems", multiple=True, hidden=True)
+@device_filter
+@json_option
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Bundle; - for standard output.")],
-    device: OnDevice = None,
-    problem: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEXT...",
-            help="Only these, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
-        ),
-    ] = None,
-    json: Json = False,
+    file: str, shapes: tuple[str, ...], problems: tuple[str, ...], device: str | None, json: bool
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
-    from autotune.errors import NotFoundError, UsageError
+    from autotune.errors import NotFoundError
     from autotune.maintenance import exchange
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
-    store = opened_store()
-    chosen = exchange.chosen(store, slug_of(store, device), problem or ())
+    store = _opened_store()
+    chosen = exchange.chosen(store, _slug_of(store, device), (*problems, *shapes))
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if file == STDOUT:
@@ -88,136 +239,179 @@ def export(
         show_line(f"{file}: {contents}, {size:,} bytes")
 
 
-def import_(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Bundles, or files of single records.")
-    ],
-    kernels: Kernels = False,
-    json: Json = False,
-) -> None:
-    """Merge bundles into the cache. If one is broken, nothing is merged."""
+@cache.command("import")
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    cls=VerbArgument,
+    metavar="FILE|DIR...",
+    type=click.Path(path_type=Path),
+    text="Bundles, files of single records, or other cache directories.",
+)
+@click.option(
+    "--kernels",
+    is_flag=True,
+    help="Take user kernels too: list their sources and options first.",
+)
+@json_option
+def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
+    """Merge bundles and other cache directories into the cache.
+
+    If a bundle is broken, nothing is merged; a broken file of a directory is skipped.
+    """
     from autotune.maintenance import exchange
 
-    def contents() -> Iterator[TuningRecord | Range]:
-        return chain.from_iterable(map(exchange.read, files))
-
-    absorb(opened_store(), contents, kernels, json)
-
-
-def merge(
-    directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Other cache directories.")
-    ],
-    kernels: Kernels = False,
-    json: Json = False,
-) -> None:
-    """Merge the records and ranges of other cache directories into this one."""
-    from autotune.maintenance import exchange
-
-    store = opened_store()
-    for root in directories:
-        exchange.check_folder(root, store)
-
-    faults: dict[Path, str] = {}
+    store, faults = _opened_store(), dict[Path, str]()
+    folders = {path for path in paths if path.is_dir()}
+    for folder in folders:
+        exchange.check_folder(folder, store)
 
     def contents() -> Iterator[TuningRecord | Range]:
-        for item in chain.from_iterable(map(exchange.contents, directories)):
-            if item.fault is not None:
-                faults[item.path] = item.fault
-            elif item.content is not None:
-                yield item.content
+        for path in paths:
+            if path in folders:
+                yield from _readable(exchange.contents(path), faults)
+            else:
+                yield from exchange.read(path)
 
-    absorb(store, contents, kernels, json)
+    _absorb(store, contents, kernels, json)
     for path, fault in faults.items():
         show_line(f"warning: {path}: passed over: {fault}", sys.stderr)
 
 
-def verify(
-    retime: Annotated[
-        bool,
-        typer.Option("--retime", help="Time the best configurations of each stale record again."),
-    ] = False,
-    top: Annotated[int, typer.Option(min=1, help="Number of configurations of each record.")] = 3,
-    device: OnDevice = None,
-    json: Json = False,
-) -> None:
-    """Check every file and list stale records; exit status 1 if a file is broken.
+def _readable(items: Iterable[Item], faults: dict[Path, str]) -> Iterator[TuningRecord | Range]:
+    """The content of the files that can be read; notes the faults of the others."""
+    for item in items:
+        if item.fault is not None:
+            faults[item.path] = item.fault
+        elif item.content is not None:
+            yield item.content
 
-    A record is stale if this machine has another driver, compiler or kernel source now. It is
-    still used.
+
+def _absorb(
+    store: Store,
+    contents: Callable[[], Iterable[TuningRecord | Range]],
+    kernels: bool,
+    json: bool,
+) -> None:
+    """Merges what other caches have, after reading all of it once. User kernels are listed first,
+    or counted as left out."""
+    from autotune.maintenance import exchange
+    from autotune.records import KernelRecord
+    from autotune.report import cache
+    from autotune.targets import targets
+
+    own = [content for content in contents() if isinstance(content, KernelRecord)]
+    if own and not json:
+        left_out = f"user kernels skipped: {len(own)}; they bring source code, --kernels takes them"
+        print(cache.kernels(own) if kernels else left_out)
+    results = exchange.absorb(store, contents(), targets.here(), kernels=kernels)
+    if json:
+        listed = {"kernels": cache.kernels_json(own), "kernels_skipped": not kernels} if own else {}
+        show_json({"arrivals": [asdict(result) for result in results]} | listed)
+    else:
+        print(cache.import_summary(results))
+
+
+@cache.command("verify")
+@click.option(
+    "--retime", is_flag=True, help="Time the best configurations of each changed record again."
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Number of configurations of each record.",
+)
+@device_filter
+@json_option
+def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
+    """Check every file and list changed records; exit status 1 if a file is broken.
+
+    A record is stale if its kernel would be compiled from other sources now. It is still used.
+    Another driver or compiler makes no record stale; --retime measures such records again too.
     """
     from autotune.maintenance.inventory import scan, verdict
     from autotune.report import cache
     from autotune.targets import sources, targets
 
-    store, today = opened_store(), targets.here()
+    store, today = _opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
-    slug = targets.resolve(device or sources.DEFAULT).slug if retime else slug_of(store, device)
-    count, broken, stale = verdict(scan(store.root, thorough=True), today, slug)
+    slug = targets.resolve(device or sources.DEFAULT).slug if retime else _slug_of(store, device)
+    count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
     if not json:
         if broken:
             show(cache.faults(broken))
-        if stale and not retime:
-            show(cache.stale(stale))
-        print(f"{count} files: {len(broken)} broken, {len(stale)} stale records")
-    retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
+        for stale in () if retime else (True, False):
+            if table := cache.changed(changed, stale=stale):
+                show(table)
+        stale_count = sum(row.stale for row in changed)
+        print(f"{count} files: {len(broken)} broken, {stale_count} stale records")
+    retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
     if json:
-        show_json(cache.verdict_json(count, broken, stale, retimed))
+        show_json(cache.verdict_json(count, broken, changed, retimed))
     if broken or any(result.trouble for result in retimed):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
+def _kind_flags(verb: Verb) -> Verb:
+    """Gives a verb a hidden option for each kind, as earlier versions had them."""
+    for kind in KINDS:
+        verb = click.option(f"--{kind}", is_flag=True, hidden=True)(verb)
+    return verb
+
+
+@cache.command("prune")
+@click.argument(
+    "kinds",
+    nargs=-1,
+    cls=VerbArgument,
+    metavar="[KIND]...",
+    type=click.Choice(KINDS),
+    text="programs: compiled programs that no record uses; broken: broken files set aside; mend: "
+    "broken files that verify names; superseded: records that were replaced; journals: trials, so "
+    "that searches start over; records: the records and ranges of --device.  [default: programs, "
+    "broken, superseded, mend]",
+)
+@_kind_flags
+@device_filter
+@click.option("--older-than", metavar="30d", help="Only files older than this.")
+@click.option("--dry-run", is_flag=True, help="List files, delete none.")
+@json_option
 def prune(
-    programs: Annotated[
-        bool, typer.Option("--programs", help="Delete compiled programs that no record uses.")
-    ] = False,
-    broken: Annotated[
-        bool, typer.Option("--broken", help="Delete broken files set aside.")
-    ] = False,
-    mend: Annotated[
-        bool, typer.Option("--mend", help="Mend the broken files that verify names.")
-    ] = False,
-    superseded: Annotated[
-        bool, typer.Option("--superseded", help="Delete records that were replaced.")
-    ] = False,
-    journals: Annotated[
-        bool, typer.Option("--journals", help="Delete trials; searches then start over.")
-    ] = False,
-    records: Annotated[
-        bool, typer.Option("--records", help="Delete the records and ranges of --device.")
-    ] = False,
-    device: OnDevice = None,
-    older_than: Annotated[
-        str | None, typer.Option(metavar="30d", help="Only files older than this.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List files, delete none.")] = False,
-    json: Json = False,
+    kinds: tuple[str, ...],
+    device: str | None,
+    older_than: str | None,
+    dry_run: bool,
+    json: bool,
+    **flags: bool,
 ) -> None:
-    """Delete files that are not needed; by default --programs, --broken, --superseded, --mend.
+    """Delete files that are not needed; by default programs, broken, superseded and mend.
 
     A broken file is mended, or set aside, so that verify names it no more.
 
-    Records are deleted with --records only. Programs are compiled again when they are needed.
+    Records are deleted by name only. Programs are compiled again when they are needed.
     """
-    from autotune.errors import UsageError
     from autotune.maintenance import pruning
     from autotune.maintenance.inventory import scan
 
-    if records and device is None:
-        raise UsageError("--records deletes those of one device; give --device")
-    if not (programs or broken or superseded or journals or records or mend):
-        programs = broken = superseded = mend = True
-    store = opened_store()
+    wanted = {*kinds, *(name for name, stated in flags.items() if stated)} or {*USUAL_KINDS}
+    if "records" in wanted and device is None:
+        raise UsageError("prune deletes the records of one device; give --device")
+    mend = "mend" in wanted
+    store = _opened_store()
     # Without their contents, which take gigabytes together.
     items = [replace(item, content=None) for item in scan(store.root, thorough=mend)]
     unneeded = pruning.chosen(
         items,
-        programs=programs,
-        broken=broken,
-        superseded=superseded,
-        journals=journals,
-        records=records,
-        slug=slug_of(store, device),
+        programs="programs" in wanted,
+        broken="broken" in wanted,
+        superseded="superseded" in wanted,
+        journals="journals" in wanted,
+        records="records" in wanted,
+        slug=_slug_of(store, device),
         tuned=(item.content for item in scan(store.root)),
     )
     age = None if older_than is None else parse_age(older_than)
@@ -226,7 +420,7 @@ def prune(
     size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
     gone = {item.path for item in unneeded}
     rest = [item for item in items if item.path not in gone] if mend else []
-    mended = _mended(rest, slug_of(store, device), age, dry_run)
+    mended = _mended(rest, _slug_of(store, device), age, dry_run)
     if json:
         paths = [str(item.path) for item in unneeded]
         also = {"mended": mended} if mend else {}
@@ -256,7 +450,6 @@ def parse_age(text: str) -> float:
     Raises:
         UsageError: for another form.
     """
-    from autotune.errors import UsageError
 
     match = re.fullmatch(r"(\d{1,9})([smhd])", text.strip().lower())
     if match is None:
@@ -266,7 +459,7 @@ def parse_age(text: str) -> float:
 
 def _retimed(
     store: Store,
-    stale: Sequence[tuple[TuningRecord, str]],
+    changed: Sequence[ChangedRecord],
     device: str | None,
     top: int,
     *,
@@ -279,7 +472,7 @@ def _retimed(
     from autotune.report import cache
     from autotune.targets import sources, targets
 
-    records = [record for record, _ in stale if isinstance(record, Record)]
+    records = [row.record for row in changed if isinstance(row.record, Record)]
     opened = partial(targets.opened, device=device or sources.DEFAULT)
     compiled = partial(compiler.compile, cache=store.root)
     retimed = []
@@ -288,3 +481,20 @@ def _retimed(
         if not quiet:
             show_line(cache.outcome(result))
     return retimed
+
+
+def _opened_store() -> Store:
+    """The user's cache."""
+    from autotune import settings
+    from autotune.records import Store
+
+    return Store(settings.cache_dir())
+
+
+def _slug_of(store: Store, device: str | None) -> str | None:
+    """The folder name of a device; None for all devices."""
+    from autotune.targets import targets
+
+    if device is None or any(path.name == device for path in store.root.glob("*/*/")):
+        return device
+    return targets.resolve(device).slug

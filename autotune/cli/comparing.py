@@ -1,79 +1,65 @@
-"""Verbs that compare: machines by what would run on them, and today's times with a bundle's."""
+"""The verb that compares today's times with those of a bundle: check."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
-    BatchInvariant,
-    DeviceSpec,
-    Json,
-    ObjectiveName,
     ProblemOptions,
-    with_problem_options,
+    VerbCommand,
+    device_option,
+    json_option,
+    objective_option,
+    problem_options,
+    shape_argument,
 )
 from autotune.cli.output import show, show_json
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.maintenance.regression import TimeCheck
     from autotune.problem import Problem
     from autotune.runners.base import Objective
 
-ShapeList = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="MxNxK...", help="Shapes.  [default: all that are recorded]"),
-]
 
-
-@with_problem_options
-def fingerprint(
-    options: ProblemOptions,
-    shapes: ShapeList = None,
-    device: DeviceSpec = None,
-    batch_invariant: BatchInvariant = False,
-    json: Json = False,
-) -> None:
-    """Print a hash of what would run, equal on two machines if both launch the same kernels."""
-    from autotune.api.fingerprints import fingerprint
-    from autotune.problem import problems_of
-    from autotune.report import comparing
-    from autotune.targets.sources import DEFAULT
-
-    problems = problems_of(shapes or (), **options)
-    ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
-    if json:
-        show_json(comparing.fingerprint_json(ours))
-    elif shapes:
-        show(comparing.fingerprint_table(ours))
-    else:
-        print(ours)
-
-
-@with_problem_options
+@click.command("check", cls=VerbCommand)
+@shape_argument("[MxNxK]...", "Shapes.  [default: all that are recorded in the bundle]", nargs=-1)
+@problem_options
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="BUNDLE",
+    help="File of `autotune cache export` with the times.",
+)
+@click.option(
+    "--min",
+    "least",
+    type=float,
+    default=0.95,
+    metavar="RATIO",
+    help="Least ratio of the bundle's time to today's.  [default: 0.95]",
+)
+@device_option
+@objective_option
+@click.option("--allow-predicted", is_flag=True, help="Check predicted times too.")
+@json_option
 def check(
+    shapes: tuple[str, ...],
     options: ProblemOptions,
-    shapes: ShapeList = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(metavar="BUNDLE", help="File of `autotune cache export` with the times."),
-    ] = None,
-    least: Annotated[
-        float, typer.Option("--min", help="Least ratio of the bundle's time to today's.")
-    ] = 0.95,
-    device: DeviceSpec = None,
-    objective: ObjectiveName = "hot",
-    allow_predicted: Annotated[
-        bool, typer.Option("--allow-predicted", help="Check predicted times too.")
-    ] = False,
-    json: Json = False,
+    against: Path | None,
+    least: float,
+    device: str | None,
+    objective: str,
+    allow_predicted: bool,
+    json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
-    from autotune.errors import UsageError
     from autotune.problem import problems_of
     from autotune.report import comparing
     from autotune.runners.base import TIMES, objective_named
@@ -81,14 +67,19 @@ def check(
 
     if against is None or not 0 < least < float("inf"):
         raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
-    problems, decides = problems_of(shapes or (), **options), objective_named(objective, TIMES)
+    if kernels := [word for word in shapes if names_kernel(word)]:
+        raise UsageError(
+            f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
+            "`autotune tune SPEC.py` again"
+        )
+    problems, decides = problems_of(shapes, **options), objective_named(objective, TIMES)
     checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
     if json:
         show_json(comparing.checks_json(checks, least))
     else:
         show(comparing.checks_table(checks, least))
     if any(result.ratio < least for result in checks):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _checked(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
-import typer
+import click
 
-from autotune.cli.options import DeviceSpec, Json
+from autotune.cli import completion
+from autotune.cli.options import VerbArgument, VerbCommand, json_option
 from autotune.cli.output import show, show_json
+from autotune.errors import MissingError, UsageError
 
 
-def doctor(json: Json = False) -> None:
+@click.command("doctor", cls=VerbCommand)
+@json_option
+def doctor(json: bool) -> None:
     """Check what autotune depends on, and print what to install.
 
     Exit status 1 if a check fails that this machine needs: the driver, the GPU and PyCUDA count
@@ -26,27 +29,28 @@ def doctor(json: Json = False) -> None:
     else:
         show(doctor.render(checks))
     if broken:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
-def device(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="DEVICE", help="As --device.", show_default=False),
-    ] = None,
-    device: DeviceSpec = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="List the devices of the catalogue.")
-    ] = False,
-    json: Json = False,
-) -> None:
+@click.command("device", cls=VerbCommand)
+@click.argument(
+    "name",
+    cls=VerbArgument,
+    required=False,
+    metavar="[DEVICE]",
+    text="Device, such as gpu or h100; see `autotune help devices`.",
+    shell_complete=completion.devices,
+)
+@click.option("--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices)
+@click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
+@json_option
+def device(name: str | None, device: str | None, listing: bool, json: bool) -> None:
     """Print the identity and limits of a GPU.
 
     Without a GPU and without a name, or with --list, it lists the catalogue. A compute capability
     such as sm_86 stands for the limits of its SM.
     """
     from autotune.device import sm_named
-    from autotune.errors import MissingError, UsageError
     from autotune.report import device as report
     from autotune.targets import sources, targets
 
@@ -62,7 +66,7 @@ def device(
         except MissingError:
             if text:
                 raise
-            typer.echo("no GPU here: the devices of the catalogue", err=True)
+            click.echo("no GPU here: the devices of the catalogue", err=True)
             listing = True
     if listing:
         show_json(report.catalogue_json()) if json else show(report.render_catalogue())

@@ -2,97 +2,112 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from autotune.cli import completion
+from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
-    BatchInvariant,
-    Json,
-    ObjectiveName,
     ProblemOptions,
-    with_problem_options,
+    VerbArgument,
+    VerbCommand,
+    batch_invariant_option,
+    json_option,
+    objective_option,
+    problem_options,
 )
 from autotune.cli.output import show_json
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.export import WrittenExport
 
-_KERNEL = re.compile(r"\s*[A-Za-z_]")
-"""The start of a kernel's name; shapes start with a number."""
 
-
-@with_problem_options
+@click.command("export", cls=VerbCommand)
+@click.argument(
+    "shapes",
+    nargs=-1,
+    required=True,
+    cls=VerbArgument,
+    metavar="MxNxK|KERNEL...",
+    text="Shapes, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`); or user "
+    "kernels, by name.",
+    shell_complete=completion.named,
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the files.",
+)
+@click.option(
+    "--name",
+    metavar="WORD",
+    help="Name of the library, its functions and its files: a C identifier.  [default: gemm, or "
+    "that of the user kernel]",
+)
+@click.option(
+    "--format",
+    metavar="NAME",
+    default="c",
+    shell_complete=completion.formats,
+    help="Format: c (a library); cubin, ptx or cu (a file a kernel); json; or, of user kernels, h "
+    "(a header with the best values).  [default: c]",
+)
+@problem_options
+@objective_option
+@click.option(
+    "--device",
+    multiple=True,
+    metavar="NAME|FILE",
+    shell_complete=completion.devices,
+    help="Device, as for tune; repeatable.  [default: gpu]",
+)
+@batch_invariant_option
+@click.option(
+    "--ptx", is_flag=True, help="Add PTX, which later GPUs compile: to format c or cubin."
+)
+@click.option(
+    "--bench", is_flag=True, help="Add bench.c to format c: times every shape beside cuBLAS."
+)
+@click.option(
+    "--cublaslt",
+    is_flag=True,
+    help="Let format c call cuBLASLt for shapes that it was faster on.",
+)
+@json_option
 def export(
-    shapes: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MxNxK|KERNEL...",
-            help="Problems, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu; or user "
-            "kernels, by name.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the files.")],
-    *,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the library, its functions and its files: a C identifier.  "
-            "[default: gemm, or that of the user kernel]"
-        ),
-    ] = None,
-    format: Annotated[
-        str,
-        typer.Option(
-            help="Format: c (a library); cubin, ptx or cu (a file a kernel); json; or, of user "
-            "kernels, h (a header with the best values)."
-        ),
-    ] = "c",
+    shapes: tuple[str, ...],
+    out: Path,
+    name: str | None,
+    format: str,
     options: ProblemOptions,
-    objective: ObjectiveName = "hot",
-    device: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--device",
-            metavar="NAME|FILE",
-            help="Device, as for tune; repeatable.  [default: gpu]",
-        ),
-    ] = None,
-    batch_invariant: BatchInvariant = False,
-    ptx: Annotated[
-        bool,
-        typer.Option("--ptx", help="Add PTX, which later GPUs compile: to format c or cubin."),
-    ] = False,
-    bench: Annotated[
-        bool,
-        typer.Option("--bench", help="Add bench.c to format c: times every shape beside cuBLAS."),
-    ] = False,
-    cublaslt: Annotated[
-        bool,
-        typer.Option(
-            "--cublaslt", help="Let format c call cuBLASLt for shapes that it was faster on."
-        ),
-    ] = False,
-    json: Json = False,
+    objective: str,
+    device: tuple[str, ...],
+    batch_invariant: bool,
+    ptx: bool,
+    bench: bool,
+    cublaslt: bool,
+    json: bool,
 ) -> None:
-    """Write the kernels of problems as a C library, or one by one, with their launch plans.
+    """Write the kernels of shapes as a C library, or one by one, with their launch plans.
 
-    A problem that is not tuned gets the kernel that `best` prints, and is marked so. User kernels
-    are exported as `tune_kernel` recorded them, for all devices or those of --device.
+    A shape that is not tuned gets the kernel that `best` prints, and is marked so. User kernels
+    are exported as `tune` recorded them, for all devices or those of --device.
     """
     from autotune import export
-    from autotune.errors import UsageError
     from autotune.targets import sources
 
-    if kernels := [word for word in shapes if _KERNEL.match(word)]:
+    if kernels := [word for word in shapes if names_kernel(word)]:
         if bench or cublaslt:
             raise UsageError(
                 "--bench and --cublaslt are for problems: no library runs user kernels"
             )
-        _export_kernels(shapes, kernels, out, name, device or (), format, objective, ptx, json)
+        _export_kernels(shapes, kernels, out, name, device, format, objective, ptx, json)
         return
     written = export.write(
         shapes,
@@ -142,7 +157,6 @@ def _export_kernels(
     ptx: bool,
     json: bool,
 ) -> None:
-    from autotune.errors import UsageError
     from autotune.export import write_kernels
 
     if len(kernels) < len(words):

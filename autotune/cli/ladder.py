@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
-
-from autotune.cli.options import DeviceSpec, Json
+from autotune.cli.options import VerbArgument, VerbCommand, device_option, json_option
 from autotune.cli.output import Interrupted, show, show_json
 
 
-def ladder(
-    n: Annotated[int, typer.Argument(metavar="N", help="Side of the square matrices.")],
-    device: DeviceSpec = None,
-    tune: Annotated[
-        bool | None,
-        typer.Option(
-            "--tune/--no-tune",
-            help="Tune the best simt kernel first.  [default: on a GPU of this machine]",
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
+@click.command("ladder", cls=VerbCommand)
+@click.argument("n", type=int, cls=VerbArgument, metavar="N", text="Side of the square matrices.")
+@device_option
+@click.option(
+    "--tune/--no-tune",
+    default=None,
+    help="Tune the best simt kernel first.  [default: on a GPU of this machine]",
+)
+@json_option
+def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
     """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
 
     Without a GPU and without --device it prints the times recorded on an H100.
@@ -52,6 +48,6 @@ def _local_or_recorded() -> str:
     try:
         targets.resolve()
     except MissingError:
-        typer.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
+        click.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
         return "replay:h100"
     return sources.DEFAULT

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from autotune.cli.options import Json
+from autotune.cli import completion
+from autotune.cli.amounts import MOST, amounts
+from autotune.cli.options import VerbArgument, VerbCommand, json_option, refuse
 from autotune.cli.output import show, show_json
+from autotune.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,62 +24,81 @@ if TYPE_CHECKING:
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
-STEPS = {"--threads": 32, "--registers": 8, "--shared": 1024, "--blocks": 1}
-"""The steps of ranges: a warp, the unit in which registers are allocated, 1 KiB, a block."""
+STEPS = {"--threads": 32, "--registers": 8, "--shared": 1024, "--blocks": 1, "--tile-width": 4}
+"""The steps of ranges: a warp, the unit in which registers are allocated, 1 KiB, a block, and the
+widths that are compared by default."""
 
-DeviceNames = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="DEVICE...",
-        help="Devices as for --device, or compute capabilities such as sm_86.",
-        show_default=False,
-    ),
-]
-DeviceSpecs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--device",
-        metavar="NAME|FILE|sm_NN...",
-        help="Devices, as arguments: gpu, names of the catalogue, JSON files, sm_NN.",
-    ),
-]
-Amounts = list[str] | None
+LIST = "N|LOW..HIGH,..."
 
 
+@click.command("occupancy", cls=VerbCommand)
+@click.argument(
+    "names",
+    nargs=-1,
+    cls=VerbArgument,
+    metavar="[SPEC.py] [DEVICE]...",
+    text="The file of a user kernel, for its configurations; devices, such as h100, or compute "
+    "capabilities, such as sm_86 (see `autotune help devices`).",
+    shell_complete=completion.devices,
+)
+@click.option("--device", multiple=True, hidden=True, shell_complete=completion.devices)
+@click.option(
+    "--tile-width",
+    multiple=True,
+    metavar=LIST,
+    help="TILE_WIDTHs of the tiled kernel, 4 to 32.",
+)
+@click.option("--threads", multiple=True, metavar=LIST, help="Threads a block of your kernel.")
+@click.option("--registers", multiple=True, metavar=LIST, help="Registers a thread.")
+@click.option(
+    "--shared", multiple=True, metavar=LIST, help="Bytes of shared memory a block, such as 48K."
+)
+@click.option(
+    "--blocks",
+    multiple=True,
+    metavar=LIST,
+    help="Blocks an SM: print the most registers and shared memory that allow them.",
+)
+@click.option(
+    "--barriers",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Named barriers a block.  [default: 1]",
+)
+@click.option(
+    "--carve-out",
+    type=int,
+    metavar="PERCENT",
+    help="Preferred share of shared memory, 0 to 100 per cent.",
+)
+@click.option(
+    "--cluster",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Blocks of a cluster: 1, 2, 4 or 8.  [default: 1]",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the curves of the kernel: a .html or .svg file.",
+)
+@json_option
 def occupancy(
-    names: DeviceNames = None,
-    device: DeviceSpecs = None,
-    tile_width: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N...", help="TILE_WIDTHs of the tiled kernel, 4 to 32."),
-    ] = None,
-    threads: Annotated[
-        Amounts,
-        typer.Option(metavar="N|LOW..HIGH", help="Threads a block of your kernel."),
-    ] = None,
-    registers: Annotated[
-        Amounts, typer.Option(metavar="N|LOW..HIGH", help="Registers a thread.")
-    ] = None,
-    shared: Annotated[
-        Amounts, typer.Option(metavar="N|LOW..HIGH", help="Bytes of shared memory a block, 48K.")
-    ] = None,
-    blocks: Annotated[
-        Amounts,
-        typer.Option(
-            metavar="N|LOW..HIGH",
-            help="Blocks an SM: print the most registers and shared memory that allow them.",
-        ),
-    ] = None,
-    barriers: Annotated[int, typer.Option(help="Named barriers a block.")] = 1,
-    carve_out: Annotated[
-        int | None, typer.Option(help="Preferred share of shared memory, 0 to 100 per cent.")
-    ] = None,
-    cluster: Annotated[int, typer.Option(help="Blocks of a cluster: 1, 2, 4 or 8.")] = 1,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the curves of the kernel: a .html or .svg file."),
-    ] = None,
-    json: Json = False,
+    names: tuple[str, ...],
+    device: tuple[str, ...],
+    tile_width: tuple[str, ...],
+    threads: tuple[str, ...],
+    registers: tuple[str, ...],
+    shared: tuple[str, ...],
+    blocks: tuple[str, ...],
+    barriers: int,
+    carve_out: int | None,
+    cluster: int,
+    plot: Path | None,
+    json: bool,
 ) -> None:
     """Print the resident blocks of kernels and what limits them.
 
@@ -85,14 +108,23 @@ def occupancy(
     Several devices stand side by side. --cluster adds the clusters that are resident on the whole
     GPU, and the SMs that they leave idle.
     """
-    from autotune.errors import UsageError
     from autotune.occupancy.sweeps import BlockDemand
 
-    devices = _devices([*(names or ()), *(device or ())])
+    specs = [name for name in names if name.endswith(".py")]
+    texts = [name for name in (*names, *device) if name not in specs]
+    if specs:
+        refuse("a user kernel", threads=threads, registers=registers, shared=shared, blocks=blocks)
+        refuse("a user kernel", tile_width=tile_width, plot=plot, json=json)
+        _show_spec(specs, texts)
+        return
+    devices = _devices(texts)
     if not (threads or registers or shared or blocks):
         if barriers != 1 or carve_out is not None or plot:
             raise UsageError("--barriers, --carve-out and --plot take a kernel; give --threads too")
-        _show_tiled(devices, tile_width or WIDTHS, cluster, json)
+        widths = (
+            amounts(tile_width, "--tile-width", STEPS["--tile-width"]) if tile_width else WIDTHS
+        )
+        _show_tiled(devices, widths, cluster, json)
         return
     if tile_width:
         raise UsageError(
@@ -105,35 +137,37 @@ def occupancy(
         _show_headroom(devices, base, threads, blocks, json)
         return
     if not registers:
-        raise UsageError("a kernel needs registers; give --registers 32, or --registers 32 40 48")
+        raise UsageError("a kernel needs registers; give --registers 32, or --registers 32,40,48")
     sweep = _sweep(devices, base, threads, registers, shared)
     if plot:
         _plot(plot, devices, sweep)
     _show_sweep(devices, sweep, json)
 
 
-def explore(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="DEVICE", help="As --device.", show_default=False),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            metavar="NAME|FILE|sm_NN",
-            help="Device to start with: gpu, a name of the catalogue, a JSON file or sm_NN.",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("explore.html"),
-    opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-) -> None:
+@click.command("explore", cls=VerbCommand)
+@click.argument(
+    "name",
+    cls=VerbArgument,
+    required=False,
+    metavar="[DEVICE]",
+    text="Device to start with, such as gpu, h100 or sm_86.",
+    shell_complete=completion.devices,
+)
+@click.option("--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("explore.html"),
+    metavar="FILE",
+    help="File to write.  [default: explore.html]",
+)
+@click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
+def explore(name: str | None, device: str | None, out: Path, opened: bool) -> None:
     """Write a page with sliders that show what limits the resident blocks of a kernel.
 
     The page works offline and has all devices of the catalogue; it needs plotly, the extra
     `report`. Without a GPU and without a device it starts with an H100.
     """
-    from autotune.errors import MissingError, UsageError
     from autotune.report.explore import explorer
     from autotune.report.page import write
     from autotune.targets import sources, targets
@@ -150,14 +184,25 @@ def explore(
     write(out, explorer(own))
     print(f"{out}: open it in a browser")
     if opened:
-        typer.launch(str(out))
+        click.launch(str(out))
 
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
     """The devices by the texts that name them."""
     from autotune.targets import sources, targets
 
+    if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
+        raise UsageError(f"{number!r} is no device; join lists by commas: --registers 32,40,48")
     return {text: targets.resolve_limits(text) for text in texts or [sources.DEFAULT]}
+
+
+def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
+    """Prints what each configuration of a user kernel occupies; needs no GPU."""
+    from autotune.api import kernel_specs
+
+    if len(specs) > 1 or len(devices) > 1:
+        raise UsageError("one SPEC.py and one device at a time")
+    print(kernel_specs.spec_occupancy(Path(specs[0]), devices[0] if devices else None))
 
 
 def _show_tiled(
@@ -185,9 +230,9 @@ def _show_tiled(
 def _sweep(
     devices: Mapping[str, SmLimits],
     base: BlockDemand,
-    threads: Amounts,
-    registers: Amounts,
-    shared: Amounts,
+    threads: tuple[str, ...],
+    registers: tuple[str, ...],
+    shared: tuple[str, ...],
 ) -> Sweep:
     from autotune.report import sweep as report
 
@@ -196,7 +241,6 @@ def _sweep(
 
 def _plot(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
     """Draws the curves through the first kernel of a sweep."""
-    from autotune.errors import UsageError
     from autotune.report.figures.curves import combined_figure, curve_figures
     from autotune.report.page import write
     from autotune.report.page.svg import write_svgs
@@ -209,7 +253,7 @@ def _plot(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
         write(path, sweep_page(devices, sweep.first, sweep))
     else:
         raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html or .svg")
-    typer.echo(f"{path}: written", err=True)
+    click.echo(f"{path}: written", err=True)
 
 
 def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:
@@ -234,11 +278,12 @@ def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> No
 
 
 def _amounts(
-    devices: Mapping[str, SmLimits], threads: Amounts, registers: Amounts, shared: Amounts
+    devices: Mapping[str, SmLimits],
+    threads: tuple[str, ...],
+    registers: tuple[str, ...],
+    shared: tuple[str, ...],
 ) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """The block sizes, registers and bytes of a sweep; without threads all block sizes."""
-    from autotune.cli.amounts import MOST, amounts
-    from autotune.errors import UsageError
     from autotune.occupancy.sweeps import block_sizes
 
     sizes = (
@@ -256,12 +301,10 @@ def _amounts(
 def _show_headroom(
     devices: Mapping[str, SmLimits],
     base: BlockDemand,
-    threads: Amounts,
-    blocks: Amounts,
+    threads: tuple[str, ...],
+    blocks: tuple[str, ...],
     json: bool,
 ) -> None:
-    from autotune.cli.amounts import amounts
-    from autotune.errors import UsageError
     from autotune.report import sweep as report
 
     if not threads:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from autotune.cli.options import DeviceSpec, Json, ProblemOptions, with_problem_options
+from autotune.cli import completion
+from autotune.cli.options import (
+    ProblemOptions,
+    VerbArgument,
+    VerbCommand,
+    device_option,
+    json_option,
+    problem_options,
+)
 from autotune.cli.output import show_json
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.records import Store
@@ -20,43 +29,58 @@ if TYPE_CHECKING:
 DEFAULT_OUT = Path("report.html")
 
 
-@with_problem_options
+@click.command("report", cls=VerbCommand)
+@click.argument(
+    "shapes",
+    nargs=-1,
+    cls=VerbArgument,
+    metavar="[MxNxK|KERNEL]...",
+    text="Shapes, ranges of them or user kernels; none for everything in the cache.",
+    shell_complete=completion.named,
+)
+@problem_options
+@device_option
+@click.option(
+    "--family",
+    metavar="NAME",
+    shell_complete=completion.families,
+    help="Searches that were asked for this kernel family alone.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The page.  [default: report.html]",
+)
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write each picture as SVG too; needs Chrome.",
+)
+@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
+@click.option(
+    "--csv", "csv_rows", is_flag=True, help="Print the trials, or of several shapes a row each."
+)
+@json_option
 def report(
-    shapes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MxNxK|KERNEL...",
-            help="Problems, ranges of them or user kernels; none for everything in the cache.",
-        ),
-    ] = None,
-    *,
+    shapes: tuple[str, ...],
     options: ProblemOptions,
-    device: DeviceSpec = None,
-    family: Annotated[
-        str | None,
-        typer.Option(help="Searches that were asked for this kernel family alone: {families}."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The page.  [default: report.html]")
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write each picture as SVG too; needs Chrome."),
-    ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    csv_rows: Annotated[
-        bool, typer.Option("--csv", help="Print the trials, or of several problems a row each.")
-    ] = False,
-    json: Json = False,
+    device: str | None,
+    family: str | None,
+    out: Path | None,
+    svg: Path | None,
+    open_page: bool,
+    csv_rows: bool,
+    json: bool,
 ) -> None:
-    """Write an offline page of pictures: why a kernel won, or how several problems fare.
+    """Write an offline page of pictures: why a kernel won, or how several shapes fare.
 
-    One problem or user kernel shows its search, roofline, parameters, occupancy, leaders and
+    One shape or user kernel shows its search, roofline, parameters, occupancy, leaders and
     trials; several show an overview. --json and --csv print the data instead, without plotly, and
     write a page only with --out. Exit status 3 if nothing is recorded.
     """
     from autotune import settings
-    from autotune.errors import UsageError
     from autotune.records import Store
     from autotune.report.selection import selected
 
@@ -66,7 +90,7 @@ def report(
     if open_page and printed and out is None:
         raise UsageError("--json and --csv write no page to open; give --out")
     store = Store(settings.cache_dir())
-    selection = selected(shapes or (), device, options, store, family)
+    selection = selected(shapes, device, options, store, family)
     if csv_rows:
         _print_csv(selection, store)
     if csv_rows and out is svg is None:
@@ -83,25 +107,26 @@ def report(
 def _analysis(selection: Selection, store: Store) -> Analysis:
     from datetime import datetime, timezone
 
-    from autotune.maintenance.inventory import change
+    from autotune.maintenance.inventory import change, stale_change
     from autotune.report.analysis.subject import subject_of
     from autotune.report.analysis.whole import analysed
     from autotune.report.selection import device_option
     from autotune.targets import targets
 
-    (record,) = selection.records
+    (record,), today = selection.records, targets.here()
     return analysed(
         subject_of(record, store.root),
-        stale=change(record, targets.here()),
+        stale=stale_change(record, today),
         now=datetime.now(timezone.utc),
         device_option=device_option(record, selection.device_option),
+        changed=change(record, today),
     )
 
 
 def _overview(selection: Selection, store: Store) -> Overview:
     from datetime import datetime, timezone
 
-    from autotune.maintenance.inventory import change
+    from autotune.maintenance.inventory import change, stale_change
     from autotune.report.analysis import overview
     from autotune.report.overview_page import Overview
     from autotune.targets import targets
@@ -109,7 +134,15 @@ def _overview(selection: Selection, store: Store) -> Overview:
     today, now = targets.here(), datetime.now(timezone.utc)
     records = selection.records
     rows = [
-        *(overview.record_row(record, stale=change(record, today), now=now) for record in records),
+        *(
+            overview.record_row(
+                record,
+                stale=stale_change(record, today),
+                now=now,
+                changed=change(record, today),
+            )
+            for record in records
+        ),
         *(overview.answer_row(answer) for answer in selection.answers),
     ]
     return Overview(

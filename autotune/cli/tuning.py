@@ -1,172 +1,387 @@
-"""The verbs about a problem: tune, best."""
+"""The verb that searches and records: tune, of shapes, ranges, files and user kernels."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from autotune.cli import completion
+from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
-    BatchInvariant,
-    DeviceNumbers,
-    DeviceSpec,
-    Json,
-    ObjectiveName,
     ProblemOptions,
-    Shape,
-    with_problem_options,
+    VerbCommand,
+    json_option,
+    problem_options,
+    refuse,
+    shape_argument,
 )
 from autotune.cli.output import SECONDS, Interrupted, show, show_json
-from autotune.cli.ranges import tune_span
-from autotune.cli.shapes import counted_shapes, tune_shapes
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.lookup.answer import Answer
+    from autotune.api.shapes import Shapes
     from autotune.problem import Problem
-    from autotune.records import Record
+    from autotune.problem.span import Span
+    from autotune.records import KernelRecord, Record
     from autotune.report.progress import Tally
     from autotune.runners.base import Objective
-    from autotune.tuning.options import Options
+    from autotune.tuning.options import Search
+
+_SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×\s]")
+"""The start of a shape or a range; everything else names a file."""
+
+_GPUS = re.compile(r"gpu:(all|\d+(?:,\d+)+)", re.IGNORECASE)
 
 
-@with_problem_options
+@dataclass(frozen=True)
+class SearchPlace:
+    """Where to tune: the device or several GPUs, and with which kernel family."""
+
+    device: str | None
+    devices: str | None
+    family: str
+
+
+@click.command("tune", cls=VerbCommand)
+@shape_argument(
+    "[MxNxK|FILE|SPEC.py]...",
+    "Shapes, such as 4096x4096x4096:bf16, which share the budget; one range, such as "
+    "1..512x4096x4096; a file of shapes; or the Python file of a user kernel.",
+    nargs=-1,
+)
+@problem_options
+@click.option("--from", "noted", type=click.Path(path_type=Path), metavar="FILE", hidden=True)
+@click.option(
+    "--device",
+    metavar="NAME|FILE",
+    shell_complete=completion.devices,
+    help="Device, such as gpu, gpu:0,1 (several GPUs of one model share the work), replay:h100 or "
+    "h100; see `autotune help devices`.  [default: gpu]",
+)
+@click.option("--devices", metavar="N,...|all", hidden=True)
+@click.option(
+    "--effort",
+    metavar="NAME",
+    shell_complete=completion.efforts,
+    help="Effort of the search: quick (a race, in seconds), default, long or exhaustive.",
+)
+@click.option(
+    "--trials",
+    type=int,
+    metavar="N",
+    help="Stop at this number of trials, earlier and concurrent runs included.",
+)
+@click.option(
+    "--budget",
+    metavar="TIME",
+    help="Time limit of all: 60s, 2m or 90 (seconds).  [default: 60s; of a range, for each search; "
+    "several shapes: 20s each]",
+)
+@click.option("--seed", type=int, metavar="N", help="Random seed.  [default: 0]")
+@click.option(
+    "--sampler",
+    metavar="NAME",
+    shell_complete=completion.samplers,
+    help="Sampler: gp, tpe, random or exhaustive.  [default: gp]",
+)
+@click.option(
+    "--family",
+    metavar="NAME",
+    shell_complete=completion.families,
+    help="Kernel family, such as simt; see `autotune help families`.  [default: auto, all that "
+    "serve the precision]",
+)
+@click.option(
+    "--jobs", type=int, metavar="N", help="Compiler threads.  [default: one a core but one]"
+)
+@click.option(
+    "--objective",
+    metavar="NAME",
+    shell_complete=completion.objectives,
+    help="What to minimise: hot or cold (L2 flushed) time, or energy.  [default: hot]",
+)
+@click.option(
+    "--storage",
+    metavar="URL|FILE",
+    help="Optuna storage of the trials, which optuna-dashboard opens too.  [default: a journal in "
+    "the cache]",
+)
+@click.option("--quick", is_flag=True, hidden=True)
+@click.option(
+    "--recording",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json.gz",
+    help="Write all trials, for --device replay:FILE.json.gz.",
+)
+@click.option("--explain", is_flag=True, help="Count the rejected configurations by reason.")
+@click.option("--quiet", is_flag=True, help="Print lines, not a progress bar.")
+@click.option(
+    "--loss",
+    type=float,
+    metavar="SHARE",
+    help="Loss allowed in a range, against tuning every size.  [default: 0.05]",
+)
+@click.option(
+    "--batch-invariant",
+    is_flag=True,
+    help="Tune a range of M in one order of summation for all M.",
+)
+@json_option
 def tune(
+    shapes: tuple[str, ...],
     options: ProblemOptions,
-    shapes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MxNxK...",
-            help="Sizes of the GEMM, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu; "
-            "several share one budget.",
-        ),
-    ] = None,
-    noted: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", metavar="FILE", help="Shapes with counts, as autotune.torch.recording notes."
-        ),
-    ] = None,
-    device: DeviceSpec = None,
-    devices: DeviceNumbers = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(help="Stop at this number of trials, earlier and concurrent runs included."),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Time limit of all: 60s, 2m or 90 (seconds).  [default: 60s; of a range, for each "
-            "search; several shapes: 20s each]"
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    sampler: Annotated[str, typer.Option(help="Sampler: gp, tpe, random or exhaustive.")] = "gp",
-    family: Annotated[
-        str,
-        typer.Option(help="Kernel family: auto (the fastest for the precision), {families}."),
-    ] = "auto",
-    jobs: Annotated[
-        int | None, typer.Option(help="Compiler threads.  [default: one a core but one]")
-    ] = None,
-    objective: Annotated[
-        str,
-        typer.Option(help="What to minimise: hot or cold (L2 flushed) time, or energy."),
-    ] = "hot",
-    storage: Annotated[
-        str | None,
-        typer.Option(help="Optuna storage of the trials.  [default: a journal in the cache]"),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="Race the 14 most promising configurations and cuBLAS, in seconds."
-        ),
-    ] = False,
-    recording: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json.gz", help="Write all trials, for --device replay:FILE.json.gz."
-        ),
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Count the rejected configurations by reason.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print lines, not a progress bar.")
-    ] = False,
-    loss: Annotated[
-        float, typer.Option(help="Loss allowed in a range, against tuning every size.")
-    ] = 0.05,
-    batch_invariant: Annotated[
-        bool,
-        typer.Option(
-            "--batch-invariant", help="Tune a range of M in one order of summation for all M."
-        ),
-    ] = False,
-    json: Json = False,
+    noted: Path | None,
+    device: str | None,
+    devices: str | None,
+    effort: str | None,
+    trials: int | None,
+    budget: str | None,
+    seed: int | None,
+    sampler: str | None,
+    family: str | None,
+    jobs: int | None,
+    objective: str | None,
+    storage: str | None,
+    quick: bool,
+    recording: Path | None,
+    explain: bool,
+    quiet: bool,
+    loss: float | None,
+    batch_invariant: bool,
+    json: bool,
 ) -> None:
-    """Search the fastest kernel of a problem and record it. Running it again continues.
+    """Search the fastest kernel of a shape and record it. Running it again continues.
 
     One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
-    Several shapes share the budget, by how often they run and by what tuning may gain.
+    Several shapes share the budget, by how often they run and by what tuning may gain. The file of
+    a user kernel runs as Python; options replace what its KERNEL says.
     """
-    from autotune.errors import UsageError
-    from autotune.problem import problem_of
-    from autotune.problem.span import Span
-    from autotune.tuning.options import options_of, quick_options
-
-    began, seconds = monotonic(), None if budget is None else parse_seconds(budget)
-    search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
-    if quick and (shapes is None or len(shapes) != 1 or ".." in shapes[0]):
-        raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
-    if quick:
-        search = quick_options(search, family)
-    one_range = noted is None and shapes is not None and len(shapes) == 1 and ".." in shapes[0]
-    if batch_invariant and not one_range:
+    began = monotonic()
+    if device is not None and devices is None and (several := _GPUS.fullmatch(device)):
+        device, devices = None, several[1].lower()
+    if quick and effort not in (None, "quick"):
+        raise UsageError(f"--quick and --effort {effort}; give one of both")
+    stated: dict[str, object] = {"effort": "quick" if quick else effort, "trials": trials}
+    stated |= {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
+    stated |= {"seed": seed, "seconds": None if budget is None else parse_seconds(budget)}
+    fields = {name: value for name, value in stated.items() if value is not None}
+    if specs := [word for word in shapes if word.endswith(".py")]:
+        if len(shapes) > 1:
+            raise UsageError("a user kernel is tuned alone; give one SPEC.py")
+        refuse("a user kernel", **{"from": noted}, devices=devices, family=family)
+        refuse("a user kernel", recording=recording, explain=explain, loss=loss, **options)
+        refuse("a user kernel", batch_invariant=batch_invariant)
+        _tune_spec(Path(specs[0]), device, fields, quiet, json)
+        return
+    place = SearchPlace(device, devices, family or "auto")
+    texts, files = _sorted_out(shapes, noted)
+    own = _search(fields, texts)
+    search = own.limited(place.family)
+    ranged = not files and len(texts) == 1 and ".." in texts[0]
+    if batch_invariant and not ranged:
         raise UsageError("batch invariance takes one range of M, such as 1..8192x4096x4096:bf16")
-    if noted is not None or shapes is None or len(shapes) != 1:
+    if files or len(texts) != 1:
         if explain or recording:
             raise UsageError("several shapes take neither --explain nor --recording; give one")
-        counted = counted_shapes(shapes or (), noted, options)
-        shared = replace(search, budget_s=seconds)
-        tune_shapes(counted, shared, device, devices, family, quiet, json)
+        counted = _counted(texts, files, options)
+        _tune_shapes(counted, own.each_limited(place.family), place, quiet, json)
         return
-    (shape,) = shapes
-    search = search if seconds is None else search.begun(began)
-    if ".." not in shape:
-        problem = problem_of(shape, **options)
-        place = device, devices, family, recording
-        _tune_problem(problem, search, *place, explain, quiet, json)
+    search = search if own.seconds is None else search.begun(began)
+    if ranged:
+        if devices or explain or recording:
+            raise UsageError(
+                "a range takes no --devices, --explain and --recording; leave them out"
+            )
+        allowed_loss = 0.05 if loss is None else loss
+        span = _span(texts[0], options)
+        _tune_span(span, search, place, allowed_loss, batch_invariant, quiet, json)
         return
-    if devices or explain or recording:
-        raise UsageError("a range takes no --devices, --explain and --recording; leave them out")
-    span = Span.parse(shape, **options)
-    tune_span(span, search, device, family, loss, quiet, json, batch_invariant)
+    _tune_problem(_problem(texts[0], options), search, place, recording, explain, quiet, json)
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of `60s`, `2m`, `1.5h` or `90`.
+
+    Raises:
+        UsageError: for another form.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
+    if match is None:
+        raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def _problem(text: str, options: ProblemOptions) -> Problem:
+    from autotune.problem import problem_of
+
+    return problem_of(text, **options)
+
+
+def _span(text: str, options: ProblemOptions) -> Span:
+    from autotune.problem.span import Span
+
+    return Span.parse(text, **options)
+
+
+def _sorted_out(words: Sequence[str], noted: Path | None) -> tuple[list[str], list[Path]]:
+    """The shapes among the words of the command line, and the files of shapes.
+
+    Raises:
+        UsageError: for the name of a user kernel.
+    """
+    files = [Path(word) for word in words if not _SIZES.match(word) and _names_file(word)]
+    texts = [word for word in words if Path(word) not in files]
+    if names := [word for word in texts if names_kernel(word)]:
+        raise UsageError(
+            f"{names[0]} is a name; tune takes a shape, such as 4096x4096x4096, or the file of a "
+            "user kernel: tune SPEC.py"
+        )
+    return texts, files + ([] if noted is None else [noted])
+
+
+def _names_file(word: str) -> bool:
+    """Whether a word that is no shape is the path of a file."""
+    return "/" in word or Path(word).suffix in (".json", ".txt") or Path(word).is_file()
+
+
+def _search(fields: Mapping[str, Any], texts: Sequence[str]) -> Search:
+    """The search of shapes that the options state."""
+    from autotune.tuning.options import Search
+
+    search = Search(**fields)
+    if search.quick and (len(texts) != 1 or ".." in texts[0]):
+        raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
+    return search
+
+
+def _counted(texts: Sequence[str], files: Sequence[Path], options: ProblemOptions) -> Shapes:
+    """The shapes of a command line and of files; the options complete those of the former.
+
+    Raises:
+        UsageError: for an impossible shape, a range, a file that is no list of shapes, or none.
+    """
+    from autotune.api.shapes import Shapes
+    from autotune.problem import problems_of
+
+    if any(".." in text for text in texts):
+        raise UsageError("a range is tuned alone; give it without other shapes")
+    shapes = Shapes.of(problems_of(texts, **options))
+    for path in files:
+        shapes.update(Shapes.load(path))
+    if not shapes:
+        raise UsageError("no shape to tune; give one, such as 4096x4096x4096, or a file of shapes")
+    return shapes
+
+
+def _tune_shapes(
+    shapes: Shapes, search: Search, place: SearchPlace, quiet: bool, json: bool
+) -> None:
+    """Tunes shapes under one budget and prints a table; exit status 1 if a search failed."""
+    from functools import partial
+
+    from autotune.api import many
+    from autotune.report import tuned_shapes
+    from autotune.report.console import PlainConsole
+    from autotune.report.progress_all import observing_all
+    from autotune.targets.sources import DEFAULT
+
+    observing = partial(
+        observing_all, console=PlainConsole(stderr=True), plain=quiet, objective=search.objective
+    )
+    where = place.device or DEFAULT, place.devices, place.family
+    try:
+        report = many.tune_shapes(shapes, search, *where, observing=observing)
+    except KeyboardInterrupt:
+        raise Interrupted("the shapes tuned so far are kept; run again to go on") from None
+    if json:
+        show_json({"shapes": tuned_shapes.to_json(report)})
+    else:
+        show(tuned_shapes.render(report))
+    if report.failed:
+        raise click.exceptions.Exit(1)
+
+
+def _tune_span(
+    span: Span,
+    search: Search,
+    place: SearchPlace,
+    loss: float,
+    batch_invariant: bool,
+    quiet: bool,
+    json: bool,
+) -> None:
+    """Tunes a range and shows it, with a progress bar of each search."""
+    from autotune.api import ranges
+    from autotune.report import progress
+    from autotune.report import ranges as report
+    from autotune.report.console import PlainConsole
+    from autotune.targets.sources import DEFAULT
+
+    limits = progress.Limits(search.trials, search.seconds)
+    shown = progress.observing_each(
+        limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
+    )
+    with shown as observed:
+        try:
+            tuned = ranges.tune(
+                span,
+                search,
+                device=place.device or DEFAULT,
+                family=place.family,
+                loss=loss,
+                observed=observed,
+                batch_invariant=batch_invariant,
+            )
+        except KeyboardInterrupt:
+            raise Interrupted("the sizes tuned so far are kept; run again to go on") from None
+    if json:
+        show_json(tuned.to_json() | {"device": tuned.device.name})
+    else:
+        show(report.render(tuned))
+
+
+def _tune_spec(
+    spec: Path, device: str | None, fields: Mapping[str, object], quiet: bool, json: bool
+) -> None:
+    """Tunes a user kernel and shows its record."""
+    from autotune.api import kernel_specs
+    from autotune.records import codec
+    from autotune.report import kernel_record
+
+    changes = ({"device": device} if device else {}) | ({"progress": False} if quiet else {})
+    try:
+        record: KernelRecord = kernel_specs.tune_spec(spec, changes, fields)
+    except KeyboardInterrupt:
+        raise Interrupted("what was measured is kept; run again to go on") from None
+    if json:
+        show_json(codec.encode(record))
+    else:
+        show(kernel_record.render(record))
 
 
 def _tune_problem(
     problem: Problem,
-    search: Options,
-    device: str | None,
-    devices: str | None,
-    family: str,
+    search: Search,
+    place: SearchPlace,
     recording: Path | None,
     explain: bool,
     quiet: bool,
     json: bool,
 ) -> None:
+    """Tunes a shape and shows its record."""
     from autotune.api import tuning
     from autotune.report import progress
     from autotune.report.console import PlainConsole
     from autotune.targets.sources import DEFAULT
 
-    limits = progress.Limits(search.trials, search.budget_s)
+    limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing(
         problem, limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
@@ -176,15 +391,15 @@ def _tune_problem(
             tuned = tuning.search(
                 problem,
                 search,
-                device=device or DEFAULT,
-                devices=devices,
-                family=family,
+                device=place.device or DEFAULT,
+                devices=place.devices,
+                family=place.family,
                 recording=recording,
                 observer=tally,
             )
         except KeyboardInterrupt:
             raise Interrupted("what was measured is kept; run again to go on") from None
-    rejected = _rejected(tuned, tally, family) if explain else None
+    rejected = _rejected(tuned, tally, place.family) if explain else None
     _show_tuned(tuned, search.objective, rejected, tally.failed, json)
 
 
@@ -208,60 +423,6 @@ def _show_tuned(
     show(record.render(tuned, objective, overall))
     if rejected is not None:
         show(rejections.render(rejected, failed))
-
-
-@with_problem_options
-def best(
-    shape: Shape,
-    options: ProblemOptions,
-    device: DeviceSpec = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Print tuned problems only; exit status 3 for others.")
-    ] = False,
-    family: Annotated[
-        str | None,
-        typer.Option(help="Print what was tuned for this family alone; exit status 3 if nothing."),
-    ] = None,
-    objective: ObjectiveName = "hot",
-    batch_invariant: BatchInvariant = False,
-    json: Json = False,
-) -> None:
-    """Print the best kernel of a problem: as recorded, or else as its neighbours suggest."""
-    from autotune.api import lookups
-    from autotune.candidates.family_names import AUTO
-    from autotune.problem import problem_of
-    from autotune.report import record
-    from autotune.runners.base import objective_named
-    from autotune.targets.sources import DEFAULT
-
-    problem, decides = problem_of(shape, **options), objective_named(objective)
-    target = device or DEFAULT
-    if exact or family is not None:
-        alone = family or AUTO, batch_invariant
-        result: Record | Answer = lookups.recorded(problem, target, *alone)
-    else:
-        result = lookups.answered(problem, target, decides, batch_invariant)
-    for warning in lookups.warnings_of(result, target, decides):
-        typer.echo(f"warning: {warning}", err=True)
-    overall = lookups.best_of_all(result)
-    if json:
-        show_json(record.to_json(result, decides, overall))
-    else:
-        show(record.render(result, decides, overall))
-
-
-def parse_seconds(text: str) -> float:
-    """Seconds of `60s`, `2m`, `1.5h` or `90`.
-
-    Raises:
-        UsageError: for another form.
-    """
-    from autotune.errors import UsageError
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
-    if match is None:
-        raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
-    return float(match[1]) * SECONDS[match[2]]
 
 
 def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:

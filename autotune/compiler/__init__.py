@@ -11,7 +11,7 @@ from autotune.compiler.compilation import (
     stop_compiling,
 )
 from autotune.compiler.program import CompileFailure, Program
-from autotune.compiler.sources import source_hash
+from autotune.compiler.sources import source_hash, source_hashes
 
 __all__ = [
     "CompileFailure",
@@ -22,5 +22,6 @@ __all__ = [
     "named_keys",
     "ptx",
     "source_hash",
+    "source_hashes",
     "stop_compiling",
 ]

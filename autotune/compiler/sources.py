@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +33,17 @@ def source_hash(
     if directory is None and includes is None:
         return _hash_in_state(sources, root, tuple(_state(str(root))))
     return _hash(sources, root, (root / "include",) if includes is None else includes)
+
+
+def source_hashes(sources: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The `source_hash` of each of several lists of the package's sources, by name.
+
+    Raises:
+        OSError: if a named source cannot be read.
+    """
+    root = settings.source_dir()
+    state = tuple(_state(str(root)))  # once: it takes longer than a hash that is known
+    return {name: _hash_in_state(tuple(listed), root, state) for name, listed in sources.items()}
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.export.portable import portable_ptx
 from autotune.families.plan import Launch, Template
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
 from autotune.records.kernel_source import KernelSource
@@ -42,7 +42,7 @@ class ExportedKernel:
     program: Program
 
     @property
-    def call(self) -> Call:
+    def call(self) -> KernelCall:
         """The kernel's name and arguments."""
         return self.record.call
 
@@ -71,7 +71,7 @@ class KernelLibrary:
         return tuple((kernel.launch, kernel.program) for kernel in self.kernels)
 
     @property
-    def calls(self) -> dict[Call, tuple[ExportedKernel, ...]]:
+    def calls(self) -> dict[KernelCall, tuple[ExportedKernel, ...]]:
         """The kernels of each call, one for each device."""
         calls = dict.fromkeys(kernel.call for kernel in self.kernels)
         return {
@@ -79,7 +79,7 @@ class KernelLibrary:
         }
 
     @property
-    def functions(self) -> dict[Call, str]:
+    def functions(self) -> dict[KernelCall, str]:
         """The function of each call: the library's name, with a number if there are several."""
         calls = self.calls
         if len(calls) == 1:

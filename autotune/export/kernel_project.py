@@ -18,7 +18,7 @@ from autotune.export.portable import ptx_file
 from autotune.families.config import Value
 from autotune.families.plan import ArgumentType
 from autotune.files.plain import is_macro_name
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import argument_type
 from autotune.version import __version__
 
@@ -155,7 +155,7 @@ def _launches(library: KernelLibrary, indices: Mapping[str, int]) -> str:
     )
 
 
-def _comment(call: Call, kernels: Sequence[ExportedKernel]) -> str:
+def _comment(call: KernelCall, kernels: Sequence[ExportedKernel]) -> str:
     times = (
         f"{kernel.device.name}: {kernel.entry.measurement.time_us:.4g} us, {kernel.entry.config}"
         for kernel in kernels
@@ -163,7 +163,7 @@ def _comment(call: Call, kernels: Sequence[ExportedKernel]) -> str:
     return comment(str(call), *times)
 
 
-def _prototype(call: Call, function: str) -> str:
+def _prototype(call: KernelCall, function: str) -> str:
     arguments = [
         f"{_C_TYPES[argument_type(text)]}argument{place}"
         for place, text in enumerate(call.arguments)
@@ -171,7 +171,7 @@ def _prototype(call: Call, function: str) -> str:
     return f"int {function}({', '.join((*arguments, 'CUstream stream'))})"
 
 
-def _body(number: int, call: Call, function: str) -> str:
+def _body(number: int, call: KernelCall, function: str) -> str:
     """The function that launches a call."""
     addresses = [f"&argument{place}" for place in range(len(call.arguments))] or ["NULL"]
     table = f"LAUNCHES_{number}"

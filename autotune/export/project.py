@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.export.filling import filled, fragment
 from autotune.export.library import ExportedLibrary
 from autotune.export.readme import readme
-from autotune.export.tables import kernels, shapes, tables, vendor_shapes
+from autotune.export.tables import given, kernels, shapes, tables, vendor_shapes, words
 
 _VENDOR_OF = "vendor_of({}, &given, plan, card, ordinal)"
 _VENDOR_BYTES = "counter_bytes() + vendor_workspace(plan)"
@@ -43,7 +43,12 @@ def project(
         f"{name}.h": filled("gemm.h", name),
         f"{name}.hpp": filled("gemm.hpp", name),
         f"{name}.c": filled(
-            "gemm.c", name, KERNELS=kernels(library).text(), TABLES=tables(library), **vendor
+            *("gemm.c", name),
+            WORDS=words(),
+            GIVEN=given(),
+            KERNELS=kernels(library).text(),
+            TABLES=tables(library),
+            **vendor,
         ),
         "main.c": filled("main.c", name, SHAPES=shapes(library)),
         "CMakeLists.txt": filled("CMakeLists.txt", name),

@@ -11,15 +11,14 @@ from autotune.export.kernel_tables import KernelTables
 from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES, Problem
+from autotune.problem.call import MATRICES, OPERANDS, WORDS
 from autotune.problem.fields import VALUES
 
 # In the order of the enumerations of templates/gemm.c.
 _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
-_WORDS = (
-    *("", "a", "b", "c", "bias", "workspace", "counters", "lda", "ldb", "ldc"),
-    *("stride_a", "stride_b", "stride_c", "alpha", "beta", "m", "n", "k", "scale_a", "scale_b"),
-    *("residual", "ldr", "stride_r", "b_ready", "scale_c", "amax"),
-)
+_NUMBER = "number"
+_WORDS = (_NUMBER, *WORDS, "m", "n", "k")
+_VECTORS = tuple(operand for operand in OPERANDS if operand.kind != "matrix")
 # The words that distinguish kinds of gemm, in the order of gemm.c; values in the order of gemm.h.
 _KIND = {
     name: VALUES[name]
@@ -38,6 +37,34 @@ def kind(problem: Problem) -> int:
 def codes(problem: Problem) -> tuple[int, ...]:
     """The words of a problem as the enumerations of gemm.h number them."""
     return tuple(legal.index(getattr(problem, name)) for name, legal in _KIND.items())
+
+
+def words() -> str:
+    """The words of launch plans, the operands among them, and how a product's fields give them."""
+    names = ", ".join(name.upper() for name in (*_WORDS, "words"))
+    lines = [f"enum {{ {names} }};"]
+    for name, values in (
+        ("MATRICES", [row.name for row in MATRICES]),
+        ("LEADING", [row.pitch for row in MATRICES]),
+        ("STRIDES", [row.stride for row in MATRICES]),
+        ("VECTORS", [row.name for row in _VECTORS]),
+    ):
+        lines.append(table("int", name, (value.upper() for value in values)))
+    counts = f"MATRIX_COUNT = {len(MATRICES)}, VECTOR_COUNT = {len(_VECTORS)}"
+    return "\n".join([*lines[:1], f"enum {{ {counts} }};", *lines[1:]])
+
+
+def given() -> str:
+    """The statements that copy the operands' addresses from a product's fields to their words."""
+    lines = [
+        f"given->words[{row.name.upper()}] = (int64_t)(uintptr_t)p->{row.field};"
+        for row in OPERANDS
+    ]
+    lines += [
+        f"leading[{place}] = p->{row.pitch}, stride[{place}] = p->{row.stride};"
+        for place, row in enumerate(MATRICES)
+    ]
+    return "\n    ".join(lines)
 
 
 def kernels(library: ExportedLibrary) -> KernelTables:

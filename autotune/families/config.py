@@ -24,7 +24,7 @@ FamilyValue = (
 Value = FamilyValue | Annotated[float, Meta(gt=-1e15, lt=1e15)]
 """A value of a parameter: user kernels have floats too."""
 
-_TEXT = re.compile(r"(\w+)(?::(.*))?")
+_TEXT = re.compile(r"(\w+)(?::(.*))?", re.DOTALL)
 _WHOLE = re.compile(r"-?\d{1,15}")
 _FLOAT = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
@@ -33,7 +33,8 @@ _FLOAT = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 class Config:
     """A kernel family and a value for each of its parameters, in the family's order.
 
-    The text form is `family:name=value,name=value`, such as `tiled:tile_width=16`.
+    The text form is `family:name=value,name=value`, such as `tiled:tile_width=16`; blanks may stand
+    beside a comma, as where a printed configuration wraps.
     """
 
     family: str
@@ -55,7 +56,7 @@ class Config:
         if match is None:
             raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")
         params: list[tuple[str, Value]] = []
-        for pair in filter(None, (match[2] or "").split(",")):
+        for pair in filter(None, map(str.strip, (match[2] or "").split(","))):
             name, _, value = pair.partition("=")
             if not (name and value):
                 raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")

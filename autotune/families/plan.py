@@ -110,11 +110,8 @@ class TensorMap:
 class Argument:
     """A kernel argument: its C type and its value.
 
-    A `value` that is a word is supplied at the launch. The words of a GEMM are `a`, `b`, `c`,
-    `bias`, `scale_a`, `scale_b`, `residual` (null pointers where there are none), `workspace`,
-    `counters` (pointers); `lda`, `ldb`, `ldc`, `ldr` and, from one matrix of a batch to the next,
-    `stride_a`, `stride_b`, `stride_c`, `stride_r` (elements); `alpha`, `beta`; `b_ready`, 1 if the
-    launch before writes A alone.
+    A `value` that is a word is supplied at the launch: those of a GEMM are the `WORDS` of
+    `problem.call`, where an absent operand is a null pointer.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
     multiple of 64, so that tensor maps come before all other arguments.
     """

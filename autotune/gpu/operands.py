@@ -9,6 +9,7 @@ from autotune.errors import RunnerError
 from autotune.gpu.guarded import GUARD, GuardedMatrix, OperandScales, vector
 from autotune.gpu.session import Session
 from autotune.problem import Problem
+from autotune.problem.call import BY_NAME, Call
 from autotune.problem.integers import ceil_div
 
 GUARDS = 64 * GUARD
@@ -152,35 +153,21 @@ class Operands:
 
     def values(self, alpha: float, beta: float) -> Values:
         """Values of the symbolic arguments of a launch."""
-        lda, ldb, ldc = self.leading_dimensions
-        stride_a, stride_b, stride_c = self.strides
-        scale_a, scale_b = self.scale_addresses
-        residual, ldr, stride_r = self.residual_arguments
-        scale_c, amax = self.result_addresses
-        return {
-            "a": self.a.address,
-            "b": self.b.address,
-            "c": self.c.address,
-            "bias": self.bias.address if self.problem.has_bias else 0,
-            "scale_a": scale_a,
-            "scale_b": scale_b,
-            "workspace": self.workspace.address,
-            "counters": self.counters.address,
-            "lda": lda,
-            "ldb": ldb,
-            "ldc": ldc,
-            "stride_a": stride_a,
-            "stride_b": stride_b,
-            "stride_c": stride_c,
-            "residual": residual,
-            "ldr": ldr,
-            "stride_r": stride_r,
-            "alpha": alpha,
-            "beta": beta,
-            "b_ready": 0,
-            "scale_c": scale_c,
-            "amax": amax,
+        matrices = {"a": self.a, "b": self.b, "c": self.c, "residual": self.residual}
+        present = {
+            name: matrix for name, matrix in matrices.items() if BY_NAME[name].present(self.problem)
         }
+        addresses = {name: matrix.address for name, matrix in present.items()}
+        addresses |= dict(zip(("scale_a", "scale_b"), self.scale_addresses, strict=True))
+        addresses |= dict(zip(("scale_c", "amax"), self.result_addresses, strict=True))
+        addresses["bias"] = self.bias.address if self.problem.has_bias else 0
+        pitches = dict(zip("abc", self.leading_dimensions, strict=True))
+        strides = dict(zip("abc", self.strides, strict=True))
+        if "residual" in present:
+            pitches["residual"] = self.residual.leading_dimension
+            strides["residual"] = self.residual.stride
+        scratch = {"workspace": self.workspace.address, "counters": self.counters.address}
+        return {**Call(addresses, pitches, strides, alpha, beta).words(), **scratch}
 
 
 def _residual(problem: Problem, leading_dimension: int) -> GuardedMatrix:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.recorded import as_tuned, for_compute, is_legal
@@ -59,16 +59,16 @@ class Answer:
     vendor_us: float | None = None
 
     def __str__(self) -> str:
-        """The table of the command line."""
-        from autotune.report.printing import answer_text
+        """The configuration, its time and where it comes from, in lines; `autotune.table` has the
+        answer in full."""
+        time = "" if self.time_us is None else f": {self.time_us:.2f} us, {self.evidence}"
+        faster = ["the vendor's library is faster"] if self.vendor else []
+        lines = f"{self.problem} on {self.device.name}{time}", str(self.config), *faster, self.note
+        return "\n".join(lines)
 
-        return answer_text(self)
-
-    def _repr_html_(self) -> str:
-        """The same for notebooks."""
-        from autotune.report.printing import answer_html
-
-        return answer_html(self)
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Shows the lines of `str` in IPython."""
+        printer.text(str(self))
 
     @property
     def vendor_loss(self) -> float | None:

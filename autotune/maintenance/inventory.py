@@ -13,7 +13,7 @@ from autotune import files
 from autotune.compiler import cache as programs
 from autotune.files import limits
 from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
-from autotune.records.merging import stale
+from autotune.records.merging import changes, stale
 from autotune.records.ranges import Range
 from autotune.records.standing import BEST_FIRST
 from autotune.runners.recording import Origin
@@ -88,33 +88,56 @@ def recorded(items: Iterable[Item]) -> list[TuningRecord]:
     return sorted(records, key=order)
 
 
-def stale_records(items: Iterable[Item], today: Origin) -> list[tuple[TuningRecord, str]]:
-    """Measured records whose origin differs from `today`, and what changed."""
+@dataclass(frozen=True)
+class ChangedRecord:
+    """A measured record, what changed since (see `merging.changes`), and whether it is stale."""
+
+    record: TuningRecord
+    change: str
+    stale: bool
+
+
+def changed_records(items: Iterable[Item], today: Origin) -> list[ChangedRecord]:
+    """Measured records whose driver, compiler or kernel sources differ from `today`."""
     pairs = [(record, change(record, today)) for record in recorded(items)]
-    return [(record, why) for record, why in pairs if why is not None]
+    return [
+        ChangedRecord(record, why, stale_change(record, today) is not None)
+        for record, why in pairs
+        if why is not None
+    ]
 
 
 def verdict(
     items: Iterable[Item], today: Origin, slug: str | None
-) -> tuple[int, list[Item], list[tuple[TuningRecord, str]]]:
-    """The number of files, the broken ones, and the stale records of a device, None for any."""
+) -> tuple[int, list[Item], list[ChangedRecord]]:
+    """The number of files, the broken ones, and the changed records of a device, None for any."""
     count, broken = 0, list[Item]()
-    stale: list[tuple[TuningRecord, str]] = []
+    changed: list[ChangedRecord] = []
     for item in items:
         count += 1
         if item.fault is not None:
             broken.append(item)
         if item.content is not None and slug in (None, item.content.device.slug):
-            stale += stale_records([item], today)
-    return count, broken, sorted(stale, key=lambda pair: order(pair[0]))
+            changed += changed_records([item], today)
+    return count, broken, sorted(changed, key=lambda changed: order(changed.record))
 
 
 def change(record: TuningRecord, today: Origin) -> str | None:
-    """The change since a record was measured; None if it is not stale (see `merging.stale`).
+    """The change since a record was measured; None if there is none (see `merging.changes`).
 
     The sources of user kernels are unknown here, so they are not compared.
     """
-    return stale(record, replace(today, source="") if isinstance(record, KernelRecord) else today)
+    return changes(record, _known(record, today))
+
+
+def stale_change(record: TuningRecord, today: Origin) -> str | None:
+    """As `change`, of a stale record; None of another (see `merging.stale`)."""
+    return stale(record, _known(record, today))
+
+
+def _known(record: TuningRecord, today: Origin) -> Origin:
+    """What a record is compared with."""
+    return replace(today, source="") if isinstance(record, KernelRecord) else today
 
 
 def order(record: TuningRecord) -> tuple[object, ...]:

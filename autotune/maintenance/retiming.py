@@ -1,4 +1,4 @@
-"""Measures records of another driver, compiler or other kernels again.
+"""Measures records again: of another driver or compiler, or of kernels from other sources.
 
 Such records are neither trusted nor thrown away: their best few entries go through the same
 verification and the same final round as after a search. Entries that are not timed again are not in
@@ -16,7 +16,6 @@ from functools import partial
 from itertools import islice
 from time import monotonic
 
-import autotune
 from autotune import settings
 from autotune.candidates import space
 from autotune.candidates.recorded import as_tuned
@@ -32,6 +31,7 @@ from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.pipeline import Compiler, ahead
 from autotune.tuning.quarantine import Quarantine
 from autotune.verification.accuracy import judged
+from autotune.version import __version__
 
 TOP = 3
 """How many entries of a record are timed again by default."""
@@ -127,7 +127,8 @@ class _Round:
             baseline=baseline,
             provenance=self._provenance(len(standing) + len(failed)),
         )
-        return Retimed(self._record, self._store.save(new), failed)
+        earlier = [entry.config for entry in self._record.entries]
+        return Retimed(self._record, self._store.save(new, earlier), failed)
 
     def _standing(self, top: int) -> list[Candidate]:
         """The first `top` candidates that work; the others are noted as failed."""
@@ -174,7 +175,7 @@ class _Round:
             driver=self._origin.driver,
             compiler=self._origin.compiler,
             source=self._origin.source,
-            autotune=autotune.__version__,
+            autotune=__version__,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             seed=self._record.provenance.seed,
             trials=trials,

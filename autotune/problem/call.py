@@ -1,30 +1,216 @@
-"""Calls of user kernels."""
+"""The operands of a GEMM, and a call of it.
+
+`OPERANDS` is the only list of operands: launch plans, the words of the C library, the checks of
+arrays and their messages, the key of a bound call and the struct of the kernels follow from it.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
+from math import prod
+from typing import Any, Literal, TypedDict
+
+from autotune.problem.element import ELEMENT_TYPES, ElementType
+from autotune.problem.problem import Problem
+
+Kind = Literal["matrix", "vector", "scales", "number"]
+"""A matrix has a pitch and, in a batch, a stride; a vector has one element a column of B; scales
+have the shapes of `Problem.scale_shapes`; a number is alone."""
+
+WordType = Literal["pointer", "i64", "f32", "i32"]
+
+A_MATRIX, B_MATRIX, C_MATRIX = range(3)
+"""Places in `Problem.leading_dimensions`, `stored_rows` and `strides`."""
 
 
-@dataclass(frozen=True, order=True)
-class Call:
-    """A user kernel and its arguments, as far as they distinguish one tuning from another.
+def _always(_: Problem) -> bool:
+    return True
+
+
+def _fp32(_: Problem) -> ElementType:
+    return ELEMENT_TYPES["f32"]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that a GEMM reads or writes.
 
     Attributes:
-        name: the kernel's name in C++, such as `transpose` or `filters::blur`.
-        arguments: type and shape of each array, `float32[4096,4096]`; type and value of each
-            number, `int32=4096`.
+        name: in launch plans, in kernels and in the C library.
+        kind: how it is stored.
+        meaning: what it is, for tables of the documents.
+        element: its element type in a problem.
+        present: whether a problem has it.
+        optional: whether a call may leave it out although the problem has it.
+        place: of a matrix: its shape is that of A, B or C; of scales: those of A or of B.
+        argument: its keyword in Python, and its name in messages; `name` by default.
+        field: its field in `gemm.h`; `name` by default.
+        letter: of a matrix: `ld` and `stride_` with this letter name its pitch and its stride.
     """
 
     name: str
-    arguments: tuple[str, ...]
+    kind: Kind
+    meaning: str
+    element: Callable[[Problem], ElementType] = _fp32
+    present: Callable[[Problem], bool] = _always
+    optional: bool = False
+    place: int = C_MATRIX
+    argument: str = ""
+    field: str = ""
+    letter: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(self.arguments)})"
+    def __post_init__(self) -> None:
+        for name in ("argument", "field"):
+            object.__setattr__(self, name, getattr(self, name) or self.name)
 
     @property
-    def slug(self) -> str:
-        """The call as part of a file name: the kernel's name and a hash of the whole call."""
-        name = re.sub(r"\W+", "-", self.name)
-        return f"{name}-{sha256(str(self).encode()).hexdigest()[:16]}"
+    def pitch(self) -> str:
+        """The word for the elements from one row to the next, such as `lda`."""
+        return f"ld{self.letter}"
+
+    @property
+    def stride(self) -> str:
+        """The word for the elements from one matrix of a batch to the next, such as `stride_a`."""
+        return f"stride_{self.letter}"
+
+    def count(self, problem: Problem) -> int:
+        """Elements of a vector, of scales or of a number in a problem that has it."""
+        if self.kind == "vector":
+            return problem.n
+        shapes = problem.scale_shapes if self.kind == "scales" else None
+        return prod(shapes[self.place]) if shapes else 1
+
+
+OPERANDS = (
+    Operand(
+        *("a", "matrix", "A, (m, k) for each matrix of the batch"),
+        element=lambda problem: problem.operand_elements[0],
+        place=A_MATRIX,
+        argument="A",
+        letter="a",
+    ),
+    Operand(
+        *("b", "matrix", "B, (k, n) for each matrix of the batch"),
+        element=lambda problem: problem.operand_elements[1],
+        place=B_MATRIX,
+        argument="B",
+        letter="b",
+    ),
+    Operand(
+        *("c", "matrix", "C, (m, n) for each matrix of the batch; (m, n / 2) with gates"),
+        element=lambda problem: problem.output_element,
+        argument="out",
+        letter="c",
+    ),
+    Operand(
+        *("bias", "vector", "added to every row"),
+        element=lambda problem: problem.bias_element,
+        present=lambda problem: problem.has_bias,
+    ),
+    Operand(
+        *("scale_a", "scales", "factors of A"),
+        present=lambda problem: problem.scale != "none",
+        place=A_MATRIX,
+    ),
+    Operand(
+        *("scale_b", "scales", "factors of B"),
+        present=lambda problem: problem.scale != "none",
+        place=B_MATRIX,
+    ),
+    Operand(
+        *("residual", "matrix", "added to C after the activation, as C in type and shape"),
+        element=lambda problem: problem.output_element,
+        present=lambda problem: problem.has_residual,
+        letter="r",
+    ),
+    Operand(
+        *("scale_c", "number", "factor of a C in fp8"),
+        present=lambda problem: problem.has_fp8_output,
+        optional=True,
+        argument="scale_result",
+        field="scale_result",
+    ),
+    Operand(
+        *("amax", "number", "raised to the largest size of a C in fp8 before its scale"),
+        present=lambda problem: problem.has_fp8_output,
+        optional=True,
+    ),
+)
+
+BY_NAME: Mapping[str, Operand] = {operand.name: operand for operand in OPERANDS}
+MATRICES = tuple(operand for operand in OPERANDS if operand.kind == "matrix")
+FURTHER = OPERANDS[3:]
+"""The operands that only some problems have: all but A, B and C."""
+
+WORDS: Mapping[str, WordType] = {
+    **{operand.name: "pointer" for operand in OPERANDS},
+    **{matrix.pitch: "i64" for matrix in MATRICES},
+    **{matrix.stride: "i64" for matrix in MATRICES},
+    **{"alpha": "f32", "beta": "f32", "b_ready": "i32"},
+    **{"workspace": "pointer", "counters": "pointer"},
+}
+"""The words that a launch plan may give as the value of an argument, with their types in C: the
+operands' addresses, the matrices' pitches and strides, the factors, whether B was there before the
+launch, and the scratch memory."""
+
+_ABSENT: Mapping[str, float] = dict.fromkeys(WORDS, 0)
+
+
+class FurtherArrays(TypedDict, total=False):
+    """The `FURTHER` operands as keywords of Python: arrays, or None for those that are absent."""
+
+    bias: Any
+    scale_a: Any
+    scale_b: Any
+    residual: Any
+    scale_result: Any
+    amax: Any
+
+
+class LaunchWords(TypedDict, total=False):
+    """The keywords of a launch at addresses: the addresses of the `FURTHER` operands, and the
+    pitches and strides of the `MATRICES` in elements."""
+
+    lda: int | None
+    ldb: int | None
+    ldc: int | None
+    ldr: int | None
+    stride_a: int | None
+    stride_b: int | None
+    stride_c: int | None
+    stride_r: int | None
+    bias: int
+    scale_a: int
+    scale_b: int
+    residual: int
+    scale_result: int
+    amax: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A GEMM of operands in device memory.
+
+    Attributes:
+        addresses: the addresses of the operands by name; those that are absent may be left out.
+        pitches: elements from one row of each matrix to the next.
+        strides: elements from one matrix of a batch to the next; 0 without a batch.
+        alpha: factor of the product.
+        beta: factor of C, which is not read if this is 0.
+    """
+
+    addresses: Mapping[str, int]
+    pitches: Mapping[str, int]
+    strides: Mapping[str, int]
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def words(self) -> dict[str, float]:
+        """The values of the `WORDS`: 0 for what is absent."""
+        words = {**_ABSENT, **self.addresses, "alpha": self.alpha, "beta": self.beta}
+        for name, pitch in self.pitches.items():
+            words[BY_NAME[name].pitch] = pitch
+        for name, stride in self.strides.items():
+            words[BY_NAME[name].stride] = stride
+        return words

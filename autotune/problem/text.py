@@ -6,6 +6,7 @@ Fields of 8-bit precisions follow the epilogue: `512x512x64:f8:nt:scale=row:fast
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import cast
 
 from autotune.errors import ProblemError
@@ -58,3 +59,25 @@ def _field(part: str) -> tuple[str, str]:
             f"unknown {part!r} after the shape; give {words}, batch=8, scale=row, e5m2=b or out=f32"
         )
     return _FIELDS[part], COMPUTE_ALIASES.get(part, part)
+
+
+def continued(begun: str) -> list[str]:
+    """The texts that `begun` becomes when its last word is finished; none without a colon.
+
+    Fields that the text states already are left out.
+    """
+    head, colon, last = begun.rpartition(":")
+    if not colon:
+        return []
+    stated = set()
+    for part in head.lower().split(":")[1:]:
+        with suppress(ProblemError):
+            stated.add(_field(part)[0])
+    words = {word: name for word, name in _FIELDS.items() if word not in COMPUTE_ALIASES}
+    words |= {f"{label}={word}": name for label, name in _NAMES.items() for word in VALUES[name]}
+    words["batch="] = "batch"
+    return [
+        f"{head}:{word}"
+        for word, name in words.items()
+        if name not in stated and word.startswith(last.lower())
+    ]

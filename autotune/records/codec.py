@@ -16,8 +16,8 @@ from autotune.files import checksum
 from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Name, QualifiedName, Score, Share, Text
 from autotune.problem import Problem
-from autotune.problem.call import Call
 from autotune.problem.fields import USUAL
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import plausibility
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelRecord
 from autotune.records.kernel_source import KernelSource
@@ -91,7 +91,7 @@ class _CallFields:
     source: KernelSource | None = None
     verified: Text = ""
 
-    def entry(self, entry: Entry, written: _KernelEntryFields, call: Call) -> KernelEntry:
+    def entry(self, entry: Entry, written: _KernelEntryFields, call: KernelCall) -> KernelEntry:
         made = replace(
             KernelEntry.of(entry), metrics=tuple(written.metrics.items()), score=written.score
         )
@@ -143,7 +143,7 @@ class _KernelRecordFields:
 
     def record(self) -> KernelRecord:
         assert self.kernel is not None  # as `build` has looked
-        call = Call(self.kernel.name, self.kernel.arguments)
+        call = KernelCall(self.kernel.name, self.kernel.arguments)
         pairs = zip(_entries(self.entries), self.entries, strict=True)
         return KernelRecord(
             Device.from_json(self.device),

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from autotune.errors import NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_source import KernelSource
 from autotune.records.record import Entry, TuningRecord
 from autotune.runners.estimates import winner
-
-if TYPE_CHECKING:
-    from autotune.runtime.tuned_kernel import TunedKernel
 
 Extents3 = tuple[
     Annotated[int, Meta(ge=1, le=2**31 - 1)],
@@ -40,7 +36,7 @@ class KernelLaunch:
     """One configuration of a user kernel, with all that launching it takes."""
 
     source: KernelSource
-    call: Call
+    call: KernelCall
     geometry: Geometry
 
     def plan(self, config: Config) -> LaunchPlan:
@@ -85,24 +81,6 @@ class KernelEntry(Entry):
         values = {field.name: getattr(entry, field.name) for field in fields(Entry)}
         return cls(**values, launch=launch)
 
-    def kernel(self, device: int | str | None = None) -> TunedKernel:
-        """The kernel in this configuration, compiled and loaded on a GPU.
-
-        Call it with the arguments of the kernel: arrays of PyTorch, CuPy, PyCUDA or any other
-        library with DLPack or `__cuda_array_interface__`, and numbers.
-
-        Args:
-            device: a GPU of this machine; None is that of the current context, else the first.
-
-        Raises:
-            NotFoundError: if the record does not have the source.
-            MissingError: without a driver, a GPU or a compiler.
-            AutotuneError: if it does not compile for the GPU.
-        """
-        from autotune.api.tuned_kernels import load
-
-        return load(self, device)
-
     def launchable(self) -> KernelLaunch:
         """The source, arguments and geometry to launch the best configuration with.
 
@@ -124,7 +102,7 @@ def word_of(place: int) -> str:
 
 
 def argument_type(text: str) -> ArgumentType:
-    """The type of an argument in a `Call`, such as `pointer` for `float32[4096]`.
+    """The type of an argument in a `KernelCall`, such as `pointer` for `float32[4096]`.
 
     Raises:
         ValueError: for a number of an unknown type.
@@ -145,7 +123,7 @@ class KernelRecord(TuningRecord):
     """
 
     entries: tuple[KernelEntry, ...]
-    call: Call
+    call: KernelCall
     verified: str = ""
 
     FOLDER: ClassVar[str] = "kernels"
@@ -172,9 +150,3 @@ class KernelRecord(TuningRecord):
         leanest of those tied with it (see `estimates.winner`)."""
         first = min(self.entries, key=lambda entry: entry.rank)
         return winner(self.entries) if first.score is None else first
-
-    @cached_property
-    def launch(self) -> TunedKernel:
-        """The kernel in its best configuration, loaded on the GPU of the current context at the
-        first use: `record.launch(x, y, n)` launches it (see `KernelEntry.kernel`)."""
-        return self.best.kernel()

@@ -1,11 +1,13 @@
 """How two records of one problem, device and kind of evidence become one.
 
-Times are comparable if driver, compiler and kernel sources are the same. Therefore:
+Times of two records are comparable if the kernels were compiled from the same sources, whatever the
+driver and the compiler. The sources are those of an entry's own family. Therefore:
 
-- A record takes entries of another one only if all three agree.
-- If they do not, one record stands and `Store` keeps the other beside it. After a tuning run the
-  new record stands. Of two stores, the record made with what this machine has today stands, kernel
-  sources first, else the later one.
+- A record takes the entries of another one whose family has the same sources.
+- The entries of other sources are left out, and `Store` keeps their record beside the new one.
+  After a tuning run the new record stands. Of two stores, that record stands which has kernels of
+  the sources that this machine has, then the one of its driver and compiler, then the later one;
+  for a family of which only one record has those sources, that record's entries stand.
 - If both measured the same configuration, the new measurement stands after a tuning run. Of two
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
@@ -21,6 +23,7 @@ from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
 from autotune.families.config import Config
+from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
 from autotune.records.record import Entry, Provenance, TuningRecord
 from autotune.records.winners import fastest_cold, least_energy
 from autotune.runners.base import Measurement
@@ -45,104 +48,189 @@ class HasOrigin(Protocol):
     def source(self) -> str: ...
 
 
-def comparable(a: HasOrigin, b: HasOrigin) -> bool:
-    """Whether times made with `a` can be compared with times made with `b`."""
-    return (a.driver, a.compiler, a.source) == (b.driver, b.compiler, b.source)
+def sources_of(record: TuningRecord) -> dict[str, str]:
+    """The hash of the sources of each family that a record has entries of."""
+    families = dict.fromkeys(entry.config.family for entry in record.entries)
+    return {family: hash_of(record.provenance.source, family) for family in families}
 
 
-def stale(record: TuningRecord, today: HasOrigin) -> str | None:
+def made_from(record: TuningRecord, source: str) -> bool:
+    """Whether the kernels of all entries are compiled from the sources that a text names."""
+    return all(hash_of(source, family) == own for family, own in sources_of(record).items())
+
+
+def same_tools(a: HasOrigin, b: HasOrigin) -> bool:
+    """Whether driver and compiler are the same."""
+    return (a.driver, a.compiler) == (b.driver, b.compiler)
+
+
+def changes(record: TuningRecord, today: HasOrigin) -> str | None:
     """The change since the record was measured, such as `driver 12.8, now 13.0`.
 
-    None if nothing did, and for records that were not measured here: a recording does not age, and
-    predictions cost nothing. A field that is empty in `today` or in the record is not compared.
+    The kernel sources are those of its winners: hot, cold and by energy. None if nothing did, and
+    for records that were not measured here: a recording does not age, and predictions cost nothing.
+    A field that is empty in `today` or in the record is not compared.
     """
     if record.evidence != "measured":
         return None
     origin = record.provenance
-    pairs = (
-        ("driver", origin.driver, today.driver),
-        ("compiler", origin.compiler, today.compiler),
-        ("kernel sources", origin.source[:12], today.source[:12]),
-    )
+    pairs = [("driver", origin.driver, today.driver), ("compiler", origin.compiler, today.compiler)]
     changed = [f"{name} {old}, now {new}" for name, old, new in pairs if old and new and old != new]
-    return "; ".join(changed) or None
+    return "; ".join([*changed, *_changed_sources(record, today)]) or None
 
 
-def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
+def stale(record: TuningRecord, today: HasOrigin) -> str | None:
+    """As `changes`, if the kernel sources of a winner are among them; else None.
+
+    Another driver or compiler alone makes no record stale.
+    """
+    measured = record.evidence == "measured"
+    return changes(record, today) if measured and _changed_sources(record, today) else None
+
+
+def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
+    """Each change of the sources of the winners' families, such as `kernel sources 0ld, now 5e1f`,
+    with the family if there are several."""
+    made, changed = record.provenance.source, list[str]()
+    # One hash of several families has changed for all of them or for none.
+    winners = [record.best, *((record.best_cold, record.best_energy) if ":" in made else ())]
+    families = dict.fromkeys(entry.config.family for entry in winners if entry)
+    for family in families:
+        old, new = hash_of(made, family), hash_of(today.source, family)
+        if old and new and old != new:
+            name = "" if len(families) == 1 else f"{family} "
+            changed.append(f"{name}kernel sources {old[:DIGITS]}, now {new[:DIGITS]}")
+    return changed
+
+
+def merge(
+    old: R | None, new: R, failed: Collection[Config] = (), timed: Collection[Config] = ()
+) -> R:
     """The record after a tuning run, in which the configurations `failed` did not work.
 
     The entries are the ten fastest of both, with the fastest cold one and that of the least energy
     among them. If both have a configuration, the new measurement stands, even if it is slower.
-    `old` gives no entries if its driver, compiler or sources differ. The baseline does not depend
-    on our sources: the new one stands, or that its result was refused, else the old one of the same
-    driver. The provenance is the new record's: a sum of trials would count twice what a run
-    resumes or saves twice. An interrupted run is marked, unless it adds to a search that had ended,
-    and so is a quick one.
+    `old` gives no entries of families whose sources differ, and with another driver or compiler
+    none that the run has `timed` itself. The baseline does not depend on our sources: the new one
+    stands, or that its result was refused, else the old one of the same driver. The provenance is
+    the new record's, with the sources of the families that have entries: a sum of trials would
+    count twice what a run resumes or saves twice. An interrupted run is marked, unless it adds to a
+    search that had ended, and so is a quick one.
     """
+    made = new.provenance
     if old is None:
-        return replace(new, entries=_kept(new.entries))
-    comparables = old.entries if comparable(old.provenance, new.provenance) else ()
-    earlier = (entry for entry in comparables if entry.config not in failed)
+        return _built(new, new.entries, made.source, new.baseline, made)
+    gone = {*failed} if same_tools(old.provenance, made) else {*failed, *timed}
+    earlier = (entry for entry in _entries_from(old, made.source) if entry.config not in gone)
     entries = {entry.config: entry for entry in earlier}
     for entry in new.entries:
         entries[entry.config] = _completed(entry, entries.get(entry.config))
-    same_driver = old.provenance.driver == new.provenance.driver
-    baseline, fault = new.baseline, new.provenance.baseline_fault
-    if baseline is None and not fault and same_driver:
+    baseline, fault = new.baseline, made.baseline_fault
+    if baseline is None and not fault and old.provenance.driver == made.driver:
         baseline, fault = old.baseline, old.provenance.baseline_fault
-    provenance = replace(_finished(new.provenance, old.provenance), baseline_fault=fault)
-    return replace(new, entries=_kept(entries.values()), baseline=baseline, provenance=provenance)
+    run = _finished(made, old.provenance) if made_from(old, made.source) else made
+    provenance = replace(run, baseline_fault=fault)
+    return _built(new, entries.values(), made.source, baseline, provenance)
 
 
 def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
     """The record of two stores, in which neither is newer by itself; the order does not matter.
-    There is no baseline if either store has seen the vendor library's result refused.
+    There is no baseline if either store has seen the vendor library's result refused by the driver
+    of the record that stands.
 
     Args:
         a: a record.
         b: one of the same problem, device and evidence.
         today: what this machine would measure with; None if unknown.
     """
-    first, second = sorted((a, b), key=lambda record: _rank(record, today), reverse=True)
-    if not comparable(first.provenance, second.provenance):
-        return replace(first, entries=_kept(first.entries))
+    first, second = _ranked(a, b, today)
+    source, run = agreed_sources(a, b, today), first.provenance
     entries: dict[object, Entry] = {}
-    for entry in (*first.entries, *second.entries):
+    for entry in (*_entries_from(first, source), *_entries_from(second, source)):
         rival = entries.get(entry.config)
         if rival is not None and _quality(entry.measurement) < _quality(rival.measurement):
             entry, rival = rival, entry
         entries[entry.config] = _completed(entry, rival)
-    baselines = [record.baseline for record in (first, second) if record.baseline]
-    fault = first.provenance.baseline_fault or second.provenance.baseline_fault
+    alike = [record for record in (first, second) if record.provenance.driver == run.driver]
+    baselines = [record.baseline for record in alike if record.baseline]
+    fault = next((why for of in alike if (why := of.provenance.baseline_fault)), "")
     baseline = None if fault else max(baselines, key=_quality, default=None)
-    provenance = replace(_finished(first.provenance, second.provenance), baseline_fault=fault)
-    return replace(first, entries=_kept(entries.values()), baseline=baseline, provenance=provenance)
+    if made_from(second, source):
+        run = _finished(run, second.provenance)
+    provenance = replace(run, baseline_fault=fault)
+    return _built(first, entries.values(), source, baseline, provenance)
+
+
+def agreed_sources(a: R, b: R, today: HasOrigin | None) -> str:
+    """The sources of each family whose entries `reconcile` keeps, as a text.
+
+    Where two records have other sources of a family, those that this machine has stand, else those
+    of the record that stands. If that has any of today's sources, the other one adds no
+    families of other sources.
+    """
+    first, second = _ranked(a, b, today)
+    agreed = sources_of(first)
+    for family, source in sources_of(second).items():
+        current = today is not None and source == hash_of(today.source, family)
+        alike = source == hash_of(first.provenance.source, family)
+        if current or (family not in agreed and alike and not _current(first, today)):
+            agreed[family] = source
+    return joined(agreed)
+
+
+def _built(
+    record: R, entries: Iterable[Entry], source: str, baseline: Measurement | None, run: Provenance
+) -> R:
+    """The record with the best of these entries, and the sources of their families."""
+    kept = _kept(entries)
+    provenance = replace(run, source=narrowed(source, {entry.config.family for entry in kept}))
+    return replace(record, entries=kept, baseline=baseline, provenance=provenance)
+
+
+def _entries_from(record: TuningRecord, source: str) -> list[Entry]:
+    """The entries whose kernels are compiled from the sources that a text names."""
+    own = sources_of(record)
+    stand = {family for family, made in own.items() if hash_of(source, family) == made}
+    return [entry for entry in record.entries if entry.config.family in stand]
 
 
 def _finished(run: Provenance, earlier: Provenance) -> Provenance:
     """The run of a merged record, which is final if either of two comparable searches ended."""
-    if not comparable(run, earlier):
-        return run
     if earlier.final:
         return replace(run, interrupted=False, quick=False)
     # An interrupted search and a race are more than either alone, and not final.
     return replace(run, quick=run.quick and earlier.quick)
 
 
+def _ranked(a: R, b: R, today: HasOrigin | None) -> tuple[R, R]:
+    """The record of two that stands, and the other one."""
+    first, second = sorted((a, b), key=lambda record: _rank(record, today), reverse=True)
+    return first, second
+
+
+def _current(record: TuningRecord, today: HasOrigin | None) -> bool:
+    """Whether any entry is of the kernel sources that this machine has."""
+    now = "" if today is None else today.source
+    return any(hash_of(now, family) == source for family, source in sources_of(record).items())
+
+
 def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
     """Sort key of two records with different origins; the greater stands."""
-    origin = record.provenance
-    same_source, same_tools = False, 0
+    origin, tools = record.provenance, 0
     if today is not None:
-        same_source = origin.source == today.source
-        same_tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
-    date = origin.date[:SECONDS]
+        tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
+    run = str(astuple(replace(origin, source="")))
+    # With what it takes of another record a record ranks no lower, so that merging again is idle.
+    named = sources_of(record).items()
+    now = "" if today is None else today.source
+    sources = sorted(((hash_of(now, pair[0]) == pair[1], *pair) for pair in named), reverse=True)
     return (
-        same_source,
-        same_tools,
+        _current(record, today),
+        tools,
         not origin.quick,
-        date,
-        str(astuple(origin)),
+        origin.date[:SECONDS],
+        run,
+        sources,
         str(record.entries),
     )
 

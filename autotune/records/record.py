@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -51,7 +51,8 @@ class Provenance:
     Attributes:
         driver: the driver's CUDA version, such as `13.0`; empty if no driver was used.
         compiler: such as `NVRTC 13.0`.
-        source: hash of the kernel sources.
+        source: hash of the files that the kernels of the entries are compiled from; with entries of
+            several families the hash of each (`families.source_text`).
         autotune: version of this package.
         date: UTC, ISO 8601.
         seed: the search's seed.
@@ -94,8 +95,8 @@ class TuningRecord(ABC):
     """The result of tuning on a device: one to ten entries, fastest first.
 
     `baseline` is the vendor library's measurement, if its result was right; it is verified before
-    it is timed. All entries come from the kernel sources, the compiler and the driver that
-    `provenance` names.
+    it is timed. All entries come from the kernel sources that `provenance` names. Its driver and
+    compiler are those of the last run; earlier entries may come from others.
 
     Raises:
         ValueError: if there are no entries.
@@ -115,16 +116,27 @@ class TuningRecord(ABC):
             raise ValueError(f"a record of {self.title} without entries; give at least one")
 
     def __str__(self) -> str:
-        """The table of the command line."""
-        from autotune.report.printing import record_text
+        """The best configuration with its time and occupancy, cuBLAS's time, and the run, in lines.
 
-        return record_text(self)
+        `autotune.table` has the record in full.
+        """
+        best, run = self.best, self.provenance
+        measured, baseline = best.measurement, self.baseline
+        return "\n".join(
+            [
+                f"{self.title} on {self.device.name}, {self.evidence} {run.date}",
+                str(best.config),
+                f"{measured.time_us:.2f} us +- {measured.spread_us:.2f}",
+                f"occupancy {best.occupancy:.1%}, bound by {best.limiter}",
+                *([f"vendor baseline {baseline.time_us:.2f} us"] if baseline else []),
+                f"{run.trials} configurations tried in {run.seconds:.0f} s, "
+                f"{len(self.entries)} recorded",
+            ]
+        )
 
-    def _repr_html_(self) -> str:
-        """The same for notebooks."""
-        from autotune.report.printing import record_html
-
-        return record_html(self)
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Shows the lines of `str` in IPython."""
+        printer.text(str(self))
 
     @property
     @abstractmethod

@@ -10,8 +10,8 @@
 
 A file that is not a readable record, or has a wrong checksum, counts as absent, with a warning. It
 is never lost: before a record replaces it, it is copied to `<file>.broken-<n>`. A record made with
-another driver, compiler or other kernel sources is copied to `<file>.superseded-<n>`. `merging`
-says how two records of one problem become one.
+another driver or compiler, or with entries of other kernel sources, is copied to
+`<file>.superseded-<n>`. `merging` says how two records of one problem become one.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import codec, quarantine
 from autotune.records.kernel_record import KernelRecord
-from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
-from autotune.records.ordered import OrderedRecord, order_slug
-from autotune.records.record import (
-    FamilyRecord,
-    Record,
-    TuningRecord,
-    folder_of,
-    paths_of,
+from autotune.records.merging import (
+    HasOrigin,
+    R,
+    agreed_sources,
+    made_from,
+    merge,
+    reconcile,
+    same_tools,
 )
+from autotune.records.ordered import OrderedRecord, order_slug
+from autotune.records.record import FamilyRecord, Record, TuningRecord, folder_of, paths_of
 from autotune.records.standing import BEST_FIRST, first_of_each_problem
 from autotune.runners.base import Evidence
 
@@ -70,12 +72,14 @@ class Store:
         """The file of a record."""
         return self._path(type(record), record.device, record.slug, record.evidence)
 
-    def save(self, record: R, failed: Collection[Config] = ()) -> R:
+    def save(self, record: R, failed: Collection[Config] = (), timed: Collection[Config] = ()) -> R:
         """Merges the record into the one on disk (see `merging.merge`) and returns the result.
 
         Args:
             record: the record of a tuning run.
             failed: configurations that failed in that run, which an earlier record may have.
+            timed: configurations that it timed, whose times an earlier record may have of another
+                driver or compiler.
 
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.
@@ -83,8 +87,10 @@ class Store:
         path = self.path_of(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
-            merged = merge(old, record, failed)
-            self._replace(path, old, merged)
+            merged = merge(old, record, failed, timed)
+            if old is not None:
+                self._set_aside(path, old, merged, record.provenance.source)
+            files.write(path, codec.dumps(merged))
         return merged
 
     def adopt(self, record: R, today: HasOrigin | None) -> MergeOutcome:
@@ -100,12 +106,15 @@ class Store:
         path = self.path_of(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
-            merged = merge(None, record) if old is None else reconcile(old, record, today)
+            if old is None:
+                files.write(path, codec.dumps(merge(None, record)))
+                return "new"
+            source, merged = agreed_sources(old, record, today), reconcile(old, record, today)
             if merged != old:
-                self._replace(path, old, merged)
-        if old is None or merged != old:
-            return "new" if old is None else "better"
-        return "equal" if comparable(old.provenance, record.provenance) else "passed over"
+                self._set_aside(path, old, merged, source)
+                files.write(path, codec.dumps(merged))
+                return "better"
+        return "equal" if made_from(record, source) else "passed over"
 
     def withdraw(self, record: TuningRecord) -> Path:
         """Sets a record's file aside so that nothing runs its configurations; returns the copy.
@@ -158,7 +167,7 @@ class Store:
         """As `load`, of searches in an order of summation."""
         return self._first(OrderedRecord, device, f"{problem.slug}-{order_slug(order)}")
 
-    def kernel(self, device: Device, call: Call) -> KernelRecord | None:
+    def kernel(self, device: Device, call: KernelCall) -> KernelRecord | None:
         """The record of a user kernel's call; None if there is none.
 
         A broken file is skipped with a warning.
@@ -236,11 +245,11 @@ class Store:
     def _quarantine_path(self, device: Device) -> Path:
         return self.root / "quarantine" / f"{device.slug}.jsonl"
 
-    def _replace(self, path: Path, old: TuningRecord | None, new: TuningRecord) -> None:
-        """Writes the new record; an old one with another origin is kept beside it."""
-        if old is not None and not comparable(old.provenance, new.provenance):
+    def _set_aside(self, path: Path, old: TuningRecord, new: TuningRecord, source: str) -> None:
+        """Copies a record that is about to be replaced, if the new one has another driver or
+        compiler, or lacks entries that are not compiled from the sources `source`."""
+        if not (same_tools(old.provenance, new.provenance) and made_from(old, source)):
             files.copy_aside(path, "superseded")
-        files.write(path, codec.dumps(new))
 
     def _read(self, path: Path, kind: type[R]) -> R | None:
         """The record in the file; None if there is no file or, with a warning, a broken one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.maintenance.exchange import ImportResult
-from autotune.maintenance.inventory import Item, Kind
+from autotune.maintenance.inventory import ChangedRecord, Item, Kind
 from autotune.maintenance.retiming import Retimed
 from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
 from autotune.records.ranges import Range
@@ -110,28 +110,30 @@ def faults(items: Iterable[Item]) -> FittedTable:
     return table
 
 
-def stale(records: Iterable[tuple[TuningRecord, str]]) -> FittedTable:
-    """A row for each record whose driver, compiler or kernel sources have changed."""
-    table = _table("stale; `autotune cache verify --retime` measures again", "record", "changed")
-    for record, why in records:
-        table.add_row(f"{record.title}, {record.device.name}", why)
-    return table
+def changed(records: Iterable[ChangedRecord], *, stale: bool) -> FittedTable | None:
+    """A row for each record that is stale, or else was made with another driver or compiler; None
+    if there is none."""
+    rows = [row for row in records if row.stale == stale]
+    why = "stale" if stale else "measured with another driver or compiler"
+    table = _table(f"{why}; `autotune cache verify --retime` measures again", "record", "changed")
+    for row in rows:
+        table.add_row(f"{row.record.title}, {row.record.device.name}", row.change)
+    return table if rows else None
 
 
 def verdict_json(
     count: int,
     broken: Iterable[Item],
-    records: Iterable[tuple[TuningRecord, str]],
+    records: Sequence[ChangedRecord],
     retimed: Iterable[Retimed],
 ) -> dict[str, object]:
-    """The result of `cache verify` of so many files as JSON data."""
+    """The result of `cache verify` of `count` files as JSON data. `other_tools` are records that
+    are not stale, and were measured with another driver or compiler."""
     return {
         "files": count,
         "broken": [{"file": str(item.path), "why": item.fault} for item in broken],
-        "stale": [
-            {"record": record.title, "device": record.device.name, "changed": why}
-            for record, why in records
-        ],
+        "stale": [_changed_json(row) for row in records if row.stale],
+        "other_tools": [_changed_json(row) for row in records if not row.stale],
         "retimed": [_retimed_json(result) for result in retimed],
     }
 
@@ -187,6 +189,10 @@ def import_summary(results: Sequence[ImportResult]) -> str:
     lines = [f"{len(results)} records and ranges: {shown}, {len(over)} passed over"]
     lines += [f"passed over: {result.subject} on {result.device}: {result.why}" for result in over]
     return "\n".join(lines)
+
+
+def _changed_json(row: ChangedRecord) -> dict[str, object]:
+    return {"record": row.record.title, "device": row.record.device.name, "changed": row.change}
 
 
 def _retimed_json(retimed: Retimed) -> dict[str, object]:

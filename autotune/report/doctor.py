@@ -243,10 +243,6 @@ def _report() -> _Result:
     return _extra("plotly", "report", "`autotune report` writes no pages")
 
 
-def _dashboard() -> _Result:
-    return _extra("optuna-dashboard", "dashboard", "`autotune dashboard` does not start")
-
-
 def _energy() -> _Result:
     return _extra("nvidia-ml-py", "energy", "`--objective energy` does not run")
 
@@ -284,7 +280,6 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("cuBLAS baseline", _baseline),
     ("Optuna", _optuna),
     ("report extra", _report),
-    ("dashboard extra", _dashboard),
     ("energy extra", _energy),
     ("compiled calls", _compiled_calls),
     ("cache", surroundings.cache),

@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from autotune.families.config import Config
+from autotune.families.source_text import shortened
 from autotune.records import Entry, Provenance, Record, TuningRecord
 from autotune.report.tables import FittedTable, OneLine, Titled
 from autotune.runners.base import Evidence, Measurement
@@ -93,7 +94,7 @@ def accuracy_facts(entry: Entry) -> list[tuple[str, str]]:
 def difference(config: Config, best: Config) -> str:
     """The parameters in which a configuration differs from the best."""
     if config.family != best.family:
-        return spaced(config)
+        return str(config)
     differing = tuple(pair for pair in config.params if pair not in best.params)
     return pairs(Config(config.family, differing))
 
@@ -104,13 +105,8 @@ def provenance(run: Provenance) -> str:
     ended = "quick race, " if run.quick else "interrupted after " if run.interrupted else ""
     return (
         f"{run.date}, {ended}{run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
-        f"{driver}{run.compiler}, autotune {run.autotune}, source {run.source[:12]}"
+        f"{driver}{run.compiler}, autotune {run.autotune}, source {shortened(run.source)}"
     )
-
-
-def spaced(config: Config) -> str:
-    """Such as `tiled tile_width=16 specialized=1`: a text that wraps between parameters."""
-    return f"{config.family} {pairs(config)}"
 
 
 def pairs(config: Config) -> str:

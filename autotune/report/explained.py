@@ -12,7 +12,6 @@ from autotune.lookup.answer import Answer
 from autotune.occupancy.roofline import attainable
 from autotune.report import precision, vendor
 from autotune.report.analysis.headline import why_it_won
-from autotune.report.entries import spaced
 from autotune.report.explanation import Explanation, Fit, least_us
 
 if TYPE_CHECKING:
@@ -26,31 +25,34 @@ def render(
     winner: Explanation,
     variant: Explanation | None = None,
     added: Mapping[str, Value] | None = None,
+    *,
+    rules: bool = False,
 ) -> RenderableType:
-    """The winner and why it won; of another configuration every rule, its fit and its time.
+    """The winner and why it won; before it the verdict on another configuration, and its fit.
 
     Args:
         answer: the answer to a look-up of the problem.
         winner: the explanation of its configuration.
         variant: the explanation of another configuration.
         added: the parameters of that one that the user left open.
+        rules: whether to list every rule, of the other configuration if there is one.
     """
     from rich.console import Group
     from rich.text import Text
 
-    title = Text(f"{answer.problem} on {answer.device.name}", style="bold")
-    lines: list[RenderableType] = [
-        title,
-        Text(f"winner, {answer.evidence}: {spaced(winner.config)}"),
-    ]
+    from autotune.report.tables import ConfigText
+
+    lines: list[RenderableType] = [Text(f"{answer.problem} on {answer.device.name}", style="bold")]
+    if variant is not None:
+        lines.append(ConfigText(f"asked about: {variant.config}"))
+        if added:
+            lines.append(Text(f"  left open, so taken as: {_pairs(added)}", style="dim"))
+        lines += [Text(f"  {line}") for line in compared(answer, winner, variant)]
+        lines.append(Text())
+    lines.append(ConfigText(f"winner, {answer.evidence}: {winner.config}"))
     lines += [Text(f"  {line}") for line in why(answer, winner)]
-    if variant is None:
-        return Group(*lines, Text(), rules(winner))
-    lines += [Text(), Text(f"asked about: {spaced(variant.config)}")]
-    if added:
-        lines.append(Text(f"  left open, so taken as: {_pairs(added)}", style="dim"))
-    lines += [Text(f"  {line}") for line in compared(answer, winner, variant)]
-    return Group(*lines, Text(), rules(variant))
+    listed = [Text(), rule_table(variant or winner)] if rules else []
+    return Group(*lines, *listed)
 
 
 def to_json(
@@ -111,7 +113,7 @@ def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[
     return lines + _placed(answer, variant.fit)
 
 
-def rules(explanation: Explanation) -> RenderableType:
+def rule_table(explanation: Explanation) -> RenderableType:
     """A row for each rule: what it finds, and the numbers it reads or what is wrong with them."""
     from rich.text import Text
 

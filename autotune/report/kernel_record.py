@@ -12,12 +12,12 @@ from autotune.report.entries import (
     energy_facts,
     least_energy_facts,
     occupancy_facts,
-    pairs,
     provenance,
     runners_up,
     titled,
     us,
 )
+from autotune.report.tables import ConfigText
 
 
 def render(record: KernelRecord) -> RenderableType:
@@ -35,12 +35,12 @@ def render(record: KernelRecord) -> RenderableType:
         *((name, f"{value:.6g}") for name, value in best.metrics),
         *energy_facts(measured, None, ""),
         *least_energy_facts(record, best.config),
-        ("config", pairs(best.config)),
+        ("config", str(best.config)),
         *occupancy_facts(best),
         *accuracy_facts(best),
         *([("verified", f"against {record.verified}: no reference")] if record.verified else []),
     ):
-        facts.add_row(label, Text(value))
+        facts.add_row(label, ConfigText(value))
     parts = [titled(f"{record.title} on {record.device.name}", record.evidence), facts]
     if len(record.entries) > 1:
         parts += [Text(), runners_up(best.config, record)]

@@ -14,7 +14,6 @@ from autotune.families.config import Config
 from autotune.occupancy import roofline
 from autotune.problem import PRECISIONS, Problem
 from autotune.report import cell, vendor
-from autotune.report.entries import spaced
 from autotune.report.tables import FittedTable
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
@@ -148,9 +147,9 @@ def _short(limiter: str) -> str:
 
 
 def _notes(ladder: Ladder) -> Iterator[str]:
-    yield f"the best: {spaced(ladder.steps[BEST].config)}"
+    yield f"the best: {ladder.steps[BEST].config}"
     for part in ladder.higher:
-        yield from (f"{name}: {spaced(trial.config)}" for name, trial in part.steps.items())
+        yield from (f"{name}: {trial.config}" for name, trial in part.steps.items())
     if ladder.untuned:
         yield f"the model's choice, as not tuned: {_listed(ladder.untuned)}"
     if ladder.interrupted:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from autotune.maintenance.inventory import change
+from autotune.maintenance.inventory import change, stale_change
 from autotune.records import TuningRecord
 from autotune.report.formatting import age, cell, seconds_since
 from autotune.runners.base import Evidence
@@ -34,7 +34,9 @@ class RecordRow:
         age_s: seconds since then; None if the date cannot be read.
         interrupted: whether its search did not end.
         quick: whether it is of a race of a few configurations.
-        stale: what changed on this machine since it was measured; None if nothing did.
+        changed: driver, compiler or kernel sources that changed since it was measured, such as
+            `driver 12.8, now 13.0`; None if nothing did.
+        stale: the same if the kernel sources changed, else None.
     """
 
     problem: str
@@ -49,6 +51,7 @@ class RecordRow:
     age_s: float | None
     interrupted: bool
     quick: bool
+    changed: str | None
     stale: str | None
 
 
@@ -69,13 +72,13 @@ def render(rows: Sequence[RecordRow]) -> FittedTable:
     table.add("time", worth=-1)
     table.add("over cuBLAS", worth=-2)
     table.add("age", worth=-4)
-    table.add("stale", "prose", worth=-5)
+    table.add("changed", "prose", worth=-5)
     for row in rows:
         table.add_row(
             *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),
             cell(row.ratio, "{:.2f}"),
             "" if row.age_s is None else age(row.age_s),
-            row.stale or "",
+            row.changed or "",
             style=None if row.stale is None else "yellow",
         )
     return table
@@ -103,7 +106,8 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
         age_s=seconds_since(record.provenance.date, now),
         interrupted=record.provenance.interrupted,
         quick=record.provenance.quick,
-        stale=change(record, today),
+        changed=change(record, today),
+        stale=stale_change(record, today),
     )
 
 

@@ -29,7 +29,7 @@ COLUMNS = (
     ("expected loss", "expected_loss", "percent"),
     ("trials", "trials", "number"),
     ("age", "age", "text"),
-    ("stale", "stale", "text"),
+    ("changed", "changed", "text"),
 )
 """The table's columns: heading, attribute of `OverviewRow`, kind."""
 

@@ -20,24 +20,12 @@ _PAGE = (
 )
 
 
-def record_text(shown: TuningRecord) -> str:
-    """A record as the command line prints it."""
-    return text_of(_rendered(shown))
-
-
-def record_html(shown: TuningRecord) -> str:
-    """The same as HTML."""
-    return html_of(_rendered(shown))
-
-
-def answer_text(answer: Answer) -> str:
-    """An answer to a look-up as the command line prints it."""
-    return text_of(record.render(answer))
-
-
-def answer_html(answer: Answer) -> str:
-    """The same as HTML."""
-    return html_of(record.render(answer))
+def rendered(result: TuningRecord | Answer) -> RenderableType:
+    """A record or an answer to a look-up as the command line prints it."""
+    if isinstance(result, (Record, Answer)):
+        return record.render(result)
+    assert isinstance(result, KernelRecord)
+    return kernel_record.render(result)
 
 
 def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
@@ -53,10 +41,3 @@ def html_of(renderable: RenderableType, width: int = WIDTH) -> str:
     console = PlainConsole(width=width, file=StringIO(), record=True, force_jupyter=False)
     console.print(renderable, crop=False)
     return console.export_html(inline_styles=True, code_format=_PAGE)
-
-
-def _rendered(shown: TuningRecord) -> RenderableType:
-    if isinstance(shown, Record):
-        return record.render(shown)
-    assert isinstance(shown, KernelRecord)
-    return kernel_record.render(shown)

@@ -20,10 +20,10 @@ from autotune.report.entries import (
     occupancy_facts,
     provenance,
     runners_up,
-    spaced,
     titled,
     us,
 )
+from autotune.report.tables import ConfigText
 from autotune.runners.base import TIMES, Measurement, Objective, other_objective
 
 # The label of the record that an answer takes from another problem or device.
@@ -44,7 +44,7 @@ def render(
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for label, value in (*_facts(answer), *_overall(answer, overall)):
-        facts.add_row(label, Text(value))
+        facts.add_row(label, ConfigText(value))
     record = _own_record(answer)
     if record is None:
         return Group(title, facts, Text(answer.note, style="yellow"))
@@ -161,8 +161,7 @@ def _overall(answer: Answer, overall: Record | None) -> list[tuple[str, str]]:
     if time_us is None:
         return []
     gain = f"{answer.time_us / time_us:.2f} times as fast"
-    config = spaced(best.config)
-    return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {config}")]
+    return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {best.config}")]
 
 
 def _best_json(overall: Record, objective: Objective) -> dict[str, object]:
@@ -184,7 +183,7 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if answer.time_us is not None:
         facts += _speed(answer, answer.time_us)
-    facts.append(("config", spaced(answer.config)))
+    facts.append(("config", str(answer.config)))
     entry = answer.entry
     if entry is not None:
         facts += occupancy_facts(entry)

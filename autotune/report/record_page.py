@@ -92,6 +92,7 @@ def _head(analysis: Analysis) -> str:
     return (
         f"<p>{badge} {meaning}{aged}.</p>"
         + "".join(parts.paragraph(state, "warn") for state in states)
+        + (parts.paragraph(f"Measured with {top.changed}.") if top.changed != top.stale else "")
         + parts.facts(_facts(top))
         + f"<p>{escape(top.why)}</p><p><code>{parts.breakable(top.config)}</code></p>"
         + (

@@ -102,7 +102,7 @@ def selected(
     records: dict[TuningRecord, None] = {}
     answers: list[Answer] = []
     for shape in shapes:
-        matches = tuple(_matching(shape, recorded, options))
+        matches = tuple(matching(shape, recorded, options))
         records |= dict.fromkeys(matches)
         if not matches:
             if family is not None:
@@ -178,7 +178,7 @@ def _read(store: Store) -> list[TuningRecord]:
     return inventory.recorded(items)
 
 
-def _matching(
+def matching(
     shape: str, records: Iterable[TuningRecord], options: ProblemDefaults
 ) -> Iterator[TuningRecord]:
     """The records that a word of the command line names."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.containers import Lines
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +29,9 @@ ROOM = 12
 
 LINE = 80
 """Columns of a title, unless it is longer."""
+
+_BREAKS = re.compile(r"\s+|,(?=[A-Za-z_])")
+"""Where a text may end a line."""
 
 UNLIMITED = 1_000_000
 """Columns in which nothing wraps."""
@@ -102,6 +107,29 @@ class FittedTable(Table):
         return result
 
 
+class ConfigText(Text):
+    """A text that also wraps after the commas of a configuration, such as `tiled:a=1,b=2`."""
+
+    def wrap(self, console: Console, width: int, **settings: Any) -> Lines:
+        """The lines, each as long as the width allows."""
+        lines: list[Text] = []
+        for piece in self.divide(self._ends()):
+            if lines and lines[-1].cell_len + cell_len(piece.plain.rstrip()) <= width:
+                lines[-1].append_text(piece)
+            else:
+                lines.append(piece)
+        wrapped = (Text.wrap(line, console, width, **settings) for line in lines)
+        return Lines(part for parts in wrapped for part in parts)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        pieces = [cell_len(piece.plain.rstrip()) for piece in self.divide(self._ends())]
+        return Measurement(max(pieces, default=0), self.cell_len)
+
+    def _ends(self) -> list[int]:
+        """Where pieces end that a line keeps together."""
+        return [match.end() for match in _BREAKS.finditer(self.plain)]
+
+
 class OneLine:
     """Words in one line; `...` stands for those that the terminal has no room for."""
 
@@ -110,8 +138,11 @@ class OneLine:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = self._words
-        while cell_len(shown) > options.max_width and " " in shown:
-            shown = f"{shown.removesuffix(' ...').rpartition(' ')[0]} ..."
+        while cell_len(shown) > options.max_width:
+            whole = shown.removesuffix(" ...")
+            if not (breaks := [*_BREAKS.finditer(whole)]):
+                break
+            shown = f"{whole[: breaks[-1].start()]} ..."
         yield Text(shown.lstrip(), no_wrap=True, overflow="ignore")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from autotune.candidates.family_names import families_of
 from autotune.device import Device
 from autotune.problem import Problem
-from autotune.records import Record
+from autotune.records import TuningRecord
 from autotune.records.record import folder_of
 from autotune.records.standing import BEST_FIRST
 from autotune.report.analysis.subject import subject_of
-from autotune.report.entries import pairs, us
+from autotune.report.entries import us
 from autotune.report.formatting import cell
 from autotune.runners.base import Evidence, Failure
 from autotune.tuning.evaluate import Trial
@@ -35,27 +35,27 @@ class JournalFound:
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of a problem on a device, in the order in which they finished.
+    """The trials of a problem or user kernel on a device, in the order in which they finished.
 
     Attributes:
-        title: the problem and the device.
-        problem: the problem.
+        title: the problem or the kernel's call, and the device.
+        problem: the problem; None for a user kernel.
         trials: the trials.
         note: why they are not all; empty if they are.
     """
 
     title: str
-    problem: Problem
+    problem: Problem | None
     trials: tuple[Trial, ...]
     note: str = ""
 
 
-def of_record(record: Record, root: Path) -> Trials:
+def of_record(record: TuningRecord, root: Path) -> Trials:
     """The trials that led to a record, as far as the cache has them."""
     subject = subject_of(record, root)
     title = f"{record.title} on {record.device.name}, {record.evidence}"
     trials = tuple(row.trial for row in subject.trials) or subject.entries
-    return Trials(title, record.problem, trials, subject.note)
+    return Trials(title, subject.problem, trials, subject.note)
 
 
 def without_record(problem: Problem, device: Device, family: str, root: Path) -> Trials | None:
@@ -91,7 +91,8 @@ def render(shown: Trials, top: int) -> RenderableType:
 
     timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
     table = FittedTable()
-    for heading in ("time", "spread", "TFLOP/s", "regs", "occ."):
+    speeds = () if shown.problem is None else ("TFLOP/s",)
+    for heading in ("time", "spread", *speeds, "regs", "occ."):
         table.add(heading)
     table.add("configuration", "prose", worth=-0.5)
     for trial in timed[:top]:
@@ -107,16 +108,19 @@ def _timed(trials: Iterable[Trial]) -> list[Trial]:
     return [trial for trial in trials if math.isfinite(trial.time_us)]
 
 
-def _cells(trial: Trial, problem: Problem) -> tuple[str, ...]:
+def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
+    from autotune.report.tables import ConfigText
+
     measured, resources = trial.outcome, trial.resources
     assert not isinstance(measured, Failure)
+    speed = () if problem is None else (f"{problem.speed(measured.time_us) / 1e12:.2f}",)
     return (
         us(measured.time_us),
         us(measured.spread_us) if measured.spread_us else "",
-        f"{problem.speed(measured.time_us) / 1e12:.2f}",
+        *speed,
         str(resources.registers) if resources else "",
         cell(trial.occupancy, "{:.0%}"),
-        f"{trial.config.family} {pairs(trial.config)}",
+        ConfigText(str(trial.config)),
     )
 
 

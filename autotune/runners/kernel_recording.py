@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.families.config import Value
 from autotune.files.decoding import convert
 from autotune.files.domains import Name, QualifiedName
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.runners.base import Measurement
 from autotune.runners.recording_file import (
     Origin,
@@ -30,7 +30,7 @@ class KernelRecording:
     There is no vendor `baseline`.
     """
 
-    call: Call
+    call: KernelCall
     device: Device
     origin: Origin
     date: str
@@ -63,7 +63,7 @@ class KernelRecording:
             sweep = written.sweep(Value)
             for row in sweep.rows:
                 row.config.check_plain()
-        call = Call(written.call.name, written.call.arguments)
+        call = KernelCall(written.call.name, written.call.arguments)
         return cls(call, sweep.device, sweep.origin, sweep.date, sweep.rows)
 
 

@@ -11,7 +11,7 @@ cache, and loads them. Later calls read the arrays and launch. They do not alloc
 the disk, so a CUDA graph can capture them.
 """
 
-from autotune.runtime.checked_operands import QuantizedKeywords
+from autotune.runtime.checked_operands import CallOptions
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.process import (
     batch_invariant,
@@ -25,8 +25,8 @@ from autotune.runtime.process import (
 from autotune.runtime.state import Runtime, UntunedWarning
 
 __all__ = [
+    "CallOptions",
     "Kernel",
-    "QuantizedKeywords",
     "Runtime",
     "UntunedWarning",
     "batch_invariant",

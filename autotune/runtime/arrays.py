@@ -27,8 +27,8 @@ _BYTES = {row.dtype: row.bytes for row in ELEMENT_TYPES.values()}
 
 
 @dataclass(frozen=True)
-class Operand:
-    """An array in terms that any framework can provide, without its address.
+class ArrayInfo:
+    """An array as any framework can describe it, without its address.
 
     Attributes:
         name: its name in messages: `A`, `B`, `out`, `bias`, `scale_a`, `scale_b` or `residual`.
@@ -103,7 +103,7 @@ EMPTY = MatrixMemory(1, 0, 0, element_bytes=1)
 """The memory of an operand without elements."""
 
 
-def check(operand: Operand, *, vector: bool = False, types: Collection[str] = TYPES) -> int:
+def check(operand: ArrayInfo, *, vector: bool = False, types: Collection[str] = TYPES) -> int:
     """The device that holds an operand, checked in all but its strides.
 
     Raises:
@@ -129,7 +129,7 @@ def check(operand: Operand, *, vector: bool = False, types: Collection[str] = TY
     return operand.ordinal
 
 
-def memory_of(operand: Operand, layout: str | None = None) -> tuple[str, MatrixMemory]:
+def memory_of(operand: ArrayInfo, layout: str | None = None) -> tuple[str, MatrixMemory]:
     """How an operand with at most one batch axis is stored, `n` row by row or `t` column by column,
     and where it lies.
 
@@ -160,7 +160,7 @@ def memory_of(operand: Operand, layout: str | None = None) -> tuple[str, MatrixM
     )
 
 
-def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> MatrixMemory:
+def check_out(out: ArrayInfo, shape: tuple[int, ...], ordinal: int) -> MatrixMemory:
     """Where an output of a shape lies on a device, checked.
 
     Raises:
@@ -176,7 +176,7 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> MatrixMemor
     return memory_of(out, "n")[1]
 
 
-def check_disjoint(out: Operand, memory: MatrixMemory, shape: tuple[int, ...]) -> None:
+def check_disjoint(out: ArrayInfo, memory: MatrixMemory, shape: tuple[int, ...]) -> None:
     """Refuses an output whose matrices overlap."""
     repeated = len(shape) == 3 and memory.count != shape[0]
     if not out.empty and (repeated or not memory.disjoint):
@@ -186,26 +186,27 @@ def check_disjoint(out: Operand, memory: MatrixMemory, shape: tuple[int, ...]) -
         )
 
 
-def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
-    """Where a bias for `n` columns of type `dtype` lies on a device, checked.
+def check_vector(vector: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixMemory:
+    """Where a vector for `n` columns of type `dtype` lies on a device, checked.
 
     Raises:
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
-    device = check(bias, vector=True, types=OUTPUT_TYPES)
-    if bias.dtype != dtype:
-        raise ArrayError(f"bias is {bias.dtype}, out {dtype}; convert the bias")
+    name = vector.name
+    device = check(vector, vector=True, types=OUTPUT_TYPES)
+    if vector.dtype != dtype:
+        raise ArrayError(f"{name} is {vector.dtype}, out {dtype}; convert the {name}")
     if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, bias on {device}; move one of them")
-    if bias.shape != (n,):
-        raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
-    if n > 1 and bias.strides != (1,):
-        raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
+        raise ArrayError(f"A is on CUDA device {ordinal}, {name} on {device}; move one of them")
+    if vector.shape != (n,):
+        raise ArrayError(f"{name} is {vector.shape}; the product has {n} columns: give {(n,)}")
+    if n > 1 and vector.strides != (1,):
+        raise ArrayError(f"{name} has stride {vector.strides[0]}; copy it with .contiguous()")
     return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
 
 
 def check_residual(
-    residual: Operand, out: Operand, memory: MatrixMemory, ordinal: int
+    residual: ArrayInfo, out: ArrayInfo, memory: MatrixMemory, ordinal: int
 ) -> MatrixMemory:
     """Where a residual for an output, which lies in `memory`, lies on a device, checked.
 

@@ -6,7 +6,7 @@ A (2, 8, 64, 32) without gaps, B (32, 16)   -> 1 launch of a batch of 16
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import gcd
@@ -14,11 +14,9 @@ from operator import mul
 from typing import NamedTuple
 
 from autotune.errors import ArrayError
+from autotune.problem.call import BY_NAME
 from autotune.problem.fields import LARGEST_BATCH
-from autotune.runtime.arrays import MatrixMemory, Operand
-
-Offsets = tuple[int, int, int]
-"""Distances from the starts of A, B and C."""
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 
 
 class BatchAxis(NamedTuple):
@@ -40,43 +38,39 @@ class Launches(NamedTuple):
         outer: the batch axes along which the launches differ.
     """
 
-    a: Operand
-    b: Operand
-    out: Operand | None
+    a: ArrayInfo
+    b: ArrayInfo
+    out: ArrayInfo | None
     outer: tuple[BatchAxis, ...] = ()
 
-    def memory(self, matrices: Sequence[MatrixMemory]) -> list[MatrixMemory]:
+    def memory(self, matrices: Mapping[str, MatrixMemory]) -> dict[str, MatrixMemory]:
         """The memory of A, B and C of all launches, from that of the first."""
         sizes = [axis.size for axis in self.outer]
-        return [
-            replace(memory, outer=tuple(zip(sizes, steps, strict=True)))
-            for memory, steps in zip(matrices, self._steps, strict=True)
-        ]
+        return {
+            name: replace(lies, outer=tuple(zip(sizes, self._steps(name), strict=True)))
+            for name, lies in matrices.items()
+        }
 
-    def steps(self, strides: tuple[int, int, int]) -> tuple[int, int, int]:
-        """The largest steps that lead to every matrix of A, B and C, from the strides of the batch
-        of a launch."""
-        a, b, c = (gcd(stride, *steps) for stride, steps in zip(strides, self._steps, strict=True))
-        return a, b, c
+    def steps(self, strides: Mapping[str, int]) -> dict[str, int]:
+        """The largest steps that lead to every matrix of each operand, from the strides of the
+        batch of a launch."""
+        return {name: gcd(stride, *self._steps(name)) for name, stride in strides.items()}
 
-    def offsets(self, sizes: tuple[int, int, int]) -> Iterator[Offsets]:
-        """Bytes from the operands of the first launch to those of each; `sizes` are those of an
+    def offsets(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Bytes from the matrices of the first launch to those of each; `sizes` are those of an
         element."""
         for places in product(*(range(axis.size) for axis in self.outer)):
-            a, b, c = (
-                size * sum(map(mul, places, steps))
-                for size, steps in zip(sizes, self._steps, strict=True)
-            )
-            yield a, b, c
+            yield {
+                name: size * sum(map(mul, places, self._steps(name)))
+                for name, size in sizes.items()
+            }
 
-    @property
-    def _steps(self) -> tuple[list[int], list[int], list[int]]:
-        """The strides of A, B and C along the outer axes."""
-        axes = self.outer
-        return [axis.a for axis in axes], [axis.b for axis in axes], [axis.c for axis in axes]
+    def _steps(self, name: str) -> list[int]:
+        """The strides of a matrix along the outer axes; a residual lies as C does."""
+        return [axis[1 + BY_NAME[name].place] for axis in self.outer]
 
 
-def batch_shape(a: Operand, b: Operand) -> tuple[int, ...]:
+def batch_shape(a: ArrayInfo, b: ArrayInfo) -> tuple[int, ...]:
     """The batch axes of a matmul: those of A and B, where a size of 1 fits every other.
 
     Raises:
@@ -96,13 +90,13 @@ def batch_shape(a: Operand, b: Operand) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def width_of(b: Operand, *, gated: bool) -> int:
+def width_of(b: ArrayInfo, *, gated: bool) -> int:
     """The columns of the result of an operand B: half of its own if they are gated."""
     return b.shape[-1] // 2 if gated else b.shape[-1]
 
 
 def launches_of(
-    a: Operand, b: Operand, out: Operand | None = None, *, gated: bool = False
+    a: ArrayInfo, b: ArrayInfo, out: ArrayInfo | None = None, *, gated: bool = False
 ) -> Launches:
     """The fewest launches with one batch axis that compute a matmul.
 
@@ -132,7 +126,7 @@ def launches_of(
     return Launches(first, second, result, tuple(axis for axis in axes if axis is not batch))
 
 
-def _steps(operand: Operand | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _steps(operand: ArrayInfo | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The stride of each batch axis; 0 for those that repeat the operand."""
     if operand is None:
         return (0,) * len(shape)
@@ -159,7 +153,7 @@ def _merged(shape: tuple[int, ...], *steps: tuple[int, ...]) -> list[BatchAxis]:
     return axes
 
 
-def _one_axis(operand: Operand, size: int, stride: int) -> Operand:
+def _one_axis(operand: ArrayInfo, size: int, stride: int) -> ArrayInfo:
     """The operand with a batch of one axis."""
     shape, strides = (size, *operand.shape[-2:]), (stride, *operand.strides[-2:])
     return replace(operand, shape=shape, strides=strides)

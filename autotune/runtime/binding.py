@@ -9,9 +9,10 @@ from autotune.errors import FrozenError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
+from autotune.problem.call import BY_NAME, Call
 from autotune.problem.integers import ceil_div
 from autotune.runners.base import Objective
-from autotune.runtime.checked_operands import NOTHING, Addresses, CheckedOperands
+from autotune.runtime.checked_operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.runtime.executable import BoundGemm, Executable
 from autotune.runtime.state import Runtime
 
@@ -52,8 +53,7 @@ def bind_call(
     runtime: Runtime,
     checked: CheckedOperands,
     addresses: Addresses,
-    alpha: float,
-    beta: float,
+    options: CallOptions,
     dependent: Dependence,
 ) -> BoundGemm:
     """The bound gemm of a call, which enqueues the launches of all its offsets.
@@ -70,34 +70,21 @@ def bind_call(
     shape = checked.config, checked.problem, checked.ordinal, checked.alignment
     executable = runtime.executable(*shape)
     integer = checked.problem.output_element.integer
-    factor = alpha if checked.sums or integer else 0.0  # 0 times infinity is no 0
+    factor = options.alpha if checked.sums or integer else 0.0  # 0 times infinity is no 0
 
-    def bind(operands: Addresses) -> BoundGemm:
-        steps = checked.leading, checked.strides
-        return executable.bind(operands, *steps, factor, beta, dependent)
+    def bind(at: Addresses) -> BoundGemm:
+        call = Call(at, checked.pitches, checked.strides, factor, options.beta)
+        return executable.bind(call, dependent)
 
+    launches = [
+        {name: address and address + offsets.get(name, 0) for name, address in addresses.items()}
+        for offsets in checked.offsets
+    ]
     gemms = [
-        bind(launch)
-        if checked.sums
-        else _without_summands(runtime, executable, checked, launch, bind)
-        for launch in _launches(checked, addresses)
+        bind(at) if checked.sums else _without_summands(runtime, executable, checked, at, bind)
+        for at in launches
     ]
     return gemms[0] if len(gemms) == 1 else _one_after_another(gemms)
-
-
-def _launches(checked: CheckedOperands, addresses: Addresses) -> list[Addresses]:
-    """The addresses of each launch."""
-    a, b, c, *rest = addresses
-    bias, scale_a, scale_b, residual, *of_result = rest
-    scale_result, amax = of_result
-    # The matrices of a residual lie as those of C.
-    return [
-        (
-            *(a + to_a, b + to_b, c + to_c, bias, scale_a, scale_b),
-            *(residual and residual + to_c, scale_result, amax),
-        )
-        for to_a, to_b, to_c in checked.offsets
-    ]
 
 
 def _one_after_another(gemms: Sequence[BoundGemm]) -> BoundGemm:
@@ -124,7 +111,7 @@ def _without_summands(
     gpu, problem = runtime.gpu(checked.ordinal), checked.problem
     own = ceil_div(executable.plan.counters, WORD) * WORD  # keeps vectors of 16 bytes aligned
     zeros = ceil_div(max(problem.m, problem.n) * problem.element_bytes, WORD)
-    _, _, c, bias, _, _, residual, scale_result, amax = addresses
+    further = {name: at for name, at in addresses.items() if BY_NAME[name].kind != "scales"}
     bound: dict[int, BoundGemm] = {}
 
     def start(stream: int) -> None:
@@ -133,8 +120,7 @@ def _without_summands(
             _, counters = gpu.scratch(context, stream, 0, own + zeros)
         if counters not in bound:
             first = counters + WORD * own
-            operands = first, first, c, bias, 0, 0, residual, scale_result, amax
-            bound[counters] = bind(operands)
+            bound[counters] = bind({**further, "a": first, "b": first})
         bound[counters].enqueue(stream)
 
     def enqueue(stream: int) -> None:

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from functools import reduce
 from math import gcd
+from operator import or_
 from typing import Any, NamedTuple
 
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
+from autotune.problem.call import BY_NAME, FURTHER, MATRICES, OPERANDS, Operand
 from autotune.runtime import arrays, problems
-from autotune.runtime.arrays import MatrixMemory, Operand
-from autotune.runtime.batches import Launches, Offsets, launches_of
-from autotune.runtime.executable import Steps
-from autotune.runtime.scales import Scales, number_memory, scale_memory
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory
+from autotune.runtime.batches import Launches, launches_of
+from autotune.runtime.scales import number_memory, scale_memory
 
-Addresses = tuple[int, int, int, int, int, int, int, int, int]
-"""Addresses of the `OPERANDS`; 0 for those that are absent."""
+Addresses = Mapping[str, int]
+"""The addresses of the operands that are present, by name."""
 
-Arrays = tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]
-"""A, B, C, a bias, the scales of A and B, a residual, the scale of C and `amax`; None for those
-that are absent."""
-
-OPERANDS = "A", "B", "out", "bias", "scale_a", "scale_b", "residual", "scale_result", "amax"
-
-OfResult = tuple[Operand | None, Operand | None]
-"""The scale of an fp8 C, and what its largest size raises."""
-
-ABSENT = MatrixMemory(1, 0, 0)
-"""The memory of an absent operand."""
+NAMES: Mapping[str, str] = {operand.argument.lower(): operand.name for operand in OPERANDS}
+"""The names of the operands by their keywords in Python."""
 
 NOTHING = Config("nothing")
 """The configuration of calls that launch nothing."""
 
 
-class Keywords(NamedTuple):
-    """The arguments of a call that are no arrays, in the order of its key.
+class CallOptions(NamedTuple):
+    """The arguments of a call that are no arrays.
 
     Attributes:
         alpha: factor of the product.
@@ -48,28 +41,7 @@ class Keywords(NamedTuple):
         dependent: whether it is a programmatic dependent launch.
         cold: whether the operands are cold.
         vendor: whether the vendor's library may multiply.
-        unbiased: whether there is no bias.
-        unscaled: whether there are no scales.
-        alone: whether there is no residual.
     """
-
-    alpha: float
-    beta: float
-    activation: str | None
-    compute: str | None
-    accumulate: str | None
-    scale: str | None
-    dependent: bool
-    cold: bool
-    vendor: bool
-    unbiased: bool
-    unscaled: bool
-    alone: bool
-
-
-class QuantizedKeywords(NamedTuple):
-    """The arguments of a call that are no arrays, as those of `Keywords`, where A is quantised on
-    the way in."""
 
     alpha: float = 1.0
     beta: float = 0.0
@@ -79,6 +51,15 @@ class QuantizedKeywords(NamedTuple):
     scale: str | None = None
     dependent: bool = False
     cold: bool = False
+    vendor: bool = True
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """The options that the operands' checks and the look-up depend on."""
+        return self.activation, self.compute, self.accumulate, self.scale, self.cold
+
+
+DEFAULTS = CallOptions()
 
 
 class CheckedOperands(NamedTuple):
@@ -87,38 +68,34 @@ class CheckedOperands(NamedTuple):
     Attributes:
         problem: the problem.
         ordinal: the device that holds the operands.
-        memory: where the `OPERANDS` lie, relative to their addresses.
-        leading: leading dimensions of A, B, C and the residual.
-        strides: distances from one of each to the next of a batch.
+        memory: where each operand lies, relative to its address.
+        pitches: leading dimensions of the matrices.
+        strides: distances from one matrix to the next of a batch.
         alignment: the vectors that the operands allow.
         config: the configuration that runs them.
         vendor: whether the vendor's library was measured to be faster, or has to run what no record
             serves.
-        offsets: bytes from A, B and C of the first launch to those of each; there are several
-            launches for some batches of several axes, and none for an empty result.
+        offsets: bytes from the operands of the first launch to those of each, by name; there are
+            several launches for some batches of several axes, and none for an empty result.
         sums: whether there is anything to sum; where K is 0, the problem's K is 1, for operands of
             zeros.
     """
 
     problem: Problem
     ordinal: int
-    memory: tuple[MatrixMemory, ...]
-    leading: Steps
-    strides: Steps
+    memory: Mapping[str, MatrixMemory]
+    pitches: Mapping[str, int]
+    strides: Mapping[str, int]
     alignment: Alignment
     config: Config
     vendor: bool
-    offsets: tuple[Offsets, ...] = ((0, 0, 0),)
+    offsets: tuple[Mapping[str, int], ...] = ({},)
     sums: bool = True
 
 
 def checked_operands(
     problem: Problem,
-    matrices: tuple[Operand, Operand, Operand],
-    bias: Operand | None,
-    scales: Scales | None,
-    residual: Operand | None,
-    of_result: OfResult,
+    infos: Mapping[str, ArrayInfo],
     addresses: Addresses,
     choose: Callable[[Problem, int, Alignment, bool], tuple[Config, bool]],
 ) -> CheckedOperands:
@@ -126,53 +103,43 @@ def checked_operands(
 
     Args:
         problem: the problem that they pose.
-        matrices: A, B and C.
-        bias: the bias, if there is one.
-        scales: the scales of A and B, if there are any.
-        residual: the residual, if there is one.
-        of_result: the scale of C and `amax`, if there are any.
-        addresses: of all of them.
+        infos: the operands that are present, by name; A, B and C always are.
+        addresses: their addresses.
         choose: returns the configuration for a problem on a device, and whether the vendor's
             library is to run it; it is told the alignment, and whether there is anything to sum.
 
     Raises:
         ArrayError: if no kernel can take them.
     """
-    a, b, out = matrices
+    a, b, out = (infos[name] for name in "abc")
     ordinal = max(map(arrays.check, (a, b)))
     launches = launches_of(a, b, out, gated=problem.gated)
     sums = not (a.empty or b.empty)
-    memory = operand_memory(problem, launches, ordinal, bias, scales if sums else None)
-    memory_r = ABSENT
-    if residual is not None:
-        memory_r = arrays.check_residual(residual, out, memory[2], ordinal)
-    memory = *memory, memory_r, *result_memory(problem, of_result, ordinal)
+    memory = _matrix_memory(problem, launches, ordinal)
+    for operand in FURTHER:
+        # The scales of operands without elements are not looked at.
+        if operand.name in infos and (sums or operand.kind != "scales"):
+            memory[operand.name] = _further_memory(operand, problem, infos, memory, ordinal)
     check_addresses(addresses, memory)
-    (a_memory, b_memory, c_memory), stride_r = memory[:3], memory_r.stride
-    leading = a_memory.leading, b_memory.leading, c_memory.leading, memory_r.leading
-    strides = a_memory.stride, b_memory.stride, c_memory.stride, stride_r
+    pitches = {row.name: memory[row.name].leading for row in MATRICES if row.name in memory}
+    strides = {name: memory[name].stride for name in pitches}
     if out.empty:
-        return CheckedOperands(
-            *(problem, ordinal, memory, leading, strides, Alignment(1, 1, 1), NOTHING, False, ())
-        )
+        alignment = Alignment(1, 1, 1)
+        lie = ordinal, memory, pitches, strides, alignment
+        return CheckedOperands(problem, *lie, NOTHING, False, ())
     if not sums:
         ordinal = arrays.check(out, types=arrays.OUTPUT_TYPES)
-        leading = *problem.leading_dimensions[:2], *leading[2:]
-    steps = *launches.steps(strides[:3]), stride_r
-    alignment = aligned(problem, leading, steps, addresses)
-    shape = problem, ordinal, memory, leading, strides, alignment
-    offsets = tuple(launches.offsets(problems.sizes(problem)))
-    return CheckedOperands(*shape, *choose(problem, ordinal, alignment, sums), offsets, sums)
+        pitches |= dict(zip("ab", problem.leading_dimensions, strict=False))
+    steps = launches.steps(strides)
+    alignment = aligned(problem, pitches, steps, addresses)
+    config, vendor = choose(problem, ordinal, alignment, sums)
+    offsets = tuple(launches.offsets({row.name: row.element(problem).bytes for row in MATRICES}))
+    lie = ordinal, memory, pitches, strides, alignment
+    return CheckedOperands(problem, *lie, config, vendor, offsets, sums)
 
 
-def operand_memory(
-    problem: Problem,
-    launches: Launches,
-    ordinal: int,
-    bias: Operand | None,
-    scales: Scales | None,
-) -> tuple[MatrixMemory, ...]:
-    """Where the first six `OPERANDS` of a problem lie, checked.
+def _matrix_memory(problem: Problem, launches: Launches, ordinal: int) -> dict[str, MatrixMemory]:
+    """Where A, B and C lie, checked.
 
     Raises:
         ArrayError: if no kernel can take them.
@@ -185,57 +152,78 @@ def operand_memory(
     )
     shape = problems.result_shape(a, b, problem.epilogue)
     memory_c = arrays.check_out(out, shape, ordinal)
-    matrices = launches.memory((memory_a, memory_b, memory_c))
-    arrays.check_disjoint(out, matrices[2], shape)
-    memory_bias = ABSENT
-    if bias is not None:
-        memory_bias = arrays.check_bias(bias, shape[-1], ordinal, problem.bias_element.dtype)
-    of_scales = (ABSENT, ABSENT) if scales is None else scale_memory(scales, ordinal)
-    return *matrices, memory_bias, *of_scales
+    memory = launches.memory({"a": memory_a, "b": memory_b, "c": memory_c})
+    arrays.check_disjoint(out, memory["c"], shape)
+    return memory
 
 
-def result_memory(
-    problem: Problem, of_result: OfResult, ordinal: int
-) -> tuple[MatrixMemory, MatrixMemory]:
-    """Where the scale of C and `amax` lie, checked.
+def _further_memory(
+    operand: Operand,
+    problem: Problem,
+    infos: Mapping[str, ArrayInfo],
+    memory: Mapping[str, MatrixMemory],
+    ordinal: int,
+) -> MatrixMemory:
+    """Where an operand beside A, B and C lies, checked.
 
     Raises:
-        ArrayError: if they are no numbers in fp32 on the device, or C is not fp8.
+        ArrayError: if the problem does not have it, or no kernel can take it.
     """
-    scale, amax = (
-        ABSENT if operand is None else number_memory(operand, ordinal) for operand in of_result
-    )
-    if of_result != (None, None) and not problem.has_fp8_output:
+    info = infos[operand.name]
+    if operand.kind == "matrix":
+        return arrays.check_residual(info, infos["c"], memory["c"], ordinal)
+    if operand.kind == "scales":
+        return scale_memory(info, ordinal)
+    if operand.kind == "vector":
+        dtype = operand.element(problem).dtype
+        return arrays.check_vector(info, operand.count(problem), ordinal, dtype)
+    lies = number_memory(info, ordinal)
+    if not operand.present(problem):
         raise ArrayError(
             f"scale_result and amax are for a result in fp8; this one is "
             f"{problem.output_element.dtype}"
         )
-    return scale, amax
+    return lies
 
 
-def aligned(problem: Problem, leading: Steps, strides: Steps, addresses: Addresses) -> Alignment:
-    """The vectors that operands allow; C and the residual share one width.
+def named_operands(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The operands of a call by their names in `OPERANDS`, from arrays by their keywords; what is
+    None is left out.
+
+    Raises:
+        TypeError: for a keyword that no operand has.
+    """
+    try:
+        return {NAMES[word]: array for word, array in arrays.items() if array is not None}
+    except KeyError as error:
+        raise TypeError(f"a matmul has no argument {error}") from None
+
+
+def aligned(
+    problem: Problem,
+    pitches: Mapping[str, int],
+    strides: Mapping[str, int],
+    addresses: Addresses,
+) -> Alignment:
+    """The vectors that operands allow; matrices in the place of C share one width.
 
     Args:
         problem: the problem.
-        leading: leading dimensions of A, B, C and the residual.
+        pitches: leading dimensions of the matrices.
         strides: distances from one of each to the next of a batch.
-        addresses: addresses of the `OPERANDS`.
+        addresses: addresses of the operands.
     """
-    return Alignment.of(
-        (leading[0], leading[1], gcd(*leading[2:])),
-        # What divides both addresses divides the bits that are set in either.
-        (addresses[0], addresses[1], addresses[2] | addresses[6]),
-        problems.sizes(problem),
-        (strides[0], strides[1], gcd(*strides[2:])),
-    )
 
+    def each(combine: Callable[[int, int], int], values: Mapping[str, int]) -> tuple[int, int, int]:
+        a, b, c = (
+            reduce(combine, [values.get(row.name, 0) for row in MATRICES if row.place == place])
+            for place in range(3)
+        )
+        return a, b, c
 
-def addresses_of(reads: Sequence[tuple[int, Any] | None]) -> Addresses:
-    """The addresses of the operands, from what their frameworks read."""
-    a, b, c, *rest = (0 if read is None else read[0] for read in reads)
-    bias, scale_a, scale_b, residual, scale_result, amax = rest
-    return a, b, c, bias, scale_a, scale_b, residual, scale_result, amax
+    # What divides both addresses divides the bits that are set in either.
+    lie = each(gcd, pitches), each(or_, addresses), problems.sizes(problem), each(gcd, strides)
+    return Alignment.of(*lie)
 
 
 def check_factors(problem: Problem, alpha: float, beta: float) -> None:
@@ -251,23 +239,24 @@ def check_factors(problem: Problem, alpha: float, beta: float) -> None:
     )
 
 
-def check_addresses(addresses: Addresses, memory: Sequence[MatrixMemory]) -> None:
+def check_addresses(addresses: Addresses, memory: Mapping[str, MatrixMemory]) -> None:
     """Refuses operands that do not start at a multiple of their element size."""
-    for name, address, operand in zip(OPERANDS, addresses, memory, strict=True):
-        if address % operand.element_bytes:
+    for name, lies in memory.items():
+        if (address := addresses.get(name, 0)) % lies.element_bytes:
             raise ArrayError(
-                f"{name} is at {address:#x}, no multiple of its {operand.element_bytes}-byte "
-                "elements: copy it"
+                f"{BY_NAME[name].argument} is at {address:#x}, no multiple of its "
+                f"{lies.element_bytes}-byte elements: copy it"
             )
 
 
 def refuse_overlap(checked: CheckedOperands, addresses: Addresses) -> None:
     """Refuses an output that shares elements with another operand."""
-    out, memory = addresses[2], checked.memory[2]
-    if not memory.extent:
+    out, of_out = addresses["c"], checked.memory["c"]
+    if not of_out.extent:
         return
-    for name, address, operand in zip(OPERANDS, addresses, checked.memory, strict=True):
-        if operand is memory or not operand.extent:
+    for name, lies in checked.memory.items():
+        if name == "c" or not lies.extent or not (address := addresses.get(name, 0)):
             continue
-        if arrays.overlap(address, operand, out, memory):
-            raise ArrayError(f"out at {out:#x} overlaps {name} at {address:#x}; give another")
+        if arrays.overlap(address, lies, out, of_out):
+            argument = BY_NAME[name].argument
+            raise ArrayError(f"out at {out:#x} overlaps {argument} at {address:#x}; give another")

@@ -12,13 +12,11 @@ from autotune.compiler import Program
 from autotune.driver.arguments import PackedArguments, Values, pack_arguments, resolve_arguments
 from autotune.driver.dependent_launch import Dependence, dependent_launches
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
+from autotune.problem.call import Call
 from autotune.runtime.driver import Driver, configuration
 
 Enqueue = Callable[[int], None]
 """Enqueues something on the stream of that handle."""
-
-Steps = tuple[int, int, int, int]
-"""A number of elements each for A, B, C and the residual; 0 for one that is absent."""
 
 
 class SingleLaunch(NamedTuple):
@@ -51,11 +49,6 @@ class BoundGemm(NamedTuple):
     single: SingleLaunch | None
 
 
-_SUPPLIED = (
-    *("a", "b", "c", "bias", "scale_a", "scale_b", "residual", "scale_c", "amax"),
-    *("lda", "ldb", "ldc", "ldr"),
-    *("stride_a", "stride_b", "stride_c", "stride_r", "alpha", "beta", "b_ready"),
-)
 _STREAM_PER_THREAD = 2
 _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
 """Launch configurations by stream."""
@@ -173,25 +166,12 @@ class Executable:
             for program, launch in zip(programs, plan.launches, strict=True)
         )
 
-    def bind(
-        self,
-        addresses: tuple[int, int, int, int, int, int, int, int, int],
-        leading: Steps,
-        strides: Steps,
-        alpha: float,
-        beta: float,
-        dependent: Dependence = Dependence.NONE,
-    ) -> BoundGemm:
+    def bind(self, call: Call, dependent: Dependence = Dependence.NONE) -> BoundGemm:
         """The plan bound to operands. Enqueueing it does not wait, and allocates at most at the
         first use of a stream; several threads may do so.
 
         Args:
-            addresses: addresses of A, B, C, the bias, the scales of A and B, the residual, the
-                scale of C and `amax`; 0 for those that are absent.
-            leading: leading dimensions of A, B, C and the residual, in elements.
-            strides: distances from one of each to the next of a batch, in elements.
-            alpha: factor of A B.
-            beta: factor of C, which is not read if this is 0.
+            call: the operands and factors.
             dependent: whether the first launch is a dependent one too (`dependent_launches`), and
                 what of it waits.
 
@@ -203,13 +183,12 @@ class Executable:
         driver, ordinal = self._gpu.driver, self._gpu.ordinal
         if driver.context_on(ordinal) is None:  # tensor maps need a current context
             with driver.entered(ordinal):
-                return self.bind(addresses, leading, strides, alpha, beta, dependent)
+                return self.bind(call, dependent)
         dependents = dependent_launches(self.plan, self._gpu.device, dependent > Dependence.NONE)
+        # Scratch memory stays 0 where the plan needs none.
+        values = call.words()
         # A launch that copies B comes between what wrote A and the product.
-        b_ready = dependent == Dependence.OF_A and self.plan.product == 0
-        supplied = (*addresses, *leading, *strides, alpha, beta, b_ready)
-        # Launches may name scratch memory even where the plan needs none.
-        values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
+        values["b_ready"] = dependent == Dependence.OF_A and self.plan.product == 0
         if self.plan.workspace or self.plan.counters:
             return BoundGemm(ordinal, self._in_scratch(values, dependents), None)
         bound = self._bound(values, dependents)

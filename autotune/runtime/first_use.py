@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from autotune.errors import VerificationError
 from autotune.families.plan import Alignment
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, Problem
+from autotune.problem.call import BY_NAME, MATRICES, Call
 from autotune.problem.integers import ceil_div, round_up
 from autotune.runtime.executable import Executable, Gpu
 from autotune.verification import exact, oracle
@@ -89,17 +90,26 @@ def _run(
             addresses.append(driver.allocate(array.nbytes))
             stack.callback(driver.free, addresses[-1])
             driver.upload(addresses[-1], array)
-        a, b, c, bias, residual, *scales = addresses
-        of_a, of_b, of_c = (array[0].size if problem.batch > 1 else 0 for array in inputs[:3])
-        lda, ldb, ldc = leading
-        scale_a, scale_b = (0, 0) if problem.scale == "none" else scales
-        added = bias if problem.has_bias else 0, residual if problem.has_residual else 0
-        pointers = a, b, c, added[0], scale_a, scale_b, added[1], 0, 0
-        steps = (lda, ldb, ldc, ldc), (of_a, of_b, of_c, of_c)
-        bound = executable.bind(pointers, *steps, *scaling)
+        names = "a", "b", "c", "bias", "residual", "scale_a", "scale_b"
+        present = {
+            name: address
+            for name, address in zip(names, addresses, strict=True)
+            if BY_NAME[name].present(problem)
+        }
+        stored = {row.name: (leading[row.place], inputs[row.place]) for row in MATRICES}
+        call = Call(
+            present,
+            {name: pitch for name, (pitch, _) in stored.items()},
+            {
+                name: array[0].size if problem.batch > 1 else 0
+                for name, (_, array) in stored.items()
+            },
+            *scaling,
+        )
+        bound = executable.bind(call)
         bound.enqueue(STREAM)
         result = np.empty_like(inputs[2])
-        driver.download(result, c)
+        driver.download(result, present["c"])
     return _values(result, problem.output_type)
 
 

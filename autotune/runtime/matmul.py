@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,31 +11,30 @@ from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
+from autotune.problem.call import BY_NAME
 from autotune.runtime import arrays, problems
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call, choice
 from autotune.runtime.checked_operands import (
-    OPERANDS,
-    Addresses,
-    Arrays,
+    DEFAULTS,
+    CallOptions,
     CheckedOperands,
-    Keywords,
-    addresses_of,
     check_factors,
     checked_operands,
+    named_operands,
     refuse_overlap,
 )
 from autotune.runtime.executable import BoundGemm
 from autotune.runtime.first_product import Racer, race_first
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
-from autotune.runtime.scales import Scales, described
-from autotune.runtime.state import Runtime, Tuner
+from autotune.runtime.scales import scales_of
+from autotune.runtime.state import Reads, Runtime, Tuner
 
 Array = TypeVar("Array")
 Result = tuple[tuple[int, ...], str | None]
-Operands = tuple[Operand, Operand, Operand | None, Scales | None]
-"""A, B, C, which may not be allocated yet, and the scales of A and B, if there are any."""
+Operands = Mapping[str, Any]
+"""The arrays of a call by the names of `OPERANDS`; what is absent is left out."""
 
 VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only
 KEPT_CALLS = 4096  # bound gemms, at about a kilobyte each; when there are more, all are dropped
@@ -72,29 +72,61 @@ class Matmul:
         verify: bool = False,
         dependent: bool = False,
         cold: bool = False,
-        scale_a: Any = None,
-        scale_b: Any = None,
         scale: str | None = None,
         accumulate: str | None = None,
         out_dtype: Any = None,
-        residual: Any = None,
-        scale_result: Any = None,
-        amax: Any = None,
+        **further: Any,
     ) -> Array:
-        """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
+        """Enqueues the gemm on the caller's current stream; see `autotune.matmul`.
+
+        `further` are the `FurtherArrays` beside the bias.
+        """
+        if bias is not None:
+            further["bias"] = bias
+        options = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor
+        return self.run(a, b, out, options, further, out_dtype, verify)
+
+    def run(
+        self,
+        a: Any,
+        b: Any,
+        out: Array | None,
+        options: tuple[Any, ...],
+        further: Mapping[str, Any],
+        out_dtype: Any = None,
+        verify: bool = False,
+    ) -> Array:
+        """Enqueues the gemm, as a call does.
+
+        Args:
+            a: A.
+            b: B.
+            out: C, or None.
+            options: the fields of `CallOptions`; a plain tuple, which takes less time to make.
+            further: the operands besides by their keywords; None is an absent one.
+            out_dtype: the type of the result.
+            verify: whether to check the kernel first.
+        """
         if out is None or out_dtype is not None:
-            out = self._out(a, b, out, beta, out_dtype, self._epilogue(False, activation, False))
-        absent = bias is None, scale_a is None and scale_b is None, residual is None
-        rest = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor, *absent
-        operands = a, b, out, bias, scale_a, scale_b, residual
+            out = self._out(a, b, out, CallOptions(*options), out_dtype)
+        for array in further.values():
+            if array is None:
+                further = {name: array for name, array in further.items() if array is not None}
+                break
         if verify:
-            self._verify((*operands, scale_result, amax), rest)
-        plain = scale_result is None and amax is None
-        native = self._native.by_type.get(type(a)) if plain else None
-        repeated = native is not None and native.repeat(operands, rest)
+            operands = named_operands({"a": a, "b": b, "out": out, **further})
+            self._verify(operands, CallOptions(*options))
+        native = self._native.by_type.get(type(a))
+        repeated: BoundGemm | bool = False
+        if native is not None and further:
+            repeated = native.repeat((a, b, out, *further.values()), (options, *further))
+        elif native is not None:
+            repeated = native.repeat((a, b, out), options)
         if repeated is True:
             return out
-        gemm = repeated or self._find((*operands, scale_result, amax), rest)
+        gemm = repeated or self._find(
+            named_operands({"a": a, "b": b, "out": out, **further}), CallOptions(*options)
+        )
         if gemm is not None:
             stream = self.runtime.framework(a, "A").stream((a, b, out), gemm.ordinal)
             gemm.enqueue(stream)
@@ -105,27 +137,19 @@ class Matmul:
         a: Any,
         b: Any,
         tuner: Tuner,
-        bias: Any = None,
-        activation: str | None = None,
-        compute: str | None = None,
+        options: CallOptions = DEFAULTS,
+        *,
         out: Any = None,
-        scale_a: Any = None,
-        scale_b: Any = None,
-        scale: str | None = None,
-        accumulate: str | None = None,
         out_dtype: Any = None,
-        residual: Any = None,
         quick: bool = False,
+        **further: Any,
     ) -> None:
-        """Tunes the problem that two arrays pose, unless it is tuned, or recorded and `quick`."""
-        describe, output = self.runtime.describe, self.runtime.describe_if(out, "out")
-        scales = described(self.runtime.describe, scale_a, scale_b)
-        operands = describe(a, "A"), describe(b, "B"), output, scales
-        epilogue = self._epilogue(bias is not None, activation, residual is not None)
+        """Tunes the problem that arrays pose, unless it is tuned, or recorded and `quick`."""
+        infos = self.runtime.infos(named_operands({"a": a, "b": b, "out": out, **further}))
         result = None if out_dtype is None else problems.output_of(out_dtype)
-        problem = self._problem(operands, epilogue, compute, scale, accumulate, result)
-        ordinal = arrays.check(operands[0])
-        if operands[0].empty or operands[1].empty:
+        problem = self._problem(infos, options, result)
+        ordinal = arrays.check(infos["a"])
+        if infos["a"].empty or infos["b"].empty:
             return
         if not self.runtime.resolve(problem, ordinal).enough(quick):
             tuner(problem, self.runtime.gpu(ordinal).device)
@@ -142,21 +166,16 @@ class Matmul:
         return epilogue_of(has_bias, activation, has_residual)
 
     def _problem(
-        self,
-        operands: Operands,
-        epilogue: str,
-        compute: str | None,
-        scale: str | None,
-        accumulate: str | None,
-        output: str | None = None,
+        self, infos: Mapping[str, ArrayInfo], options: CallOptions, output: str | None = None
     ) -> Problem:
+        """The problem that operands pose; C may not be allocated yet."""
         return problems.problem_of(
-            *operands,
-            compute=compute,
-            epilogue=epilogue,
+            *(infos["a"], infos["b"], infos.get("c"), scales_of(infos)),
+            compute=options.compute,
+            epilogue=self._epilogue("bias" in infos, options.activation, "residual" in infos),
             output=output,
-            scale=scale,
-            accumulate=accumulate or "exact",
+            scale=options.scale,
+            accumulate=options.accumulate or "exact",
         )
 
     def _choice(
@@ -167,13 +186,14 @@ class Matmul:
             race_first(self.runtime, self.racer, problem, ordinal, cold, on)
         return choice(self.runtime, problem, ordinal, alignment, sums, "cold" if cold else "hot")
 
-    def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any, epilogue: str) -> Any:
+    def _out(self, a: Any, b: Any, out: Any, options: CallOptions, out_dtype: Any) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
         if out is not None:
             problems.check_dtype(self.runtime.describe(out, "out"), out_dtype)
             return out
-        if beta:
-            raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
+        if options.beta:
+            raise ArrayError(f"beta is {options.beta} but there is no out to scale; give out=")
+        epilogue = self._epilogue(False, options.activation, False)
         shape, dtype = self._result(a, b, out_dtype, epilogue)
         return self.runtime.framework(a, "A").empty(a, shape, dtype)
 
@@ -191,107 +211,81 @@ class Matmul:
             result = self._results[key] = shape, None if dtype == own else dtype
         return result
 
-    def _find(self, operands: Arrays, rest: tuple[Any, ...]) -> BoundGemm | None:
+    def _find(self, operands: Operands, options: CallOptions) -> BoundGemm | None:
         """The bound gemm of a call; None if there is nothing to launch: the vendor's library has
         run it already, or the result is empty."""
-        key = self._key(operands, rest)
+        reads = self.runtime.reads(operands)
+        key = *reads.items(), options
         gemm = self._bound.get(key)
         if gemm is None:
-            options = Keywords(*rest)
-            checked = self._check_call(key, operands, options)
+            checked = self._check_call(reads, operands, options)
             if not checked.offsets:
                 return None
             if options.vendor and checked.vendor:
                 # Not kept: the settings of the framework decide at each call.
                 done = self._run_vendor(checked.problem, operands, options)
-                return None if done else self._bind_call(key, checked)
-            gemm = self._bind_call(key, checked)
+                return None if done else self._bind_call(reads, options, checked)
+            gemm = self._bind_call(reads, options, checked)
             if len(self._bound) >= KEPT_CALLS:
                 self._bound.clear()
             self._bound[key] = gemm
         # Also for a known call, as machine code may have forgotten it.
-        self._keep_natively(operands, rest, gemm)
+        self._keep_natively(operands, options, gemm)
         return gemm
 
-    def _key(self, operands: Arrays, rest: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The key of a call: calls with equal keys run the same bound gemm."""
-        reads = [
-            None if array is None else self.runtime.framework(array, name).read(array)
-            for array, name in zip(operands, OPERANDS, strict=True)
-        ]
-        return tuple(reads), rest
-
-    def _verify(self, operands: Arrays, rest: tuple[Any, ...]) -> None:
+    def _verify(self, operands: Operands, options: CallOptions) -> None:
         """Checks the kernel of a call once, unless the vendor's library multiplies."""
-        options = Keywords(*rest)
-        checked = self._check_call(self._key(operands, rest), operands, options)
+        checked = self._check_call(self.runtime.reads(operands), operands, options)
         if (options.vendor and checked.vendor) or not (checked.offsets and checked.sums):
             return
-        stream = self.runtime.framework(operands[0], "A").stream(operands[:3], checked.ordinal)
+        matrices = [operands[name] for name in "abc"]
+        stream = self.runtime.framework(operands["a"], "A").stream(matrices, checked.ordinal)
         if self.runtime.driver.capture(stream):
             raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
         self.runtime.verify(checked.config, checked.problem, checked.ordinal, checked.alignment)
 
-    def _keep_natively(self, operands: Arrays, rest: tuple[Any, ...], gemm: BoundGemm) -> None:
+    def _keep_natively(self, operands: Operands, options: CallOptions, gemm: BoundGemm) -> None:
         """Makes machine code recognise a call, if it can read all of its arrays."""
-        if operands[7:] != (None, None):
-            return
         by_type = self._native.by_type
-        for array in operands:
-            if array is not None and type(array) not in by_type:
+        for array in operands.values():
+            if type(array) not in by_type:
                 self._native.serve(self.runtime.framework(array, "A"), type(array))
-        native = by_type[type(operands[0])]
+        native = by_type[type(operands["a"])]
         if native is not None:
-            native.keep(operands[:7], rest, gemm)
+            further = [BY_NAME[name].argument for name in operands if name not in "abc"]
+            key = (options, *further) if further else options
+            native.keep((*operands.values(),), key, gemm)
 
     def _check_call(
-        self, key: tuple[Any, ...], operands: Arrays, options: Keywords
+        self, reads: Reads, operands: Operands, options: CallOptions
     ) -> CheckedOperands:
         """The operands of a new call, checked."""
-        reads = key[0]
-        addresses = addresses_of(reads)
-        signatures = tuple(read and read[1] for read in reads)
-        offsets = tuple(address % VECTOR for address in addresses)
-        signature = *signatures, *options[2:6], options.cold, *offsets  # without factors
+        addresses = {name: address for name, (address, _) in reads.items()}
+        signatures = ((name, read) for name, (_, read) in reads.items())
+        offsets = (address % VECTOR for address in addresses.values())
+        signature = *signatures, *options.signature, *offsets
         checked = self._checked.get(signature)
         if checked is None:
-            checked = self._check(operands, options, addresses)
+            infos = self.runtime.infos(operands)
+            problem = self._problem(infos, options)
+            matrices = [operands[name] for name in "abc"]
+            choose = partial(self._choice, cold=options.cold, on=matrices)
+            checked = checked_operands(problem, infos, addresses, choose)
             self._checked[signature] = checked
         check_factors(checked.problem, options.alpha, options.beta)
         refuse_overlap(checked, addresses)
         return checked
 
-    def _bind_call(self, key: tuple[Any, ...], checked: CheckedOperands) -> BoundGemm:
+    def _bind_call(self, reads: Reads, options: CallOptions, checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
-        reads, options = key[0], Keywords(*key[1])
-        factors = options.alpha, options.beta, Dependence(options.dependent)
-        return bind_call(self.runtime, checked, addresses_of(reads), *factors)
+        addresses = {name: address for name, (address, _) in reads.items()}
+        return bind_call(self.runtime, checked, addresses, options, Dependence(options.dependent))
 
-    def _run_vendor(self, problem: Problem, operands: Arrays, options: Keywords) -> bool:
+    def _run_vendor(self, problem: Problem, operands: Operands, options: CallOptions) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
         offers it; whether it did."""
-        a, b, out, *added = operands
-        framework = self.runtime.framework(a, "A")
-        rest = (self.runtime.framework(array, "B") for array in operands[1:] if array is not None)
-        if any(type(owner) is not type(framework) for owner in rest):
+        framework = self.runtime.framework(operands["a"], "A")
+        owners = (self.runtime.framework(array, "B") for array in operands.values())
+        if any(type(owner) is not type(framework) for owner in owners):
             return False
-        factors = options.alpha, options.beta
-        return framework.vendor_gemm(GemmCall(problem, a, b, out, *factors, *added[:4]))
-
-    def _check(self, operands: Arrays, options: Keywords, addresses: Addresses) -> CheckedOperands:
-        """The operands of a new signature, checked.
-
-        Raises:
-            ArrayError: if no kernel can take them.
-        """
-        *matrices, bias, scale_a, scale_b, residual, scale_result, amax = operands
-        a, b, out = map(self.runtime.describe, matrices, ("A", "B", "out"))
-        scales = described(self.runtime.describe, scale_a, scale_b)
-        epilogue = self._epilogue(bias is not None, options.activation, residual is not None)
-        words = options.compute, options.scale, options.accumulate
-        problem = self._problem((a, b, out, scales), epilogue, *words)
-        describe = self.runtime.describe_if
-        of_result = describe(scale_result, "scale_result"), describe(amax, "amax")
-        added = describe(bias, "bias"), scales, describe(residual, "residual"), of_result
-        choose = partial(self._choice, cold=options.cold, on=matrices)
-        return checked_operands(problem, (a, b, out), *added, addresses, choose)
+        return framework.vendor_gemm(GemmCall(problem, operands, options.alpha, options.beta))

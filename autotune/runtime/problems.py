@@ -16,7 +16,7 @@ from autotune.problem.aliases import canonical
 from autotune.runtime.arrays import (
     OUTPUT_TYPES,
     TYPES,
-    Operand,
+    ArrayInfo,
     check,
     listed,
     memory_of,
@@ -27,9 +27,9 @@ from autotune.runtime.scales import Scales, scaled
 
 
 def problem_of(
-    a: Operand,
-    b: Operand,
-    out: Operand | None = None,
+    a: ArrayInfo,
+    b: ArrayInfo,
+    out: ArrayInfo | None = None,
     scales: Scales | None = None,
     *,
     compute: str | None = None,
@@ -87,7 +87,7 @@ def sizes(problem: Problem) -> tuple[int, int, int]:
     return problem.element_bytes, problem.element_bytes, problem.output_bytes
 
 
-def result_shape(a: Operand, b: Operand, epilogue: str) -> tuple[int, ...]:
+def result_shape(a: ArrayInfo, b: ArrayInfo, epilogue: str) -> tuple[int, ...]:
     """The shape of the result of two operands: with the batch axes that one of them has."""
     return *batch_shape(a, b), a.shape[-2], width_of(b, gated=epilogue == SWIGLU)
 
@@ -103,7 +103,7 @@ def output_of(dtype: object) -> str:
     return canonical("output", name.removeprefix("torch."), OUTPUTS)
 
 
-def check_dtype(out: Operand, dtype: object) -> None:
+def check_dtype(out: ArrayInfo, dtype: object) -> None:
     """Refuses an `out_dtype` that contradicts `out`."""
     output = output_of(dtype)
     if output != "same" and ELEMENT_TYPES[output].dtype != out.dtype:
@@ -116,7 +116,7 @@ def dtype_name(dtype: object) -> str:
     return str(name)
 
 
-def _precision(a: Operand, b: Operand, compute: str | None) -> tuple[str, str]:
+def _precision(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> tuple[str, str]:
     """The compute of two operands, and which of them is e5m2 if that is a choice.
 
     Raises:
@@ -143,7 +143,7 @@ def _precision(a: Operand, b: Operand, compute: str | None) -> tuple[str, str]:
     return compute, e5m2 or "a"
 
 
-def _check_pair(a: Operand, b: Operand) -> None:
+def _check_pair(a: ArrayInfo, b: ArrayInfo) -> None:
     """Refuses two operands that do not fit each other, but for their batches."""
     devices = check(a), check(b)
     if not same_device(*devices):
@@ -153,7 +153,7 @@ def _check_pair(a: Operand, b: Operand) -> None:
         raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
 
 
-def _output(compute: str, a: Operand, out: Operand) -> str:
+def _output(compute: str, a: ArrayInfo, out: ArrayInfo) -> str:
     """The `output` of a problem whose result goes to `out`."""
     check(out, types=OUTPUT_TYPES)
     outputs = PRECISIONS[compute].outputs

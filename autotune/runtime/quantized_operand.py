@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from autotune.problem import COMPUTES, ELEMENT_TYPES, PRECISIONS, ElementType, P
 from autotune.problem.aliases import canonical
 from autotune.problem.integers import round_up
 from autotune.runtime import arrays, problems
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks.base import dense
 from autotune.runtime.quantizing import SOURCES, check_source, result_shapes
 from autotune.runtime.scales import Scales, granularity_of
@@ -22,18 +23,18 @@ class Posed(NamedTuple):
     be allocated yet, and the scales of A and B."""
 
     problem: Problem
-    source: Operand
-    a: Operand
-    b: Operand
-    out: Operand | None
+    source: ArrayInfo
+    a: ArrayInfo
+    b: ArrayInfo
+    out: ArrayInfo | None
     scales: Scales
 
 
 def posed(
-    a: Operand,
-    b: Operand,
-    out: Operand | None,
-    scale_b: Operand,
+    a: ArrayInfo,
+    b: ArrayInfo,
+    out: ArrayInfo | None,
+    scale_b: ArrayInfo,
     *,
     compute: str | None,
     epilogue: str = "none",
@@ -64,11 +65,11 @@ def posed(
             "quantised takes the batch of B"
         )
     shape = result_shapes(a, word)[1]
-    scale_a = Operand("scale_a", shape, dense(shape), "float32", a.ordinal)
+    scale_a = ArrayInfo("scale_a", shape, dense(shape), "float32", a.ordinal)
     return Posed(replace(problem, scale=word), a, quantised, b, out, (scale_a, scale_b))
 
 
-def target_beside(a: Operand, b: Operand, compute: str | None) -> ElementType:
+def target_beside(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> ElementType:
     """The type that A is quantised to.
 
     Raises:
@@ -92,21 +93,20 @@ def target_beside(a: Operand, b: Operand, compute: str | None) -> ElementType:
     return row.second if row.second and types[b.dtype] is row.operand else row.operand
 
 
-def refuse_additions(**additions: object) -> None:
-    """Refuses the arguments that a product cannot take while it quantises its A.
+def refuse_additions(names: Collection[str]) -> None:
+    """Refuses the operands that a product cannot take while it quantises its A.
 
     Args:
-        additions: the arguments by name, None where they are not given.
+        names: the keywords of those that are given.
 
     Raises:
-        ArrayError: if one is given.
+        ArrayError: if there are any.
     """
-    for name, value in additions.items():
-        if value is not None:
-            raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
+    for name in names:
+        raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
 
 
-def quantised_operand(a: Operand, target: ElementType) -> Operand:
+def quantised_operand(a: ArrayInfo, target: ElementType) -> ArrayInfo:
     """A as it will lie in memory of the stream, checked: its rows start at whole vectors.
 
     Raises:

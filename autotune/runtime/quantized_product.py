@@ -3,7 +3,7 @@ stream, then those of the product of 8 bits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any, TypeVar
 
@@ -14,13 +14,15 @@ from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.integers import round_up
 from autotune.runtime import arrays, problems
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call
 from autotune.runtime.checked_operands import (
     Addresses,
+    CallOptions,
     CheckedOperands,
-    QuantizedKeywords,
     check_factors,
     checked_operands,
+    named_operands,
     refuse_overlap,
 )
 from autotune.runtime.executable import BoundGemm, Enqueue
@@ -31,7 +33,7 @@ from autotune.runtime.quantizing import (
     quantizing_of,
 )
 from autotune.runtime.scales import SCALE_BYTES
-from autotune.runtime.state import Runtime, Tuner
+from autotune.runtime.state import Reads, Runtime, Tuner
 
 Array = TypeVar("Array")
 
@@ -40,8 +42,6 @@ LINE = 128
 
 KEPT_CALLS = 1024
 """Bound gemms that are kept. When there are more, all are dropped."""
-
-NAMES = "A", "B", "out", "bias", "scale_b"
 
 
 class QuantizedMatmul:
@@ -61,21 +61,20 @@ class QuantizedMatmul:
         a: Any,
         b: Any,
         out: Array | None,
-        bias: Any,
-        scale_b: Any,
-        options: QuantizedKeywords,
+        options: CallOptions,
         out_dtype: Any = None,
         verify: bool = False,
+        **further: Any,
     ) -> Array:
-        """Enqueues the launches on the caller's current stream; see `autotune.matmul`."""
+        """Enqueues the launches on the caller's current stream; see `autotune.matmul`.
+
+        `further` are the bias and the scales of B.
+        """
         if out is None or out_dtype is not None:
             out = self._out(a, b, out, options, out_dtype)
-        operands = a, b, out, bias, scale_b
-        reads = tuple(
-            None if array is None else self.runtime.framework(array, name).read(array)
-            for array, name in zip(operands, NAMES, strict=True)
-        )
-        key = reads, options, self.runtime.generation
+        operands = named_operands({"a": a, "b": b, "out": out, **further})
+        reads = self.runtime.reads(operands)
+        key = *reads.items(), options, self.runtime.generation
         gemm = self._bound.get(key)
         if gemm is None or verify:
             if len(self._bound) >= KEPT_CALLS:
@@ -89,15 +88,16 @@ class QuantizedMatmul:
         a: Any,
         b: Any,
         tuner: Tuner,
-        out: Any,
-        bias: Any,
-        scale_b: Any,
-        options: QuantizedKeywords,
+        options: CallOptions,
+        *,
+        out: Any = None,
         out_dtype: Any = None,
+        **further: Any,
     ) -> None:
         """Tunes the problem that arrays pose, unless it is tuned to the end already."""
         output = None if out_dtype is None else problems.output_of(out_dtype)
-        posed = self._posed((a, b, out, bias, scale_b), options, output)
+        infos = self.runtime.infos(named_operands({"a": a, "b": b, "out": out, **further}))
+        posed = self._posed(infos, options, output)
         ordinal = arrays.check(posed.source)
         if posed.source.empty or posed.b.empty:
             return
@@ -105,7 +105,7 @@ class QuantizedMatmul:
             tuner(posed.problem, self.runtime.gpu(ordinal).device)
             self.runtime.forget(posed.problem)
 
-    def _out(self, a: Any, b: Any, out: Any, options: QuantizedKeywords, out_dtype: Any) -> Any:
+    def _out(self, a: Any, b: Any, out: Any, options: CallOptions, out_dtype: Any) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
         describe = self.runtime.describe
         if out is not None:
@@ -128,16 +128,14 @@ class QuantizedMatmul:
         return library_a.empty(a, *self._results[key])
 
     def _bind(
-        self, operands: Sequence[Any], reads: Any, options: QuantizedKeywords, verify: bool
+        self, operands: Mapping[str, Any], reads: Reads, options: CallOptions, verify: bool
     ) -> BoundGemm:
         """The bound gemm of a new call, checked."""
-        posed = self._posed(operands, options)
-        assert posed.out is not None
-        from_a, *rest = (0 if read is None else read[0] for read in reads)
-        to_b, to_c, to_bias, of_scales = rest
-        addresses = 0, to_b, to_c, to_bias, 0, of_scales, 0, 0, 0
-        bias = None if operands[3] is None else self.runtime.describe(operands[3], "bias")
-        matrices = posed.a, posed.b, posed.out
+        infos = self.runtime.infos(operands)
+        posed = self._posed(infos, options)
+        # A and its scales have no address before the stream has memory for them.
+        addresses = {name: address for name, (address, _) in reads.items()} | {"a": 0}
+        infos |= {"a": posed.a, **dict(zip(("scale_a", "scale_b"), posed.scales, strict=True))}
 
         def choose(
             problem: Problem, ordinal: int, _alignment: Alignment, sums: bool
@@ -145,20 +143,19 @@ class QuantizedMatmul:
             find = self.runtime.answer if sums else self.runtime.resolve
             return find(problem, ordinal, "cold" if options.cold else "hot").config, False
 
-        added = bias, posed.scales, None, (None, None)
-        checked = checked_operands(posed.problem, matrices, *added, addresses, choose)
+        checked = checked_operands(posed.problem, infos, addresses, choose)
         check_factors(checked.problem, options.alpha, options.beta)
         refuse_overlap(checked, addresses)
         if not checked.offsets:
             return BoundGemm(checked.ordinal, _nothing, None)
         if not checked.sums:
-            factors = options.alpha, options.beta, Dependence(options.dependent)
-            return bind_call(self.runtime, checked, addresses, *factors)
+            dependent = Dependence(options.dependent)
+            return bind_call(self.runtime, checked, addresses, options, dependent)
         if verify:
             self._verify(checked, operands)
-        return BoundGemm(
-            checked.ordinal, self._enqueue(posed, checked, from_a, addresses, options), None
-        )
+        source = reads["a"][0]
+        enqueue = self._enqueue(posed, checked, source, addresses, options)
+        return BoundGemm(checked.ordinal, enqueue, None)
 
     def _enqueue(
         self,
@@ -166,21 +163,20 @@ class QuantizedMatmul:
         checked: CheckedOperands,
         source: int,
         addresses: Addresses,
-        options: QuantizedKeywords,
+        options: CallOptions,
     ) -> Enqueue:
         """The function that quantises A into memory of a stream, and multiplies it there.
 
         The lock keeps the launches of two calls that share this memory from mixing.
         """
         runtime, ordinal = self.runtime, checked.ordinal
-        gpu, pitch = runtime.gpu(ordinal), checked.leading[0]
+        gpu, pitch = runtime.gpu(ordinal), checked.pitches["a"]
         memory, target = check_source(posed.source)[1], posed.problem.operand_elements[0]
         quantizing = quantizing_of(
             posed.source, target, posed.problem.scale, (source, memory.leading), (0, pitch)
         )
         first = round_up(memory.rows * pitch, LINE)
         size = first + SCALE_BYTES * prod(quantizing.scales)
-        _, b, c, bias, _, scale_b, *_ = addresses
         dependent = Dependence.OF_A if has_dependent_launch(gpu.device) else Dependence.NONE
         bound: dict[int, tuple[Enqueue, Enqueue]] = {}
 
@@ -189,9 +185,8 @@ class QuantizedMatmul:
             quantize = bind_quantizing(
                 runtime, ordinal, quantizing, *places, scales, options.dependent
             )
-            operands = place, b, c, bias, scales, scale_b, 0, 0, 0
-            factors = options.alpha, options.beta, dependent
-            return quantize, bind_call(runtime, checked, operands, *factors).enqueue
+            at = {**addresses, "a": place, "scale_a": scales}
+            return quantize, bind_call(runtime, checked, at, options, dependent).enqueue
 
         def start(stream: int) -> None:
             with gpu.quantizing:
@@ -204,30 +199,26 @@ class QuantizedMatmul:
 
         return gpu.in_context(start)
 
-    def _verify(self, checked: CheckedOperands, operands: Sequence[Any]) -> None:
+    def _verify(self, checked: CheckedOperands, operands: Mapping[str, Any]) -> None:
         """Checks the kernel of the product once."""
-        stream = self.runtime.framework(operands[0], "A").stream(operands[:3], checked.ordinal)
+        matrices = [operands[name] for name in "abc"]
+        stream = self.runtime.framework(operands["a"], "A").stream(matrices, checked.ordinal)
         if self.runtime.driver.capture(stream):
             raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
         self.runtime.verify(checked.config, checked.problem, checked.ordinal, checked.alignment)
 
     def _posed(
-        self, operands: Sequence[Any], options: QuantizedKeywords, output: str | None = None
+        self, infos: Mapping[str, ArrayInfo], options: CallOptions, output: str | None = None
     ) -> Posed:
         """The problem that operands pose.
 
         Raises:
             ArrayError: if they do not fit each other, or A cannot be quantised.
         """
-        describe = self.runtime.describe
-        a, b, out, bias, scale_b = operands
         return posed(
-            describe(a, "A"),
-            describe(b, "B"),
-            None if out is None else describe(out, "out"),
-            describe(scale_b, "scale_b"),
+            *(infos["a"], infos["b"], infos.get("c"), infos["scale_b"]),
             compute=options.compute,
-            epilogue=epilogue_of(bias is not None, options.activation),
+            epilogue=epilogue_of("bias" in infos, options.activation),
             output=output,
             scale=options.scale,
             accumulate=options.accumulate or "exact",

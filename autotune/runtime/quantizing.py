@@ -11,10 +11,11 @@ from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, ElementType
+from autotune.problem.call import Call
 from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div
 from autotune.runtime import arrays
-from autotune.runtime.arrays import MatrixMemory, Operand, listed
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory, listed
 from autotune.runtime.executable import Enqueue
 from autotune.runtime.frameworks.base import dense
 from autotune.runtime.problems import dtype_name
@@ -36,7 +37,7 @@ Place = tuple[int, int]
 """The address of a matrix, and the elements from one of its rows to the next."""
 
 
-class _Call(NamedTuple):
+class _QuantizingCall(NamedTuple):
     """A call whose launches are bound to its arrays on a device."""
 
     ordinal: int
@@ -51,7 +52,7 @@ class Quantizer:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._calls: dict[Any, _Call] = {}
+        self._calls: dict[Any, _QuantizingCall] = {}
 
     def __call__(self, x: Any, dtype: Any, scale: Any, out: Any) -> tuple[Any, Any]:
         """Enqueues the launches on the caller's current stream; see `autotune.quantize`."""
@@ -84,7 +85,7 @@ class Quantizer:
 
     def _bind(
         self, operands: Sequence[Any], reads: Any, target: ElementType, scale: str, fixed: bool
-    ) -> _Call:
+    ) -> _QuantizingCall:
         """A new call, checked and bound."""
         describe = self.runtime.describe
         x, q, scales = map(describe, operands, ("x", "out", "scale" if fixed else "scales"))
@@ -95,13 +96,13 @@ class Quantizer:
         _check_scales(scales, shapes[1], ordinal, fixed)
         _refuse_overlap(places, memory, of_scales, prod(shapes[1]))
         quantizing = quantizing_of(x, target, scale, *places, fixed)
-        return _Call(
+        return _QuantizingCall(
             ordinal, bind_quantizing(self.runtime, ordinal, quantizing, *places, of_scales)
         )
 
 
 def quantizing_of(
-    x: Operand, target: ElementType, scale: str, source: Place, result: Place, fixed: bool = False
+    x: ArrayInfo, target: ElementType, scale: str, source: Place, result: Place, fixed: bool = False
 ) -> Quantizing:
     """How a checked array is quantised between two places.
 
@@ -136,9 +137,9 @@ def bind_quantizing(
 ) -> Callable[[int], None]:
     """The function that enqueues a quantisation between addresses on a stream."""
     executable = runtime.loaded(quantizing.plan(), ordinal)
-    addresses = source[0], 0, result[0], 0, scales, 0, 0, 0, 0
-    steps = (source[1], 0, result[1], 0), (0, 0, 0, 0)
-    return executable.bind(addresses, *steps, 1.0, 0.0, Dependence(dependent)).enqueue
+    addresses = {"a": source[0], "c": result[0], "scale_a": scales}
+    call = Call(addresses, {"a": source[1], "c": result[1]}, {})
+    return executable.bind(call, Dependence(dependent)).enqueue
 
 
 def target_of(dtype: Any) -> ElementType:
@@ -157,7 +158,7 @@ def target_of(dtype: Any) -> ElementType:
     raise UsageError(f"dtype is {name}; give {legal}")
 
 
-def result_shapes(x: Operand, scale: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def result_shapes(x: ArrayInfo, scale: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shapes of the quantised array and of its scales.
 
     Raises:
@@ -174,7 +175,7 @@ def result_shapes(x: Operand, scale: str) -> tuple[tuple[int, ...], tuple[int, .
     return x.shape, (*outer, ceil_div(columns, SCALE_BLOCK), rows)
 
 
-def check_source(x: Operand) -> tuple[int, MatrixMemory]:
+def check_source(x: ArrayInfo) -> tuple[int, MatrixMemory]:
     """The device that holds an array to be quantised, and where its rows lie.
 
     Raises:
@@ -193,7 +194,7 @@ def check_source(x: Operand) -> tuple[int, MatrixMemory]:
     return ordinal, _rows_of(x, SOURCES[x.dtype].bytes)
 
 
-def _rows_of(x: Operand, element_bytes: int) -> MatrixMemory:
+def _rows_of(x: ArrayInfo, element_bytes: int) -> MatrixMemory:
     """Where the rows of an array lie, over all of its axes but the last."""
     *sizes, columns = x.shape
     *steps, step = x.strides
@@ -214,7 +215,7 @@ def _rows_of(x: Operand, element_bytes: int) -> MatrixMemory:
 
 
 def _check_out(
-    q: Operand, shape: tuple[int, ...], target: ElementType, ordinal: int
+    q: ArrayInfo, shape: tuple[int, ...], target: ElementType, ordinal: int
 ) -> MatrixMemory:
     if arrays.check(q, types=[row.dtype for row in TARGETS.values()]) != ordinal:
         raise ArrayError(f"x is on CUDA device {ordinal}, out on {q.ordinal}; move one of them")
@@ -227,7 +228,7 @@ def _check_out(
     return _rows_of(q, 1)
 
 
-def _check_scales(scales: Operand, shape: tuple[int, ...], ordinal: int, fixed: bool) -> None:
+def _check_scales(scales: ArrayInfo, shape: tuple[int, ...], ordinal: int, fixed: bool) -> None:
     name = scales.name
     if scales.ordinal != ordinal:
         place = "the CPU" if scales.ordinal is None else f"CUDA device {scales.ordinal}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from autotune.errors import ArrayError
 from autotune.problem import SCALE_BLOCK, SCALES, Problem
 from autotune.problem.aliases import canonical
 from autotune.problem.integers import ceil_div
-from autotune.runtime.arrays import MatrixMemory, Operand
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.frameworks.base import dense
 
-Scales = tuple[Operand, Operand]
+Scales = tuple[ArrayInfo, ArrayInfo]
 """The scales of A and of B."""
 
 Shape = tuple[int, ...]
@@ -21,17 +20,18 @@ Shape = tuple[int, ...]
 SCALE_BYTES = 4
 
 
-def described(describe: Callable[[Any, str], Operand], scale_a: Any, scale_b: Any) -> Scales | None:
-    """The scales of a call described; None without any.
+def scales_of(infos: Mapping[str, ArrayInfo]) -> Scales | None:
+    """The scales among the operands of a call; None without any.
 
     Raises:
         ArrayError: for one of them alone.
     """
-    if scale_a is None and scale_b is None:
+    a, b = infos.get("scale_a"), infos.get("scale_b")
+    if a is None and b is None:
         return None
-    if scale_a is None or scale_b is None:
+    if a is None or b is None:
         raise ArrayError("scale_a and scale_b belong together; give both or none")
-    return describe(scale_a, "scale_a"), describe(scale_b, "scale_b")
+    return a, b
 
 
 def scaled(problem: Problem, scales: Scales | None, scale: str | None = None) -> Problem:
@@ -71,7 +71,7 @@ def scaled(problem: Problem, scales: Scales | None, scale: str | None = None) ->
     raise ArrayError(f"scale_a is {shapes[0]}, scale_b {shapes[1]}; {problem} takes {wanted}")
 
 
-def granularity_of(problem: Problem, scale_b: Operand, scale: str | None = None) -> str:
+def granularity_of(problem: Problem, scale_b: ArrayInfo, scale: str | None = None) -> str:
     """The granularity of the scales of a product whose A is quantised on the way in, from those of
     B.
 
@@ -95,17 +95,7 @@ def granularity_of(problem: Problem, scale_b: Operand, scale: str | None = None)
     )
 
 
-def scale_memory(scales: Scales, ordinal: int) -> tuple[MatrixMemory, MatrixMemory]:
-    """Where scales lie on a device, checked but for their shapes.
-
-    Raises:
-        ArrayError: if they are not fp32 without gaps on that device.
-    """
-    a, b = (_memory(operand, ordinal) for operand in scales)
-    return a, b
-
-
-def number_memory(operand: Operand, ordinal: int) -> MatrixMemory:
+def number_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
     """Where a single number lies on a device, checked.
 
     Raises:
@@ -113,10 +103,15 @@ def number_memory(operand: Operand, ordinal: int) -> MatrixMemory:
     """
     if any(size != 1 for size in operand.shape):
         raise ArrayError(f"{operand.name} is {operand.shape}; give one number")
-    return _memory(operand, ordinal)
+    return scale_memory(operand, ordinal)
 
 
-def _memory(operand: Operand, ordinal: int) -> MatrixMemory:
+def scale_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
+    """Where scales lie on a device, checked but for their shapes.
+
+    Raises:
+        ArrayError: if they are not fp32 without gaps on that device.
+    """
     name, shape = operand.name, operand.shape
     if operand.ordinal is None:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import Problem
+from autotune.problem.call import BY_NAME
 from autotune.runners.base import Objective
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Executable, Gpu
 from autotune.runtime.frameworks import Framework, framework_of
@@ -29,6 +30,7 @@ from autotune.settings import Mode
 Find = Callable[[Problem, Device, Objective], Answer | None]
 Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
 Compile = Callable[[Template, str], Program | CompileFailure]
+Reads = Mapping[str, tuple[int, Hashable]]
 Tuner = Callable[[Problem, Device], object]
 
 AUTO = Mode()
@@ -230,13 +232,22 @@ class Runtime:
             for key in [key for key in self._answers if key[0] == problem]:
                 del self._answers[key]
 
-    def describe(self, array: Any, name: str) -> Operand:
+    def describe(self, array: Any, name: str) -> ArrayInfo:
         """An array in the terms of `arrays.check`."""
         return self.framework(array, name).describe(array, name)
 
-    def describe_if(self, array: Any, name: str) -> Operand | None:
-        """The same of an array that may be None."""
-        return None if array is None else self.describe(array, name)
+    def infos(self, operands: Mapping[str, Any]) -> dict[str, ArrayInfo]:
+        """The operands of a call, by their names in `OPERANDS`, in the terms of `arrays.check`."""
+        return {
+            name: self.describe(array, BY_NAME[name].argument) for name, array in operands.items()
+        }
+
+    def reads(self, operands: Mapping[str, Any]) -> Reads:
+        """The address and the signature of each operand of a call."""
+        return {
+            name: self.framework(array, BY_NAME[name].argument).read(array)
+            for name, array in operands.items()
+        }
 
     def program(self, template: Template, device: Device) -> Program:
         """A template compiled for a device.

@@ -11,9 +11,9 @@ from autotune.compiler import Program
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import word_of
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.executable import Enqueue, Executable
 from autotune.runtime.frameworks.base import dense
 from autotune.runtime.state import Runtime
@@ -36,7 +36,7 @@ class TunedKernel:
     """
 
     def __init__(
-        self, runtime: Runtime, ordinal: int, call: Call, plan: LaunchPlan, program: Program
+        self, runtime: Runtime, ordinal: int, call: KernelCall, plan: LaunchPlan, program: Program
     ) -> None:
         self.call, self.plan, self.program = call, plan, program
         self.config: Config = plan.config
@@ -111,7 +111,7 @@ class TunedKernel:
             self._checked.add(key)
         return address
 
-    def _check(self, place: int, operand: Operand, shaped: bool) -> None:
+    def _check(self, place: int, operand: ArrayInfo, shaped: bool) -> None:
         name, _, sizes = self._names[place].removesuffix("]").partition("[")
         wanted = tuple(int(size) for size in sizes.split(",") if size)
         actual = _dtype_of(operand.dtype)

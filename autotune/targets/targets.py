@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autotune import settings
-from autotune.compiler import compiler_version, source_hash
+from autotune.compiler import compiler_version, source_hashes
 from autotune.device import Device, SmLimits, sm_named
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
@@ -134,7 +134,7 @@ def here() -> Origin:
         compiler = compiler_version()
     except MissingError:
         compiler = ""
-    return Origin(local.driver_version(), compiler, _kernel_hash())
+    return Origin(local.driver_version(), compiler, _kernel_sources())
 
 
 def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
@@ -253,7 +253,7 @@ def _measured(
             runners[index] = runner
 
     def target() -> Target:
-        tools = compiler_version(), _kernel_hash()  # while the runners start
+        tools = compiler_version(), _kernel_sources()  # while the runners start
         with local.explained():
             models = {index: runner.device for index, runner in runners.items()}
         local.check_alike(models)
@@ -282,12 +282,14 @@ def _target(
         return _measured(problem, (index,), stack, quick)()
     from autotune.runners.predicted import PredictedRunner
 
-    origin = Origin("", compiler_version(), _kernel_hash())
+    origin = Origin("", compiler_version(), _kernel_sources())
     return Target(PredictedRunner(problem, resolved), origin)
 
 
-def _kernel_hash() -> str:
+def _kernel_sources() -> str:
+    """The hash of each family's sources, as one text."""
     # The families take long to import, and a measurement starts its workers first.
-    from autotune.families import registry
+    from autotune.families import registry, source_text
 
-    return source_hash(*registry.kernel_sources())
+    families = registry.FAMILIES.items()
+    return source_text.joined(source_hashes({name: row.sources for name, row in families}))

@@ -23,7 +23,7 @@ from autotune.torch.linear import DependentPatchedLinear, PatchedLinear, support
 from autotune.torch.operands import contiguous, readable, result_shape
 from autotune.torch.operator import by_torch, recording
 from autotune.torch.rows import Rows, rows_of
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 SCHEMA = "mm_batch_invariant(Tensor a, Tensor b, Tensor? bias=None, bool dependent=False) -> Tensor"
 NO_RANGE = "no batch-invariant range"
@@ -91,7 +91,7 @@ def _fake(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
 
 
 def patch_invariant(
-    groups: Sequence[LayerGroup], rows: Rows, options: Options | None, dependent: bool
+    groups: Sequence[LayerGroup], rows: Rows, options: Search | None, dependent: bool
 ) -> Report:
     """`patch` with `batch_invariant`; the options are those of tuning, None for none.
 

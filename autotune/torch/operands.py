@@ -87,7 +87,7 @@ def readable(tensor: Any, name: str) -> Any:
     dtype = str(tensor.dtype).removeprefix("torch.")
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     try:
-        arrays.memory_of(arrays.Operand(name, shape, strides, dtype, tensor.device.index))
+        arrays.memory_of(arrays.ArrayInfo(name, shape, strides, dtype, tensor.device.index))
     except ArrayError:
         return tensor.contiguous()
     return tensor
@@ -130,7 +130,7 @@ def _batch(a: Any, b: Any) -> tuple[Any, ...]:
     if a.dim() == 2 or b.dim() == 2:  # nothing to compare, also of symbolic sizes
         return (*a.shape[:-2], *b.shape[:-2])
     first, second = (
-        arrays.Operand(name, tuple(tensor.shape), (), "", None)
+        arrays.ArrayInfo(name, tuple(tensor.shape), (), "", None)
         for name, tensor in (("A", a), ("B", b))
     )
     return batch_shape(first, second)

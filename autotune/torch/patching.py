@@ -33,7 +33,7 @@ from autotune.torch.quantized import (
     restored,
 )
 from autotune.torch.rows import Rows, checked_rows, rows_of, tune_noted
-from autotune.tuning.options import Options, options_of, quick_options
+from autotune.tuning.options import Search
 
 BUDGET_S = 20.0
 """Seconds to tune a shape."""
@@ -84,7 +84,7 @@ def patch(
         tune: tunes shapes without a record first; `quick` races their most promising
             configurations and cuBLAS, in one to two seconds each. Needs `rows`.
         budget: seconds to tune each shape and number of rows; those of noted shapes are shared as
-            in `autotune.tune_all`.
+            in `autotune.tune`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
         file: where to print; None is standard output.
         dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
@@ -94,7 +94,7 @@ def patch(
         sample: with a compute, an input of the model, or a tuple of its arguments; `tune` then
             tunes the shapes of the layers in it.
         batch_invariant: whether layers run kernels of batch-invariant ranges (see
-            `autotune.tune_range`), so that the bits of a row do not depend on its batch. All layers
+            `autotune.tune`), so that the bits of a row do not depend on its batch. All layers
             with such a range are patched, also where cuBLAS is faster; `tune` tunes the range from
             one row to the largest of the `rows`. Without gradients only.
 
@@ -104,9 +104,9 @@ def patch(
         MissingError: with `tune`, without a driver or a GPU.
         AutotuneError: with `tune`, if no configuration of a shape works.
     """
-    numbers, options = checked_rows(rows), options_of(None, budget, 0, "gp", None)
+    numbers, options = checked_rows(rows), Search(seconds=budget)
     if is_quick(tune):
-        options = quick_options(options_of(None, None, 0, "gp", None))
+        options = Search(effort="quick")
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
     if compute is not None and batch_invariant:
@@ -146,7 +146,7 @@ def unpatch(model: nn.Module) -> tuple[str, ...]:
 def _patch_by_records(
     model: nn.Module,
     rows: Rows,
-    options: Options | None,
+    options: Search | None,
     min_gain: float,
     dependent: bool,
     console: Console,
@@ -188,7 +188,7 @@ def _quantise(
     quantization: Quantization,
     sample: Any,
     min_gain: float,
-    options: Options | None,
+    options: Search | None,
     file: TextIO | None,
 ) -> QuantizedReport:
     """`patch` with a compute of 8 bits; the options are those of tuning, None for none."""
@@ -261,7 +261,7 @@ def _tune_missing(
     group: LayerGroup,
     rows: Iterable[int],
     recorded: LayerRecords,
-    options: Options,
+    options: Search,
     console: Console,
 ) -> bool:
     """Tunes the shapes of the layers that have no record; whether there were any."""

@@ -18,7 +18,7 @@ from autotune.problem import PRECISIONS, Problem
 from autotune.report.quantized_layers import QuantizedRow
 from autotune.torch.quantize import quantize_weight
 from autotune.torch.scaled import scaled_mm
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 DTYPES = (torch.float16, torch.bfloat16)
 """Types of weights that are quantised: those that a bias and a result of 8-bit operands have."""
@@ -139,7 +139,7 @@ def patch_quantized(
     quantization: Quantization,
     sample: Any,
     min_gain: float,
-    tune: Options | None,
+    tune: Search | None,
 ) -> tuple[QuantizedRow, ...]:
     """Quantises the layers of a model, and keeps those that a sample shows to be no faster.
 
@@ -167,7 +167,7 @@ def _patched(
     quantization: Quantization,
     input: Any,
     min_gain: float,
-    tune: Options | None,
+    tune: Search | None,
 ) -> QuantizedRow:
     """Quantises a layer and compares it with PyTorch's on an input, if the sample had one; undoes
     it if it gains too little."""
@@ -190,7 +190,7 @@ def _patched(
     return replace(row, replaced=True)
 
 
-def _tune(problem: Problem, layer: nn.Linear, options: Options) -> None:
+def _tune(problem: Problem, layer: nn.Linear, options: Search) -> None:
     """Tunes the problem of a layer, with its bias, unless it is tuned."""
     problem = replace(problem, epilogue="none" if layer.bias is None else "bias")
     ordinal = layer.weight.device.index

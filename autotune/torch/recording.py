@@ -19,7 +19,7 @@ from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 from autotune.runtime.quantized_operand import posed
 from autotune.runtime.scales import Scales
-from autotune.torch.scaled import COMPUTES, accumulation
+from autotune.torch.scaled import ScaledProduct
 
 aten = torch.ops.aten
 
@@ -30,8 +30,8 @@ def recording() -> Iterator[Shapes]:
 
         with autotune.torch.recording() as shapes:
             model(x)
-        shapes.save("shapes.json")           # autotune tune --from shapes.json --budget 10m
-        autotune.tune_all(shapes, budget=600)
+        shapes.save("shapes.json")           # autotune tune shapes.json --budget 10m
+        autotune.tune(shapes, seconds=600)
         autotune.torch.patch(model, rows=shapes)
 
     Noted are `mm`, `addmm`, `bmm`, `baddbmm`, `_scaled_mm`, `_int_mm` and the operators of
@@ -137,56 +137,33 @@ def _own_mm(
     return _problem(a, b, epilogue, compute=compute)
 
 
-def _own_scaled_mm(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    bias: Any = None,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,
-    compute: str | None = None,
-    dependent: bool = False,
-    residual: Any = None,
-    activation: str | None = None,
-    scale_result: Any = None,
-    amax: Any = None,
-) -> Problem | None:
-    del dependent, scale_result, amax
-    epilogue = epilogue_of(bias is not None, activation, residual is not None)
-    if scale_a is None:
-        return _quantised(a, b, scale_b, epilogue, out_dtype, use_fast_accum, compute)
-    names = "scale_a", "scale_b"
-    first, second = map(_operand, own_scales(a, b, scale_a, scale_b), names)
+def _own_scaled_mm(*arguments: Any, **named: Any) -> Problem | None:
+    product = ScaledProduct(*arguments, **named)
+    if product.scale_a is None:
+        return _quantised(product)
+    a, b, names = product.a, product.b, ("scale_a", "scale_b")
+    first, second = map(_operand, own_scales(a, b, product.scale_a, product.scale_b), names)
     return _problem(
-        *(a, b, epilogue),
-        output=problems.output_of(out_dtype or torch.bfloat16),
+        *(a, b, product.epilogue),
+        output=problems.output_of(product.result_dtype),
         scales=(first, second),
-        accumulate=accumulation(use_fast_accum, b) or "exact",
+        accumulate=product.accumulate or "exact",
     )
 
 
-def _quantised(
-    a: Any,
-    b: Any,
-    scale_b: Any,
-    epilogue: str,
-    out_dtype: Any,
-    use_fast_accum: bool,
-    compute: str | None,
-) -> Problem | None:
+def _quantised(product: ScaledProduct) -> Problem | None:
     """The problem of a product whose A is quantised on the way in; None if an operand is empty."""
+    a, b = product.a, product.b
     if 0 in (*a.shape, *b.shape):
         return None
     source = replace(_operand(a, "A"), strides=dense(tuple(a.shape)))
-    operands = source, _readable(_operand(b, "B")), None
     return posed(
-        *operands,
-        _operand(own_scale_b(b, scale_b), "scale_b"),
-        compute=compute or COMPUTES.get(b.dtype),
-        epilogue=epilogue,
-        output=problems.output_of(out_dtype or torch.bfloat16),
-        accumulate=accumulation(use_fast_accum, b) or "exact",
+        *(source, _readable(_operand(b, "B")), None),
+        _operand(own_scale_b(b, product.scale_b), "scale_b"),
+        compute=product.precision,
+        epilogue=product.epilogue,
+        output=problems.output_of(product.result_dtype),
+        accumulate=product.accumulate or "exact",
     ).problem
 
 
@@ -241,13 +218,13 @@ def _epilogue(added: Any, b: Any, beta: Any, activation: str | None = None) -> s
     return epilogue_of(beta == 1 and added.shape == b.shape[-1:], activation)
 
 
-def _operand(tensor: Any, name: str) -> arrays.Operand:
+def _operand(tensor: Any, name: str) -> arrays.ArrayInfo:
     """A tensor as if it were on a GPU."""
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return arrays.Operand(name, tuple(tensor.shape), tuple(tensor.stride()), dtype, 0)
+    return arrays.ArrayInfo(name, tuple(tensor.shape), tuple(tensor.stride()), dtype, 0)
 
 
-def _readable(operand: arrays.Operand) -> arrays.Operand:
+def _readable(operand: arrays.ArrayInfo) -> arrays.ArrayInfo:
     """The operand, or a row-major copy if no kernel can read its strides, as the operator has."""
     try:
         arrays.memory_of(operand)

@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords
 from autotune.records import Store
 from autotune.report.tuned_shapes import ShapeRow, ShapesReport
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 Rows = tuple[int, ...] | Shapes | None
 """Numbers that hold for every layer, the shapes that a model ran, or all that have records."""
@@ -53,7 +53,7 @@ def tune_noted(
     layers: Iterable[tuple[int, Layer]],
     shapes: Shapes,
     records: dict[int, LayerRecords],
-    options: Options,
+    options: Search,
 ) -> ShapesReport:
     """Tunes the noted shapes of layers that have no record, those of a GPU under one budget.
 
@@ -72,7 +72,7 @@ def tune_noted(
                     missing[layer.problems(m)[0]] += count
         if not missing:
             continue
-        shared = replace(options, budget_s=(options.budget_s or 0) * len(missing) or None)
+        shared = replace(options, seconds=(options.seconds or 0) * len(missing) or None)
         observing = partial(shown_all, options.objective, False)
         rows += many.tune_shapes(missing, shared, f"gpu:{ordinal}", observing=observing)
         for problem in missing:

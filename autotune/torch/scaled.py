@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
 from autotune import runtime
 from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, epilogue_of
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 from autotune.runtime.quantized_operand import refuse_additions, target_beside
 from autotune.torch import quantize
@@ -36,6 +37,58 @@ COMPUTES = {
     if row.bytes == 1 and row.compute and hasattr(torch, row.dtype)
 }
 """The precision of an A that is quantised on the way in, by the type of B."""
+
+
+class ScaledProduct(NamedTuple):
+    """The arguments of the operators, in the order of `SCHEMAS`."""
+
+    a: Any
+    b: Any
+    scale_a: Any
+    scale_b: Any
+    bias: Any = None
+    out_dtype: Any = None
+    use_fast_accum: bool = False
+    compute: str | None = None
+    dependent: bool = False
+    residual: Any = None
+    activation: str | None = None
+    scale_result: Any = None
+    amax: Any = None
+
+    @property
+    def epilogue(self) -> str:
+        """The epilogue, as a problem has it.
+
+        Raises:
+            ProblemError: for an unknown activation, or a residual with an activation.
+        """
+        return epilogue_of(self.bias is not None, self.activation, self.residual is not None)
+
+    @property
+    def accumulate(self) -> str | None:
+        """The accumulation that PyTorch's flag asks for; int8 sums are exact either way."""
+        return "fast" if self.use_fast_accum and self.b.dtype is not torch.int8 else None
+
+    @property
+    def precision(self) -> str | None:
+        """The precision of a product whose A is quantised on the way in."""
+        return self.compute or COMPUTES.get(self.b.dtype)
+
+    @property
+    def result_dtype(self) -> Any:
+        """PyTorch's dtype of the result."""
+        return self.out_dtype or torch.bfloat16
+
+    @property
+    def options(self) -> runtime.CallOptions:
+        """The arguments that are no tensors, for the runtime."""
+        return runtime.CallOptions(
+            activation=self.activation,
+            compute=self.precision,
+            accumulate=self.accumulate,
+            dependent=self.dependent,
+        )
 
 
 def scaled_mm(
@@ -99,130 +152,95 @@ def register(library: Any) -> None:
     """Defines the operators, with their implementations for GPUs, the CPU and fake tensors."""
     for name, schema in SCHEMAS.items():
         library.define(name + schema)
-        library.impl(name, on_gpu, "CUDA")
-        library.impl(name, by_torch, "CPU")
-        torch.library.register_fake(f"autotune::{name}", _fake, lib=library)
+        library.impl(name, of_product(on_gpu), "CUDA")
+        library.impl(name, of_product(by_torch), "CPU")
+        torch.library.register_fake(f"autotune::{name}", of_product(_fake), lib=library)
 
 
-def accumulation(use_fast_accum: bool, b: Any) -> str | None:
-    """The accumulation that PyTorch's flag asks for; int8 sums are exact either way."""
-    return "fast" if use_fast_accum and b.dtype is not torch.int8 else None
+def of_product(run: Callable[[ScaledProduct], Any]) -> Callable[..., Any]:
+    """An implementation of the operators, which PyTorch calls with the arguments one by one."""
+    return lambda *arguments, **named: run(ScaledProduct(*arguments, **named))
 
 
-def on_gpu(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    bias: Any = None,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,
-    compute: str | None = None,
-    dependent: bool = False,
-    residual: Any = None,
-    activation: str | None = None,
-    scale_result: Any = None,
-    amax: Any = None,
-) -> Any:
+def on_gpu(product: ScaledProduct) -> Any:
     """The product by the tuned kernel."""
-    _check(a, b, bias, residual, activation)
+    a, b = product.a, product.b
+    _check(product)
     if 0 in (*a.shape, b.shape[1]):
-        rest = use_fast_accum, compute, dependent, residual, activation, scale_result, amax
-        return by_torch(a, b, scale_a, scale_b, bias, out_dtype, *rest)
-    options = runtime.QuantizedKeywords(
-        activation=activation,
-        compute=compute or COMPUTES.get(b.dtype),
-        accumulate=accumulation(use_fast_accum, b),
-        dependent=dependent,
-    )
-    dtype = out_dtype or torch.bfloat16
-    if scale_a is None:
-        refuse_additions(residual=residual, scale_result=scale_result, amax=amax)
-        return _quantised(a.detach(), b, scale_b, bias, dtype, options)
-    scales, of_result = own_scales(a, b, scale_a, scale_b), (scale_result, amax)
+        return by_torch(product)
+    if product.scale_a is None:
+        further = product._asdict()
+        names = "residual", "scale_result", "amax"
+        refuse_additions([name for name in names if further[name] is not None])
+        return _quantised(product._replace(a=a.detach(), scale_b=own_scale_b(b, product.scale_b)))
+    scale_a, scale_b = own_scales(a, b, product.scale_a, product.scale_b)
+    product = product._replace(scale_a=scale_a, scale_b=scale_b)
     try:
-        return _multiplied(a, b, *scales, bias, dtype, options, residual, *of_result)
+        return _multiplied(product)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
-        a, b = readable(a, "A"), readable(b, "B")
-        of_a, of_b, bias, residual = contiguous(*scales, bias, residual)
-        return _multiplied(a, b, of_a, of_b, bias, dtype, options, residual, *of_result)
+        return _multiplied(_readable(product))
 
 
-def _multiplied(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    bias: Any,
-    dtype: Any,
-    options: runtime.QuantizedKeywords,
-    residual: Any,
-    scale_result: Any,
-    amax: Any,
-) -> Any:
+def _multiplied(product: ScaledProduct) -> Any:
     return runtime.current()(
-        *(a, b),
-        bias=bias,
-        scale_a=scale_a,
-        scale_b=scale_b,
-        activation=options.activation,
-        accumulate=options.accumulate,
-        dependent=options.dependent,
-        out_dtype=dtype,
-        residual=residual,
-        scale_result=scale_result,
-        amax=amax,
+        *(product.a, product.b),
+        bias=product.bias,
+        activation=product.activation,
+        accumulate=product.accumulate,
+        dependent=product.dependent,
+        out_dtype=product.result_dtype,
+        scale_a=product.scale_a,
+        scale_b=product.scale_b,
+        residual=product.residual,
+        scale_result=product.scale_result,
+        amax=product.amax,
     )
 
 
-def _quantised(
-    a: Any, b: Any, scale_b: Any, bias: Any, dtype: Any, options: runtime.QuantizedKeywords
-) -> Any:
+def _quantised(product: ScaledProduct) -> Any:
     """The product of an A that is quantised on the way in."""
-    of_b, multiply = own_scale_b(b, scale_b), runtime.quantized_matmul()
+    multiply, options = runtime.quantized_matmul(), product.options
+
+    def multiplied(product: ScaledProduct) -> Any:
+        further = {"bias": product.bias, "scale_b": product.scale_b}
+        return multiply(product.a, product.b, None, options, product.result_dtype, **further)
+
     try:
-        return multiply(a, b, None, bias, of_b, options, dtype)
+        return multiplied(product)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
-        a, b, of_b = a.contiguous(), readable(b, "B"), of_b.contiguous()
-        bias = None if bias is None else bias.contiguous()
-        return multiply(a, b, None, bias, of_b, options, dtype)
+        return multiplied(_readable(product)._replace(a=product.a.contiguous()))
 
 
-def by_torch(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    bias: Any = None,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
-    compute: str | None = None,
-    dependent: bool = False,  # noqa: ARG001 - the schema has it
-    residual: Any = None,
-    activation: str | None = None,
-    scale_result: Any = None,
-    amax: Any = None,
-) -> Any:
+def _readable(product: ScaledProduct) -> ScaledProduct:
+    """The product with copies of what no kernel can read."""
+    names = "scale_a", "scale_b", "bias", "residual"
+    copies = contiguous(*(getattr(product, name) for name in names))
+    a, b = readable(product.a, "A"), readable(product.b, "B")
+    return product._replace(a=a, b=b, **dict(zip(names, copies, strict=True)))
+
+
+def by_torch(product: ScaledProduct) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
-    _check(a, b, bias, residual, activation)
+    _check(product)
+    a, scale_a, b, scale_b = product.a, product.scale_a, product.b, product.scale_b
     if scale_a is None:
-        a, scale_a = _quantised_by_torch(a, b, scale_b, compute)
+        a, scale_a = _quantised_by_torch(a, b, scale_b, product.compute)
     result = _dequantised(a, scale_a) @ _dequantised(b, scale_b)
-    if bias is not None:
-        result = result + bias.float()
-    if activation is not None:
-        result = ACTIVATIONS[activation](result)
-    if residual is not None:
-        result = result + residual.float()
-    dtype = out_dtype or torch.bfloat16
+    if product.bias is not None:
+        result = result + product.bias.float()
+    if product.activation is not None:
+        result = ACTIVATIONS[product.activation](result)
+    if product.residual is not None:
+        result = result + product.residual.float()
+    dtype, amax = product.result_dtype, product.amax
     if dtype not in quantize.LARGEST:
         return result.to(dtype)
     if amax is not None and result.numel():
         amax.copy_(torch.maximum(amax, result.abs().nan_to_num(0.0, posinf=math.inf).amax()))
-    if scale_result is not None:
-        result = result * scale_result
+    if product.scale_result is not None:
+        result = result * product.scale_result
     largest = quantize.LARGEST[dtype]
     return result.clamp(-largest, largest).to(dtype)
 
@@ -230,7 +248,7 @@ def by_torch(
 def _quantised_by_torch(a: Any, b: Any, scale_b: Any, compute: str | None) -> tuple[Any, Any]:
     """A quantised for B, and its scales as `torch._scaled_mm` takes them."""
     first, second = (
-        Operand(name, tuple(tensor.shape), (), _name(tensor.dtype), 0)
+        ArrayInfo(name, tuple(tensor.shape), (), _name(tensor.dtype), 0)
         for name, tensor in (("A", a), ("B", b))
     )
     target = target_beside(first, second, compute or COMPUTES.get(b.dtype))
@@ -257,29 +275,16 @@ def _dequantised(matrix: Any, scales: Any) -> Any:
     return matrix.float() * scales
 
 
-def _fake(
-    a: Any,
-    b: Any,
-    scale_a: Any,  # noqa: ARG001 - the schema has it
-    scale_b: Any,  # noqa: ARG001 - the schema has it
-    bias: Any = None,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
-    compute: str | None = None,  # noqa: ARG001 - the schema has it
-    dependent: bool = False,  # noqa: ARG001 - the schema has it
-    residual: Any = None,
-    activation: str | None = None,
-    scale_result: Any = None,  # noqa: ARG001 - the schema has it
-    amax: Any = None,  # noqa: ARG001 - the schema has it
-) -> Any:
+def _fake(product: ScaledProduct) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
-    _check(a, b, bias, residual, activation)
-    shape = a.shape[0], width_of(b.shape[1], activation)
-    return a.new_empty(shape, dtype=out_dtype or torch.bfloat16)
+    _check(product)
+    shape = product.a.shape[0], width_of(product.b.shape[1], product.activation)
+    return product.a.new_empty(shape, dtype=product.result_dtype)
 
 
-def _check(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> None:
+def _check(product: ScaledProduct) -> None:
     """Refuses operands that are no matrices or do not fit each other."""
+    a, b, bias, residual = product.a, product.b, product.bias, product.residual
     for name, operand in (("A", a), ("B", b)):
         if operand.dim() != 2:
             shape = tuple(operand.shape)
@@ -294,7 +299,7 @@ def _check(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> 
             f"bias is {tuple(bias.shape)}; the product has {b.shape[1]} columns: give "
             f"{(b.shape[1],)}"
         )
-    epilogue_of(bias is not None, activation, residual is not None)
-    shape = a.shape[0], width_of(b.shape[1], activation)
+    _ = product.epilogue  # refuses what does not go together
+    shape = a.shape[0], width_of(b.shape[1], product.activation)
     if residual is not None and tuple(residual.shape) != shape:
         raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")

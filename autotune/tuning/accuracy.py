@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from autotune.families.config import Config
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 EXTRA = 100
 """At most so many trials beyond the limit, while every measured one is refused as inaccurate."""
@@ -49,7 +49,7 @@ class Accuracy:
         return f"; the most accurate, {config}: {failure.reason}; allow more trials or time"
 
 
-def extended(options: Options, finished: int) -> Options | None:
+def extended(options: Search, finished: int) -> Search | None:
     """The options with a limit above the finished trials; None if there were `EXTRA` already."""
     if options.trials is None:
         return options

@@ -135,6 +135,11 @@ class Leaderboard:
             self.add(trial)
 
     @property
+    def timed(self) -> frozenset[Config]:
+        """Configurations that have a time."""
+        return frozenset(self._timed)
+
+    @property
     def failed(self) -> frozenset[Config]:
         """Configurations that failed, in a trial, in the rematch or later."""
         trials = (*self.trials, *(self._rematched or ()))

@@ -15,11 +15,11 @@ from autotune.runners.recording import Origin
 from autotune.tuning import collector
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.events import Observer, Silent
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 from autotune.tuning.run import Run
 from autotune.tuning.tunable import Tunable
 
-__all__ = ["Options", "tune"]
+__all__ = ["Search", "tune"]
 
 R = TypeVar("R", bound=TuningRecord)
 
@@ -28,7 +28,7 @@ def tune(
     tunable: Tunable[R],
     runner: Runner,
     store: Store,
-    options: Options,
+    options: Search,
     *,
     compile: Compile,
     origin: Origin,

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Runner
 from autotune.runners.energy import Energy
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 Outcome = Measurement | Failure
 
 
 def measured(
-    runner: Runner, candidate: Candidate, best: BestTimes | None, options: Options
+    runner: Runner, candidate: Candidate, best: BestTimes | None, options: Search
 ) -> Outcome:
     """The outcome of a trial, with its energy if each has to have one."""
     outcome = runner.measure(candidate, best, options.objective)
     return _metered(runner, [candidate], [outcome])[0] if options.meters_trials else outcome
 
 
-def rematched(runner: Runner, candidates: Sequence[Candidate], options: Options) -> list[Outcome]:
+def rematched(runner: Runner, candidates: Sequence[Candidate], options: Search) -> list[Outcome]:
     """The leaders' outcomes, timed interleaved, with their energies if those are asked for."""
     outcomes = runner.rematch(candidates)
     return _metered(runner, candidates, outcomes) if options.meters else outcomes

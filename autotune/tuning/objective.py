@@ -7,10 +7,10 @@ import math
 from autotune.errors import AutotuneError, MissingError
 from autotune.runners.base import Objective, Runner
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 
-def check(tunable: object, runner: Runner, options: Options) -> None:
+def check(tunable: object, runner: Runner, options: Search) -> None:
     """Refuses an objective that the runner has no times or no energies for.
 
     Raises:

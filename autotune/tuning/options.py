@@ -1,4 +1,4 @@
-"""The options of a search: its limits, its sampler, its objective."""
+"""`Search`: the effort of a search, its limits, its sampler, its objective."""
 
 from __future__ import annotations
 
@@ -11,68 +11,163 @@ from autotune.errors import UsageError
 from autotune.runners.base import TIMES, Objective, objective_named
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
+Effort = Literal["quick", "default", "long", "exhaustive"]
+
 BUDGET_S = 60.0
-"""Seconds of search where the caller sets no limit."""
+"""Seconds of a search by default."""
 
 SHAPE_BUDGET_S = 20.0
 """Seconds that are enough for a search of one shape: workers start, kernels compile, the leaders
 are timed. Shapes that share a budget have as many each by default."""
 
+LONG_TRIALS = 400
+"""Trials of a long search, which does not stop by itself. The stop rule ends searches after 50 to
+135 trials, 0.65 % behind the best on average and 17 % at worst (`docs/search.md`). On twelve
+recorded spaces of up to 18,000 configurations the search was within 0.2 % after 200 trials; twice
+as many leave room for spaces of up to 100,000."""
+
+LONGER = 5.0
+"""How many times as many seconds a long search has by default as another: enough for most of
+`LONG_TRIALS` with a single compiler thread, which compiles about one program a second."""
+
 RACE_REACH = 1.05
 """The final round of a race has what takes at most this multiple of the best time: times that are
 taken alone differ by less from those taken interleaved."""
 
+_RACED = ("effort", "seconds", "jobs", "objective")
+"""The fields that a race takes."""
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a search.
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How a search is run: its effort, and whatever else is stated in its place.
+
+        autotune.tune("4096x4096x4096:bf16", search=autotune.Search(effort="long", seed=3))
 
     Attributes:
+        effort: what the other fields are by default. `quick` races the most promising
+            configurations instead of searching, in seconds. `default` searches for at most 60 s and
+            stops when further trials are expected to gain little. `long` makes 400 trials in at
+            most 300 s and does not stop before. `exhaustive` tries every configuration, however
+            long that takes.
         trials: limit on evaluated configurations of the study, those of earlier runs and of other
-            processes included; None sets none.
-        budget_s: limit on the seconds of this run; None sets none. Without either limit every
-            configuration is tried, unless the sampler is `gp`, which stops by itself.
+            processes included. A stated limit replaces the seconds of the effort.
+        seconds: limit on the seconds of the call.
         seed: the sampler's random seed.
-        sampler: `gp` models the times by a Gaussian process; without a limit on `trials` it stops
-            when further trials are not expected to gain 0.75 %. `tpe` is Optuna's
+        sampler: `gp`, the default, models the times by a Gaussian process; without a limit on
+            `trials` it stops when further trials are not expected to gain 0.75 %. `tpe` is Optuna's
             tree-structured Parzen estimator, `random` draws evenly, `exhaustive` tries every
             configuration from the best predicted to the worst.
         jobs: compiler threads; None takes one for each core but one.
-        objective: what to minimise: the `hot` or the `cold` time, or the `energy` of the ten
-            fastest hot. The best by each is recorded.
+        objective: what to minimise: `hot`, the time with inputs as the last run left them in L2,
+            `cold`, the time with L2 flushed before each run, or `energy`, the joules of a run among
+            the ten fastest hot (NVML, extra `energy`). The best by each is recorded.
         storage: where the trials are kept: URL of an Optuna storage, or path of a journal file;
-            None takes a file of the store.
-        quick: races the most promising configurations instead of searching.
-        score: a function of a `Trial` that is minimised in place of its time; infinite for a
-            failure.
+            None takes a file of the cache directory.
         energy: whether energies are measured too: of the ten fastest, or with a `score` of every
             trial.
-        deadline: when the run has to end, by `time.monotonic`; None stands for `budget_s` after it
+        score: a function that is minimised in place of the time; with `tune_kernel` a function of a
+            `KernelResult` whose value is above 0.
+        deadline: when the run has to end, by `time.monotonic`; None stands for `seconds` after it
             begins. Runs of one call share the call's.
+
+    Raises:
+        UsageError: for an unknown effort, sampler or objective, a limit below 1 trial or 0 seconds,
+            fewer than 1 job, a seed below 0 or above 2^63 - 1, or a value that is not a number.
     """
 
+    effort: Effort = "default"
     trials: int | None = None
-    budget_s: float | None = None
+    seconds: float | None = None
     seed: int = 0
-    sampler: Sampler = "gp"
+    sampler: Sampler | None = None
     jobs: int | None = None
     objective: Objective = "hot"
     storage: str | None = None
-    quick: bool = False
-    score: Callable[[Any], float] | None = None
     energy: bool = False
-    deadline: float | None = field(default=None, compare=False)
+    score: Callable[[Any], float] | None = None
+    deadline: float | None = field(default=None, compare=False, repr=False)
 
-    def begun(self, now: float) -> Options:
-        """The options with a deadline, if they have a budget: the call began at `now`."""
-        if self.deadline is not None or self.budget_s is None:
+    def __post_init__(self) -> None:
+        _check("effort", self.effort, get_args(Effort))
+        if self.sampler is not None:
+            _check("sampler", self.sampler, get_args(Sampler))
+        if callable(self.objective):
+            raise UsageError("the objective is a function; give it as score")
+        objective_named(self.objective)
+        for name, value in (("trials", self.trials), ("jobs", self.jobs), ("seed", self.seed)):
+            if value is not None and not isinstance(value, int):
+                raise UsageError(f"{name} is {value!r}; give a whole number")
+            if value is not None and value < 1 and name != "seed":
+                raise UsageError(f"{name} is {value}; give at least 1")
+        if not 0 <= self.seed < 2**63:  # as a record holds it
+            raise UsageError(f"seed is {self.seed}; give 0 to 2^63 - 1")
+        if self.seconds is not None and not isinstance(self.seconds, int | float):
+            raise UsageError(f"seconds is {self.seconds!r}; give a number of seconds")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise UsageError(f"budget is {self.seconds:g} s; give more than 0")
+        if self.score is not None and self.objective != "hot":
+            raise UsageError(f"a score and the objective {self.objective}; leave either out")
+
+    def limited(self, family: str = "auto") -> Search:
+        """The search of one problem with the limits of its effort, where it states none.
+
+        Raises:
+            UsageError: if a race states what it cannot take, or a kernel family.
+        """
+        if self.quick:
+            stated = [name for name in self._stated if name not in _RACED]
+            stated += ["family"] if family != "auto" else []
+            if stated:
+                raise UsageError(f"quick takes no {', '.join(stated)}; leave either out")
+        if self.quick or "exhaustive" in (self.effort, self.sampler):
             return self
-        return replace(self, deadline=now + self.budget_s)
+        long = self.effort == "long"
+        seconds = self.seconds
+        if self.trials is None and seconds is None:
+            seconds = BUDGET_S * (LONGER if long else 1.0)
+        return replace(
+            self, seconds=seconds, trials=LONG_TRIALS if long and not self.trials else self.trials
+        )
+
+    def each_limited(self, family: str = "auto") -> Search:
+        """As `limited` for problems that share the seconds, which are none if none are stated."""
+        return replace(self.limited(family), seconds=self.seconds)
+
+    def shared_seconds(self, searches: int) -> float:
+        """Seconds of problems that share them: by default `SHAPE_BUDGET_S` for each search, and
+        more for a greater effort."""
+        longer = LONGER if self.effort in ("long", "exhaustive") else 1.0
+        return self.seconds or SHAPE_BUDGET_S * longer * max(1, searches)
+
+    def race(self) -> Search:
+        """The race of other problems of this call, with the same deadline."""
+        return Search(
+            effort="quick", jobs=self.jobs, objective=self.objective, deadline=self.deadline
+        )
+
+    def begun(self, now: float) -> Search:
+        """The search with a deadline, if it has a limit of seconds: the call began at `now`."""
+        if self.deadline is not None or self.seconds is None:
+            return self
+        return replace(self, deadline=now + self.seconds)
+
+    @property
+    def quick(self) -> bool:
+        """Whether the most promising configurations are raced instead of searched."""
+        return self.effort == "quick"
+
+    @property
+    def sampling(self) -> Sampler:
+        """The sampler that runs."""
+        if self.sampler is not None:
+            return self.sampler
+        return "exhaustive" if self.effort in ("quick", "exhaustive") else "gp"
 
     @property
     def guided(self) -> bool:
         """Whether the search begins with guesses."""
-        return self.sampler in ("gp", "tpe")
+        return self.sampling in ("gp", "tpe")
 
     @property
     def reach(self) -> float:
@@ -89,39 +184,20 @@ class Options:
         """Whether the energy of every trial is measured."""
         return self.energy and self.score is not None
 
+    @property
+    def _stated(self) -> tuple[str, ...]:
+        """The fields that differ from their defaults."""
+        return tuple(
+            each.name
+            for each in fields(self)
+            if each.compare and getattr(self, each.name) != each.default
+        )
 
-def options_of(
-    trials: int | None,
-    budget: float | None,
-    seed: int,
-    sampler: str,
-    jobs: int | None,
-    objective: str = "hot",
-    storage: str | None = None,
-) -> Options:
-    """The options of a search, checked and with the default budget.
 
-    Raises:
-        UsageError: for an unknown sampler or objective, a limit below 1 trial or 0 seconds, fewer
-            than 1 job, a seed below 0 or above 2^63 - 1, or a value that is not a number.
-    """
-    checked_sampler = _checked("sampler", sampler, Sampler)
-    checked_objective = objective_named(objective)
-    for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
-        if value is not None and not isinstance(value, int):
-            raise UsageError(f"{name} is {value!r}; give a whole number")
-    for name, value in (("trials", trials), ("jobs", jobs)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; give at least 1")
-    if budget is not None and not isinstance(budget, int | float):
-        raise UsageError(f"budget is {budget!r}; give a number of seconds")
-    if budget is not None and not budget > 0:
-        raise UsageError(f"budget is {budget:g} s; give more than 0")
-    if not 0 <= seed < 2**63:  # as a record holds it
-        raise UsageError(f"seed is {seed}; give 0 to 2^63 - 1")
-    if trials is None and budget is None and checked_sampler != "exhaustive":
-        budget = BUDGET_S
-    return Options(trials, budget, seed, checked_sampler, jobs, checked_objective, storage)
+def stated(search: Search | None, **values: object) -> Search:
+    """The search with the values that are not None in place of its own."""
+    changes: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    return replace(search or Search(), **changes)
 
 
 def enough(budget_s: float | None, searches: int = 1) -> float:
@@ -129,49 +205,18 @@ def enough(budget_s: float | None, searches: int = 1) -> float:
     return max(SHAPE_BUDGET_S * searches, 2 * (budget_s or 0.0))
 
 
-def require_time(options: Options, tunable: str) -> None:
-    """Refuses an objective that is no time, for what is tuned by expected times.
+def require_time(search: Search, tunable: str) -> None:
+    """Refuses an objective that is no time, and energies, for what is tuned by expected times.
 
     Raises:
         UsageError: for energy.
     """
-    if options.objective not in TIMES:
+    if search.objective not in TIMES or search.energy:
         raise UsageError(
-            f"{tunable} minimises {' or '.join(TIMES)} times; tune for {options.objective} one "
-            "shape at a time"
+            f"{tunable} minimises {' or '.join(TIMES)} times; tune for energy one shape at a time"
         )
 
 
-def quick_options(options: Options, family: str = "auto") -> Options:
-    """The options of a quick race: it takes the objective and the jobs of a search.
-
-    Raises:
-        UsageError: if others are stated, which a race cannot take.
-    """
-    usual = Options(jobs=options.jobs, objective=options.objective)
-    stated = [
-        each.name
-        for each in fields(Options)
-        if each.compare
-        and getattr(options, each.name) != getattr(usual, each.name)
-        and (each.name, getattr(options, each.name)) != ("budget_s", BUDGET_S)
-    ]
-    stated += ["family"] if family != "auto" else []
-    if stated:
-        names = ", ".join(stated).replace("budget_s", "budget")
-        raise UsageError(f"quick takes no {names}; leave either out")
-    return replace(usual, sampler="exhaustive", quick=True)
-
-
-def race_options(options: Options) -> Options:
-    """The options of the races between the searches of these, with the same deadline."""
-    quick = quick_options(Options(jobs=options.jobs, objective=options.objective))
-    return replace(quick, deadline=options.deadline)
-
-
-def _checked(option: str, value: str, literal: Any) -> Any:
-    """The value, if it is one of the literal's."""
-    allowed = get_args(literal)
+def _check(option: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise UsageError(f"unknown {option} {value!r}; give one of {', '.join(allowed)}")
-    return value

@@ -9,7 +9,7 @@ from autotune.problem import Problem
 from autotune.runners.base import Runner
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.search import Search
+from autotune.tuning.search import Proposer
 from autotune.tuning.tunable import SURVEY
 
 
@@ -40,7 +40,7 @@ def outlook(
     """
     tunable = GemmTunable(problem, family)
     configs = tunable.candidates(runner, lambda _: False, survey=SURVEY).configs
-    search = Search(configs, told=trials, describe=tunable.describe(runner.device))
+    search = Proposer(configs, told=trials, describe=tunable.describe(runner.device))
     gain = search.outlook()
     if gain is None:
         return None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from autotune.families.config import Config
 from autotune.tuning.events import Observer
 from autotune.tuning.leaderboard import Leaderboard
-from autotune.tuning.options import Options
-from autotune.tuning.search import Journal, Patience, Search
+from autotune.tuning.options import Search
+from autotune.tuning.search import Journal, Patience, Proposer
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Proposals:
         time_left: whether there is time for another trial.
     """
 
-    search: Search
+    search: Proposer
     journal: Journal
     leaderboard: Leaderboard
     observer: Observer
-    options: Options
+    options: Search
     time_left: Callable[[], bool]
     _patience: Patience = field(default_factory=Patience)
     _claimed_elsewhere: frozenset[Config] = frozenset()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.families.config import Config
+from autotune.families.source_text import hash_of, narrowed, shortened
 from autotune.records import Store, TuningRecord
+from autotune.records.merging import HasOrigin, sources_of
 from autotune.records.record import folder_of
 from autotune.runners.base import Failure, Runner
 from autotune.runners.recording import Origin
@@ -34,9 +36,30 @@ def open_journal(
 
 def study_of(kinds: str, origin: Origin) -> str:
     """The name of the study whose trials can be compared: kernels of these kinds and sources, made
-    by one compiler and run by one driver."""
-    tools = "".join(f"@{tool}" for tool in (origin.compiler, origin.driver) if tool)
-    return f"{kinds}@{origin.source}{tools}"
+    by one compiler and run by one driver.
+
+    The hashes of several families are shortened: a database takes names of 512 characters.
+    """
+    source = narrowed(origin.source, kinds.split("+")) or origin.source
+    named = source if ":" not in source else shortened(source)
+    return "@".join((kinds, named, *tools_of(origin)))
+
+
+def tools_of(origin: HasOrigin) -> tuple[str, ...]:
+    """The compiler and the driver at the end of a study's name; those that are known."""
+    return tuple(tool for tool in (origin.compiler, origin.driver) if tool)
+
+
+def led_to(study: str, record: TuningRecord) -> bool:
+    """Whether the trials of a study, by its name, are of the record's driver, compiler and kernel
+    sources."""
+    source, *tools = study.partition("@")[2].split("@")
+    if tuple(tools) != tools_of(record.provenance):
+        return False
+    return all(
+        shortened(hash_of(source, family)) == shortened(own)
+        for family, own in sources_of(record).items()
+    )
 
 
 def still_hold(

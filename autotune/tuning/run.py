@@ -20,7 +20,7 @@ from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, WrittenTrials
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.metering import measured, rematched
-from autotune.tuning.options import Options, enough
+from autotune.tuning.options import Search, enough
 from autotune.tuning.pipeline import Compiler, Prepared, ahead
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
@@ -44,7 +44,7 @@ class Run(Generic[R]):
         tunable: Tunable[R],
         runners: Sequence[Runner],
         store: Store,
-        options: Options,
+        options: Search,
         compile: Compile,
         origin: Origin,
         observer: Observer,
@@ -195,7 +195,7 @@ class Run(Generic[R]):
         self._extended_at, self._proposals = count, self._proposing(options)
         return True
 
-    def _proposing(self, options: Options) -> Proposals:
+    def _proposing(self, options: Search) -> Proposals:
         board = self.leaderboard
         if self._racing:
             search = race_search(self._race.configs, board.trials)
@@ -273,11 +273,11 @@ class Run(Generic[R]):
         """The error of a run whose time was over before its first trial."""
         return BudgetError(
             f"the time was over before a configuration of {self._tunable} was timed; give "
-            f"{enough(self._options.budget_s):g} s or more"
+            f"{enough(self._options.seconds):g} s or more"
         )
 
 
-def _last_trial(options: Options, began: float) -> float:
+def _last_trial(options: Search, began: float) -> float:
     """Until when a run that began then may try configurations, by `time.monotonic`."""
     ends = options.begun(began).deadline
     return math.inf if ends is None else ends - RESERVE * (ends - began)

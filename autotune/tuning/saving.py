@@ -56,14 +56,15 @@ def saved(store: Store, record: R, leaderboard: Leaderboard, earlier: BaseExcept
     Args:
         store: where to save it.
         record: the record.
-        leaderboard: of the run; configurations that failed leave the earlier record.
+        leaderboard: of the run; configurations that failed leave the earlier record, and those that
+            were timed, if it is of another driver or compiler.
         earlier: the error that had ended the run, if any; one of the journal is part of the result.
 
     Raises:
         UnsavedError: if it cannot be saved; the record is kept elsewhere or is in the error.
     """
     try:
-        return store.save(record, leaderboard.failed)
+        return store.save(record, leaderboard.failed, leaderboard.timed)
     except CacheError as error:
         why = error
     name = f"{record.device.slug}-{record.slug}.{record.evidence}.json"

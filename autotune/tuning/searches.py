@@ -10,9 +10,9 @@ from autotune.records import Store, TuningRecord
 from autotune.runners.base import Measurement, Runner
 from autotune.tuning import objective
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 from autotune.tuning.race import Race
-from autotune.tuning.search import Search
+from autotune.tuning.search import Proposer
 from autotune.tuning.search.axes import Axis
 from autotune.tuning.tunable import SURVEY, Candidates, Tunable
 
@@ -21,7 +21,7 @@ def race_of(
     tunable: Tunable[TuningRecord],
     runner: Runner,
     store: Store,
-    options: Options,
+    options: Search,
     barred: Callable[[Config], bool],
 ) -> Race:
     """The race with which a run begins, without `barred` configurations: of a quick run, and of a
@@ -36,35 +36,35 @@ def listed(
     tunable: Tunable[TuningRecord],
     runner: Runner,
     store: Store,
-    options: Options,
+    options: Search,
     barred: Callable[[Config], bool],
     race: Race,
 ) -> tuple[Candidates, tuple[Config, ...]]:
     """The candidates that are not `barred`, including the race's, and the guesses of the search."""
-    survey = None if options.sampler == "exhaustive" else SURVEY
+    survey = None if options.sampling == "exhaustive" else SURVEY
     candidates = tunable.candidates(runner, barred, survey=survey).extended_by(race.considered)
     return candidates, tunable.guesses(candidates, runner.device, store, options.objective)
 
 
-def race_search(configs: Sequence[Config], told: Sequence[Trial]) -> Search:
+def race_search(configs: Sequence[Config], told: Sequence[Trial]) -> Proposer:
     """The search that tries all configurations of a race, without those among the trials `told`."""
-    return Search(configs, sampler="exhaustive", told=told)
+    return Proposer(configs, sampler="exhaustive", told=told)
 
 
 def search_of(
     tunable: Tunable[TuningRecord],
     device: Device,
-    options: Options,
+    options: Search,
     candidates: Candidates,
     guesses: Sequence[Config],
     axes: tuple[Axis, ...],
     told: Sequence[Trial],
-) -> Search:
+) -> Proposer:
     """The search among the candidates that continues from the trials `told`."""
-    return Search(
+    return Proposer(
         candidates.configs,
         axes,
-        sampler=options.sampler,
+        sampler=options.sampling,
         seed=options.seed,
         guesses=guesses,
         told=told,
@@ -74,7 +74,7 @@ def search_of(
 
 
 def refuse_inaccurate(
-    search: Search, tunable: Tunable[TuningRecord], baseline: Measurement | None
+    search: Proposer, tunable: Tunable[TuningRecord], baseline: Measurement | None
 ) -> None:
     """Spares the search what is predicted to be less accurate than the vendor baseline allows."""
     if baseline is not None:

@@ -37,6 +37,24 @@ LARGEST = 10**15
 
 
 @dataclass(frozen=True)
+class Compilation:
+    """How a user kernel is compiled.
+
+        autotune.tune_kernel(..., compile=autotune.Compilation(defines=True))
+
+    Attributes:
+        include: folders of headers. CUDA's own, such as `cuda_fp16.h`, are found by themselves.
+        defines: whether the parameters are macros of the source instead of arguments of a template.
+        options: further options of the compiler (NVRTC), such as `--use_fast_math`; none that sets
+            a parameter, the device or folders of headers, or writes files.
+    """
+
+    include: Sequence[str | Path] = ()
+    defines: bool = False
+    options: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class UserKernel:
     """A user's definition of a kernel, checked.
 
@@ -84,11 +102,9 @@ def define_kernel(
     grid: Extents | None,
     block: Extents | None,
     shared: SharedBytes,
-    include: Sequence[str | Path],
     problem_size: Extents | None = None,
     grid_div: Sequence[Divisor] | None = None,
-    defines: bool = False,
-    options: Sequence[str] = (),
+    compile: Compilation | None = None,
 ) -> UserKernel:
     """The kernel that the arguments of `tune_kernel` define.
 
@@ -96,15 +112,16 @@ def define_kernel(
         UsageError: for an invalid name, parameter, constraint, option or folder, a file that cannot
             be read, or more configurations than a search can enumerate.
     """
-    values = _parameters(parameters)
-    plain, form = _form(name, tuple(values), defines)
-    folders = [_folder(folder) for folder in include]
+    values, compile = _parameters(parameters), compile or Compilation()
+    plain, form = _form(name, tuple(values), compile.defines)
+    folders = [_folder(folder) for folder in compile.include]
     read = read_files(source, plain, folders)
     threads = block_extents(block, values)
     own = [source.resolve().parent] if isinstance(source, Path) else []
     files = read.file, read.texts, read.folders
     try:
-        checked = KernelSource(plain, form, *files, defines, check_options(options, values))
+        options = check_options(compile.options, values)
+        checked = KernelSource(plain, form, *files, compile.defines, options)
     except ValueError as error:
         raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
     return UserKernel(

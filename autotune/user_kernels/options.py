@@ -25,7 +25,7 @@ _REMEDIES = {
     for names, remedy in (
         (
             "I|include-path|isystem|system-include",
-            "give folders of headers as `include`, so that a changed header is noticed",
+            "give folders of headers as `include` of `Compilation`, so that changes are noticed",
         ),
         ("include|pre-include", "write the #include in the source"),
         (

@@ -30,7 +30,7 @@ class KernelResult:
         shared: bytes of shared memory a block.
         local: bytes of local memory a thread.
         occupancy: share (0..1) of the SM's warps that can be resident.
-        energy: of a run; None if not measured (see `energy` of `tune_kernel`).
+        energy: of a run; None if not measured (see `energy` of `Search`).
     """
 
     params: Mapping[str, Value]
@@ -77,7 +77,7 @@ class KernelResult:
     @property
     def _metered(self) -> Energy:
         if self.energy is None:
-            raise UsageError("energies were not measured; give energy=True")
+            raise UsageError("energies were not measured; give search=autotune.Search(energy=True)")
         return self.energy
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import word_of
 from autotune.user_kernels.arrays import described, foreign
 from autotune.user_kernels.comparison import ExpectedArray
@@ -26,6 +26,36 @@ from autotune.user_kernels.expected import (
 
 DTYPES = (*SCALARS, "complex64", "complex128")
 """The element types of arrays."""
+
+
+TIME_LIMIT_S = 20.0
+"""Seconds that a configuration may take by default."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How the results of a user kernel are compared with those expected.
+
+        autotune.tune_kernel(..., verify=autotune.Verification(rtol=1e-3))
+
+    Attributes:
+        rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
+            in float64, and 0 for whole numbers.
+        atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
+        time_limit: seconds for one configuration, verification and all samples together; one that
+            takes longer is not tried again.
+
+    Raises:
+        UsageError: for a time limit of 0 seconds or less.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    time_limit: float = TIME_LIMIT_S
+
+    def __post_init__(self) -> None:
+        if not self.time_limit > 0:
+            raise UsageError(f"time_limit is {self.time_limit!r}; give more than 0 seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +92,7 @@ class Workload:
         verified: the configuration whose results are expected; empty if a reference gave them.
     """
 
-    call: Call
+    call: KernelCall
     arguments: tuple[Argument, ...]
     buffers: tuple[ArrayArgument, ...]
     verified: str = ""
@@ -76,14 +106,14 @@ class Workload:
         return sum(buffer.before.nbytes for buffer in self.buffers)
 
 
-def call_of(name: str, arguments: Sequence[object]) -> Call:
+def call_of(name: str, arguments: Sequence[object]) -> KernelCall:
     """The call of a kernel with these arguments.
 
     Raises:
         UsageError: for an argument that is neither a NumPy array nor a NumPy number.
     """
     texts = (_text(place, argument) for place, argument in enumerate(arguments))
-    return Call(name, tuple(texts))
+    return KernelCall(name, tuple(texts))
 
 
 def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:

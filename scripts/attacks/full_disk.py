@@ -22,7 +22,7 @@ from autotune import settings
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.records import codec
 from autotune.tuning import resume
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 from autotune.tuning.search import Journal
 
 TRIALS = 60
@@ -67,7 +67,7 @@ class Disk:
 
     def fill(self) -> tuple[Counter[str], list[str]]:
         """Tunes until the disk is full, makes room, and tunes on; counts, and what is wrong."""
-        options = Options(TRIALS, seed=self._random.randrange(1000), sampler="random")
+        options = Search(trials=TRIALS, seed=self._random.randrange(1000), sampler="random")
         with self._ready() as limited:
             first = self._tuned(options, limited)
             if self._case.mounted:
@@ -103,7 +103,7 @@ class Disk:
         finally:
             subprocess.run(["umount", "--lazy", str(self._disk)], check=False)
 
-    def _tuned(self, options: Options, limited: bool) -> list[Any]:
+    def _tuned(self, options: Search, limited: bool) -> list[Any]:
         """The messages of a tuner; an expected error is one of them."""
 
         def run(send: Send) -> None:

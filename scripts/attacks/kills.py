@@ -13,7 +13,7 @@ from attacks import tuners
 from attacks.forks import Fork
 from attacks.outcome import Outcome
 from attacks.tuners import Place
-from autotune.tuning.options import Options, Sampler
+from autotune.tuning.options import Sampler, Search
 
 KILLS_A_STUDY = 10
 TRIALS_A_RUN = 20
@@ -60,7 +60,7 @@ class Study:
         """A tuner that resumes the study; it is killed or runs to its end."""
         limit = len(self.told) + TRIALS_A_RUN
         sampler: Sampler = "gp" if self.random.random() < 0.1 else "random"
-        options = Options(limit, seed=self.random.randrange(1000), sampler=sampler)
+        options = Search(trials=limit, seed=self.random.randrange(1000), sampler=sampler)
         fork = tuners.started(self.place, options)
         messages = self._until_killed(fork) if kill else []
         messages += fork.messages(SECONDS)

@@ -18,7 +18,7 @@ from attacks.outcome import Outcome
 from attacks.postgres import NoServerError, serving
 from attacks.tuners import Place
 from autotune.families.config import Config
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 TUNERS = 4
 TRIALS = 60
@@ -63,7 +63,7 @@ class Team:
         return wrong + self.miscounted(tuners.found(self.place))
 
     def _started(self, number: int) -> Fork:
-        options = Options(TRIALS, seed=number, sampler="random")
+        options = Search(trials=TRIALS, seed=number, sampler="random")
         measuring = partial(_log, self.folder / f"tuner-{number}")
         return Fork(tuners.tuner(self.place, options, measuring))
 

@@ -24,7 +24,7 @@ from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 from autotune.tuning.resume import open_journal
 from autotune.tuning.search import axes_of
 
@@ -90,7 +90,7 @@ class Telling(Silent):
 
 
 def tuner(
-    place: Place, options: Options, measuring: Callable[[Config], None] = lambda _: None
+    place: Place, options: Search, measuring: Callable[[Config], None] = lambda _: None
 ) -> Callable[[Send], None]:
     """The life of a tuning process."""
 
@@ -114,10 +114,10 @@ def warm(folder: Path) -> None:
     """Imports and computes in this process what every tuner needs, so that forks start fast."""
     place = Place(folder / "cache", f"sqlite:///{folder}/study.db")
     folder.mkdir()
-    tuner(place, Options(2, sampler="gp"))(lambda _: None)
+    tuner(place, Search(trials=2, sampler="gp"))(lambda _: None)
 
 
-def started(place: Place, options: Options) -> Fork:
+def started(place: Place, options: Search) -> Fork:
     """A running tuner."""
     return Fork(tuner(place, options))
 

@@ -12,20 +12,19 @@ import pytest
 from support.command_line import own_machine, run
 from support.exported_library import C11, CXX17, STRICT, environment_of
 from support.paths import TESTS
-from support.sample_records import H100, entry, record
-from support.sample_user_kernels import arguments, kernel
+from support.sample_records import H100
+from support.sample_user_kernels import arguments, kernel, recorded
 
 from autotune import export
-from autotune.device import Device, find
+from autotune.device import find
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config
-from autotune.problem.call import Call
-from autotune.records import KernelRecord, Store
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.problem.kernel_call import KernelCall
+from autotune.records import Store
 from autotune.user_kernels import call_of
 
 CALL = call_of("saxpy", arguments())
-OTHER = Call("saxpy", ("float32[64]", "float32[64]", "float32=2.5", "int32=64"))
+OTHER = KernelCall("saxpy", ("float32[64]", "float32[64]", "float32=2.5", "int32=64"))
 MAIN = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,13 +42,6 @@ int main(int count, char **words) {
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(own_machine(monkeypatch, tmp_path))
-
-
-def recorded(call: Call = CALL, device: Device = H100, threads: int = 256) -> KernelRecord:
-    config = Config.of("saxpy", {"THREADS": threads, "EACH": 1})
-    launch = KernelLaunch(kernel().source, call, Geometry((4, 1, 1), (threads, 1, 1), 512))
-    own = KernelEntry.of(replace(entry(16, 12.5), config=config), launch)
-    return KernelRecord(device, "measured", (own,), None, record().provenance, call)
 
 
 def built(folder: Path, compiler: tuple[str, ...] = C11, calls: int = 1) -> Path:

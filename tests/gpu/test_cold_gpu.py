@@ -29,7 +29,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         runtime.current.cache_clear()
-        yield autotune.tune(SHAPE, trials=30, budget=60)
+        yield autotune.tune(SHAPE, trials=30, seconds=60)
     runtime.current.cache_clear()
 
 

@@ -25,7 +25,7 @@ def tuned(cache: Path, torch: Any) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
         for compute in ("bf16", "f16"):
-            autotune.tune_range(
+            autotune.tune(
                 f"1..256x{N}x{K}:{compute}:nt", trials=24, batch_invariant=True, progress=False
             )
         runtime.batch_invariant.cache_clear()

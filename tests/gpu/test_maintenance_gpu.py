@@ -15,7 +15,7 @@ from autotune.errors import MissingError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Record, Store, codec
-from autotune.records.merging import stale
+from autotune.records.merging import changes, merge, stale
 from autotune.targets import local, targets
 
 SHAPE = (192, 128, 256)
@@ -39,7 +39,7 @@ def store() -> Store:
 @pytest.fixture
 def old(store: Store) -> Record:
     """A record of kernels that no longer exist, with ten times the measured times."""
-    tuned = autotune.tune(*SHAPE, trials=8, budget=40)
+    tuned = autotune.tune(*SHAPE, trials=8, seconds=40)
     provenance = replace(tuned.provenance, driver="12.0", source="0ld")
     slower = tuple(
         replace(
@@ -67,9 +67,25 @@ def test_driver_version_is_the_same_without_a_session() -> None:
 
 
 def test_tuned_record_is_not_stale(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    autotune.tune(*SHAPE, trials=2, budget=40)
+    autotune.tune(*SHAPE, trials=2, seconds=40)
     assert store.load(gpu.probe(), PROBLEM) is not None
-    assert verified(capsys)["stale"] == []
+    found = verified(capsys)
+    assert (found["stale"], found["other_tools"]) == ([], [])
+
+
+def test_record_of_another_driver_is_measured_again(
+    store: Store, old: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provenance = replace(old.provenance, source=targets.here().source)
+    made = merge(None, replace(old, provenance=provenance))
+    store.path(old.device, PROBLEM).write_bytes(codec.dumps(made))
+    found = verified(capsys)
+    assert (found["stale"], len(found["other_tools"])) == ([], 1)
+    assert verified(capsys, "--retime", "--top", "2")["retimed"][0]["failed"] == []
+    new = store.load(old.device, PROBLEM)
+    assert new is not None
+    assert changes(new, targets.here()) is None
+    assert new.best.measurement.time_us < 0.5 * old.best.measurement.time_us
 
 
 def test_stale_record_is_measured_again(

@@ -35,6 +35,7 @@ from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.estimates import tied
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare, resources_of
+from autotune.tuning.options import Search
 from autotune.user_kernels import KernelTunable, Workload, define_kernel, source_folder, workload
 
 FAULTS = (
@@ -115,7 +116,7 @@ def candidates(
 ) -> list[Candidate]:
     """Every configuration of a kernel, compiled."""
     geometry: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **changes}
-    kernel = define_kernel(source, name, values, constraints=None, include=(), **geometry)
+    kernel = define_kernel(source, name, values, constraints=None, **geometry)
     tunable = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
     prepared: list[Candidate] = []
@@ -180,8 +181,8 @@ def check_record(record: KernelRecord, trials: int) -> None:
 
 def test_second_tuning_continues_the_first(device: Device) -> None:
     del device
-    first = transpose.tune(1000, 1500, trials=6)
-    second = transpose.tune(1000, 1500, trials=12)
+    first = transpose.tune(1000, 1500, search=Search(trials=6))
+    second = transpose.tune(1000, 1500, search=Search(trials=12))
     check_record(first, 6)
     check_record(second, 12)
     assert second.provenance.source == first.provenance.source
@@ -191,7 +192,7 @@ def test_second_tuning_continues_the_first(device: Device) -> None:
 @pytest.mark.parametrize("points", [5, 9])
 def test_stencil_example_is_tuned(device: Device, points: int) -> None:
     del device
-    check_record(stencil.tune(700, 1300, points, trials=10), 10)
+    check_record(stencil.tune(700, 1300, points, search=Search(trials=10)), 10)
 
 
 def test_exhaustive_search_times_every_tile(device: Device) -> None:
@@ -203,7 +204,7 @@ def test_exhaustive_search_times_every_tile(device: Device) -> None:
         grid=lambda p: (4096 // p["TILE"], 4096 // p["TILE"]),
         arguments=(matrix, np.empty_like(matrix), np.int32(4096), np.int32(4096)),
         reference=transpose.reference,
-        sampler="exhaustive",
+        search=Search(effort="exhaustive"),
     )
     entries = {str(entry.config): entry for entry in record.entries}
     times = {config: entry.measurement.time_us for config, entry in entries.items()}
@@ -222,7 +223,7 @@ def test_exhaustive_search_times_every_tile(device: Device) -> None:
 
 def test_best_kernel_finds_the_tuned_record(device: Device) -> None:
     del device
-    record = transpose.tune(300, 200, trials=3)
+    record = transpose.tune(300, 200, search=Search(trials=3))
     arguments = np.empty((300, 200), np.float32), np.empty((200, 300), np.float32)
     sizes = np.int32(300), np.int32(200)
     assert autotune.best_kernel("transpose", [*arguments, *sizes]) == record
@@ -362,7 +363,7 @@ def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str
     }}"""
     work = workload("twice", [np.ones(32, np.float32)], lambda x: [2 * x], rtol=None, atol=None)
     geometry: dict[str, Any] = {"grid": 1, "block": 128, "shared": 0}
-    kernel = define_kernel(source, "twice<>", {}, constraints=None, include=(), **geometry)
+    kernel = define_kernel(source, "twice<>", {}, constraints=None, **geometry)
     (config,) = kernel.combinations()
     plan = KernelTunable(kernel, work.call, work.arguments).plan(config)
     with source_folder(kernel) as (folder, includes):
@@ -401,8 +402,7 @@ AXPY: dict[str, Any] = {
     "source": MACROS,
     "name": "axpy",
     "parameters": {"block_size_x": (64, 256), "FACTOR": (1.0,)},
-    "defines": True,
-    "options": ["--use_fast_math"],
+    "compile": autotune.Compilation(defines=True, options=["--use_fast_math"]),
     "problem_size": 1000,
     "sampler": "exhaustive",
     "progress": False,
@@ -430,21 +430,22 @@ def test_tuned_kernel_runs_on_torch_tensors(device: Device) -> None:
     y, x, a, n = axpy_arguments()
     left, right = (torch.from_numpy(array).cuda() for array in (y, x))
     record = autotune.best_kernel("axpy", [left, right, a, n])
-    record.launch(left, right, a, n)
+    loaded = autotune.kernel(record)
+    loaded(left, right, a, n)
     np.testing.assert_allclose(left.cpu().numpy(), y + 2 * x, rtol=1e-5, atol=1e-6)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    record.entries[-1].kernel()(left, right, -2.0, 1000, stream=stream)
+    autotune.kernel(record.entries[-1])(left, right, -2.0, 1000, stream=stream)
     stream.synchronize()
     np.testing.assert_allclose(left.cpu().numpy(), y, rtol=1e-4, atol=1e-5)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        record.launch(left, right, 1.0, n)
+        loaded(left, right, 1.0, n)
     graph.replay()
     torch.cuda.synchronize()
     np.testing.assert_allclose(left.cpu().numpy(), y + x, rtol=1e-4, atol=1e-5)
     with pytest.raises(autotune.errors.ArrayError, match=r"has the shape \(10,\)"):
-        record.launch(left[:10], right, 1.0, n)
+        loaded(left[:10], right, 1.0, n)
 
 
 def test_tuned_kernel_runs_on_pycuda_arrays(device: Device) -> None:
@@ -456,7 +457,8 @@ def test_tuned_kernel_runs_on_pycuda_arrays(device: Device) -> None:
 
         y, x, a, n = axpy_arguments()
         left, right = gpuarray.to_gpu(y), gpuarray.to_gpu(x)
-        record.launch(left, right, a, n)
+        loaded = autotune.kernel(record)
+        loaded(left, right, a, n)
         np.testing.assert_allclose(left.get(), y + 2 * x, rtol=1e-5, atol=1e-6)
         del left, right
 
@@ -478,13 +480,13 @@ def test_first_configuration_stands_in_for_a_reference(device: Device) -> None:
     assert record.verified == "axpy:block_size_x=64,FACTOR=1.0"
 
 
-def test_objective_may_be_a_function(device: Device) -> None:
+def test_score_may_be_a_function(device: Device) -> None:
     del device
     record = autotune.tune_kernel(
         **AXPY,
         arguments=axpy_arguments(),
         reference=axpy_reference,
-        objective=lambda result: 1 / result["block_size_x"],
+        search=Search(score=lambda result: 1 / result["block_size_x"]),
         metrics={"GB/s": lambda result: 12e-3 * 1000 / result.time_us},
     )
     assert record.best.config.values["block_size_x"] == 256

@@ -23,7 +23,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import parse
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, bundle, codec, ranges
 from autotune.records.kernel_record import KernelEntry
 from autotune.runners.base import Failure, Measurement
@@ -179,7 +179,7 @@ def _bundled(document: dict[str, Any]) -> bytes:
 def _kernel_record() -> KernelRecord:
     made = record()
     own = replace(entry(16, 10.0), config=Config.of("transpose", {"TILE": 32, "ORDER": "rows"}))
-    call = Call("transpose", ("float32[64,32]", "int32=64"))
+    call = KernelCall("transpose", ("float32[64,32]", "int32=64"))
     return KernelRecord(
         H100, "measured", (KernelEntry.of(own),), made.baseline, made.provenance, call
     )

@@ -134,7 +134,7 @@ def scaled_plan(problem: Problem) -> LaunchPlan:
     arguments = *transposes(problem), epilogue(problem), *each_type(problem), scale(problem)
     template = Template("typed.cu", "scaled", arguments)
     grid = 1, 1, problem.batch
-    every = *operands(problem, scaled=True), *RESIDUAL, B_READY, *RESULT_SCALE
+    every = *operands(problem, scaled=True), *RESIDUAL, *B_READY, *RESULT_SCALE
     launch = Launch(template, grid, (32, 1, 1), 0, every)
     return LaunchPlan(TYPED, (launch,))
 

@@ -13,7 +13,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Search
+from autotune.tuning.search import Proposer
 
 NAMES = ("a", "b", "c", "d")
 BEST = (6, 2, 5, 1)
@@ -38,7 +38,7 @@ def result(config: Config) -> Trial:
     return Trial(config, Measurement(time_us(config)), RESOURCES)
 
 
-def proposed(search: Search, count: int) -> Iterator[Config]:
+def proposed(search: Proposer, count: int) -> Iterator[Config]:
     """The proposals of a search, each told before the next is asked."""
     for _ in range(count):
         config = search.ask()
@@ -48,9 +48,9 @@ def proposed(search: Search, count: int) -> Iterator[Config]:
         search.tell(result(config))
 
 
-def searched(configs: Sequence[Config], count: int) -> Search:
+def searched(configs: Sequence[Config], count: int) -> Proposer:
     """A search that was told the times of the first `count` configurations."""
-    return Search(configs, told=map(result, configs[:count]))
+    return Proposer(configs, told=map(result, configs[:count]))
 
 
 def hint(configs: Sequence[Config], resources: Sequence[Resources | None]) -> Description:

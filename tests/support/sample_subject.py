@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report.analysis.subject import Subject
@@ -69,7 +69,7 @@ def user_kernel(name: str = "saxpy") -> KernelRecord:
     """The record of a user kernel."""
     config = Config.of(name, {"THREADS": 128, "EACH": 2})
     made = Entry(config, Measurement(5.0, 0.1, 9), Resources(128, 20, 0), 1.0, "warps")
-    call = Call(name, ("float32[1000]", "int32=1000"))
+    call = KernelCall(name, ("float32[1000]", "int32=1000"))
     return KernelRecord(H100, "measured", (KernelEntry.of(made),), None, PROVENANCE, call)
 
 

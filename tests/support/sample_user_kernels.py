@@ -1,8 +1,9 @@
-"""A user kernel for the tests, y = a x + y over `n` floats, and a runner without a GPU."""
+"""A user kernel, y = a x + y over `n` floats, its record, and a runner without a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,20 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem.integers import ceil_div
+from autotune.problem.kernel_call import KernelCall
+from autotune.records import KernelRecord
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 from autotune.runners.energy import Energy
-from autotune.user_kernels import KernelTunable, UserKernel, Workload, define_kernel, workload
-from support.sample_records import H100
+from autotune.user_kernels import (
+    KernelTunable,
+    UserKernel,
+    Workload,
+    call_of,
+    define_kernel,
+    workload,
+)
+from support.sample_records import H100, entry, record
 
 SAXPY = """
 template <int THREADS, int EACH>
@@ -41,7 +52,6 @@ def kernel(**changes: Any) -> UserKernel:
         "grid": lambda p: ceil_div(N, p["THREADS"] * p["EACH"]),
         "block": lambda p: p["THREADS"],
         "shared": 0,
-        "include": (),
     }
     return define_kernel(**definition | changes)
 
@@ -72,6 +82,17 @@ def tunable(**changes: Any) -> KernelTunable:
     """The kernel and its call as a tunable."""
     call = work()
     return KernelTunable(kernel(**changes), call.call, call.arguments)
+
+
+def recorded(
+    call: KernelCall | None = None, device: Device = H100, threads: int = 256
+) -> KernelRecord:
+    """The record of a call, by default that of `arguments`, with the kernel's source."""
+    call = call or call_of("saxpy", arguments())
+    config = Config.of("saxpy", {"THREADS": threads, "EACH": 1})
+    launch = KernelLaunch(kernel().source, call, Geometry((4, 1, 1), (threads, 1, 1), 512))
+    own = KernelEntry.of(replace(entry(16, 12.5), config=config), launch)
+    return KernelRecord(device, "measured", (own,), None, record().provenance, call)
 
 
 class KernelRunner:

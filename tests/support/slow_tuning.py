@@ -9,7 +9,7 @@ from autotune.families.config import Config
 from autotune.records import Store
 from autotune.runners.base import Measurement
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
 from support.sample_records import SQUARE
 
@@ -24,5 +24,5 @@ def tune_slowly(cache: Path, log: Path) -> None:
         return by_width(config)
 
     runner, tiles = FakeRunner(outcome, again=by_width), GemmTunable(SQUARE, "tiled")
-    options = Options(sampler="random")
+    options = Search(sampler="random")
     tune(tiles, runner, Store(cache), options, compile=compiled, origin=ORIGIN)

@@ -47,7 +47,7 @@ class StandIn:
         self.refused += 1
         problem = problems.problem_of(first, second, compute=compute, epilogue=epilogue)
         if bias is not None:
-            arrays.check_bias(described(bias, "bias"), problem.n, 0, first.dtype)
+            arrays.check_vector(described(bias, "bias"), problem.n, 0, first.dtype)
         if residual is not None:
             out = described(a.new_empty((*a.shape[:-1], problem.n)), "out")
             place = arrays.check_out(out, out.shape, 0)
@@ -64,12 +64,12 @@ class StandIn:
         return [problem.layout for problem in self.problems]
 
 
-def described(tensor: Any, name: str) -> arrays.Operand:
+def described(tensor: Any, name: str) -> arrays.ArrayInfo:
     """A tensor as if it were on GPU 0."""
     recorded = tensor.requires_grad and torch.is_grad_enabled()
     dtype = str(tensor.dtype).removeprefix("torch.")
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-    return arrays.Operand(name, shape, strides, dtype, 0, recorded=recorded)
+    return arrays.ArrayInfo(name, shape, strides, dtype, 0, recorded=recorded)
 
 
 @contextmanager

@@ -18,17 +18,11 @@ PRONOUNS = {
     *("one", "other", "others", "some", "given", "known", "held"),
     *("there", "taken", "who", "what", "found"),
 }
-MODULE_LINES = 300
-FUNCTION_LINES = 40
+MODULE_LINES = 600
+FUNCTION_LINES = 50
 TEST_NAME_LENGTH = 60
 
 LONG_SIGNATURES = {
-    ("autotune/api/kernels.py", "tune_kernel"),
-    ("autotune/cli/cache.py", "prune"),
-    ("autotune/cli/export.py", "export"),
-    ("autotune/cli/kernels.py", "tune_kernel"),
-    ("autotune/cli/occupancy.py", "occupancy"),
-    ("autotune/cli/report.py", "report"),
     ("autotune/cli/tuning.py", "tune"),
 }
 """Functions whose signatures list documented arguments or options; only their bodies count."""

@@ -87,8 +87,7 @@ def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
 
 OPTIONAL = {"IPython", "cupy", "grpc", "pytest", "torch", "typing_extensions"}
 """Modules of the caller, which the package imports only where they are there."""
-DISTRIBUTIONS = {"cuda": "cuda-bindings", "optuna_dashboard": "optuna-dashboard"}
-DISTRIBUTIONS["pynvml"] = "nvidia-ml-py"
+DISTRIBUTIONS = {"cuda": "cuda-bindings", "pynvml": "nvidia-ml-py"}
 
 
 def test_wheel_declares_what_the_package_imports(wheel: zipfile.ZipFile) -> None:

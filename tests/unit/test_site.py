@@ -18,9 +18,8 @@ from support.paths import ROOT
 
 import autotune
 
-# Names that are modules, each with something of it; `autotune.records` is also a package.
+# Names that are modules, each with something of it.
 MODULES = {
-    "records": "api.listing.records",
     "device": "device.find",
     "errors": "errors.AutotuneError",
     "export": "export.write",

@@ -22,14 +22,11 @@
 
 /* @DRIVER@ */
 
-/* Types of kernel arguments, and the symbols whose values are known at the launch. */
+/* Types of kernel arguments. */
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
-enum {
-    NUMBER, A, B, C, BIAS, WORKSPACE, COUNTERS, LDA, LDB, LDC, STRIDE_A, STRIDE_B, STRIDE_C, ALPHA,
-    BETA, M, N, K, SCALE_A, SCALE_B, RESIDUAL, LDR, STRIDE_R, B_READY, SCALE_C,
-    AMAX,
-    WORDS
-};
+/* The symbols (words) whose values are known at the launch; those of the matrices, of their leading
+ * dimensions and strides, and of the operands that are vectors. */
+/* @WORDS@ */
 
 /* The index of a map, a symbol (word), or a number with the word NUMBER. */
 typedef struct { uint8_t type, word; int64_t value; } Argument;
@@ -67,15 +64,10 @@ static const int64_t LARGEST_STEP = (int64_t)1 << 40;  /* elements from row to r
 typedef struct {
     int64_t words[WORDS];     /* values of the symbols; alpha and beta as bits */
     int64_t batch;
-    int64_t rows[4], columns[4], size[4];  /* of A, B, C and the residual as they are stored */
-    int64_t bytes[5];         /* of the bias, the scales of A, B and C, and amax */
+    int64_t rows[MATRIX_COUNT], columns[MATRIX_COUNT], size[MATRIX_COUNT];  /* as they are stored */
+    int64_t bytes[VECTOR_COUNT];
     int kind;
 } Given;
-
-/* Words of A, B, C and the residual, and of operands 4 to 8, which are vectors. */
-static const int MATRICES[4] = {A, B, C, RESIDUAL}, VECTORS[5] = {BIAS, SCALE_A, SCALE_B, SCALE_C, AMAX};
-static const int LEADING[4] = {LDA, LDB, LDC, LDR};
-static const int STRIDES[4] = {STRIDE_A, STRIDE_B, STRIDE_C, STRIDE_R};
 
 /* Bytes from the first element of matrix i to the end of its last; -1 if int64_t has no room. */
 static int64_t extent(const Given *given, int i) {
@@ -98,20 +90,20 @@ static int64_t common(int64_t a, int64_t b) {
     return a;
 }
 
-/* Whether C shares an element with operand i. Column ranges of one matrix interleave without sharing
+/* Whether C shares an element with operand i, of the matrices and then the vectors. Column ranges of one matrix interleave without sharing
  * any. */
 static int overlaps(const Given *given, int i) {
-    int64_t size = i < 4 ? given->size[i] : 0, size_c = given->size[2];
-    uint64_t at = (uint64_t)given->words[i < 4 ? MATRICES[i] : VECTORS[i - 4]];
+    int64_t size = i < MATRIX_COUNT ? given->size[i] : 0, size_c = given->size[2];
+    uint64_t at = (uint64_t)given->words[i < MATRIX_COUNT ? MATRICES[i] : VECTORS[i - MATRIX_COUNT]];
     uint64_t at_c = (uint64_t)given->words[C], end_c = (uint64_t)extent(given, 2);
-    uint64_t end = (uint64_t)(i < 4 ? extent(given, i) : given->bytes[i - 4]);
-    int64_t width = i < 4 ? given->columns[i] * size : given->bytes[i - 4];
+    uint64_t end = (uint64_t)(i < MATRIX_COUNT ? extent(given, i) : given->bytes[i - MATRIX_COUNT]);
+    int64_t width = i < MATRIX_COUNT ? given->columns[i] * size : given->bytes[i - MATRIX_COUNT];
     int64_t width_c = given->columns[2] * size_c, period, place;
     if (at == 0 || at_c == 0) return 0;
     if (at_c < at ? at - at_c >= end_c : at_c - at >= end) return 0;
     period = common(given->words[LDC] * size_c, given->words[STRIDE_C] * size_c);
-    period = common(period, i < 4 ? given->words[LEADING[i]] * size : width);
-    period = common(period, i < 4 ? given->words[STRIDES[i]] * size : 0);
+    period = common(period, i < MATRIX_COUNT ? given->words[LEADING[i]] * size : width);
+    period = common(period, i < MATRIX_COUNT ? given->words[STRIDES[i]] * size : 0);
     place = (int64_t)((at_c < at ? at - at_c : at_c - at) % (uint64_t)period);
     return at_c < at ? place < width_c || place + width > period
                      : place < width || place + width_c > period;
@@ -172,30 +164,29 @@ static int misfits(const gemm_product *p) {
 
 /* Completes the sizes of the bias and the scales; returns what is wrong with them. */
 static int vectors(const gemm_product *p, Given *given) {
-    int64_t blocks = p->scale == GEMM_BLOCK ? (p->k + 127) / 128 : 1, bytes;
+    int64_t blocks = p->scale == GEMM_BLOCK ? (p->k + 127) / 128 : 1;
     int64_t columns = p->scale == GEMM_BLOCK ? (p->n + 127) / 128 : p->n;
-    int one = p->scale == GEMM_TENSOR, i;
+    int i;
     uint64_t size = is_fp8(p->output) ? 2 : (uint64_t)given->size[2];
     if (!(p->epilogue & 1) && p->bias != NULL) return GEMM_BIAS_UNUSED;
     if (p->scale == GEMM_UNSCALED && (p->scale_a != NULL || p->scale_b != NULL))
         return GEMM_SCALE_UNUSED;
     if (!is_fp8(p->output) && (p->scale_result != NULL || p->amax != NULL))
         return GEMM_SCALE_UNUSED;
-    given->bytes[0] = p->n * (int64_t)size;
-    given->bytes[3] = given->bytes[4] = sizeof(float);
-    for (i = 1; i < 5; ++i) {
-        if (i < 3 && p->scale != GEMM_UNSCALED &&
-            (__builtin_mul_overflow(one ? 1 : p->batch * blocks, one ? 1 : i == 1 ? p->m : columns,
-                                    &bytes) ||
-             __builtin_mul_overflow(bytes, (int64_t)sizeof(float), &given->bytes[i])))
+    for (i = 0; i < VECTOR_COUNT; ++i) {
+        int64_t count = 1, width = sizeof(float);
+        if (VECTORS[i] == BIAS) count = p->n, width = (int64_t)size;
+        if ((VECTORS[i] == SCALE_A || VECTORS[i] == SCALE_B) && p->scale > GEMM_TENSOR &&
+            __builtin_mul_overflow(p->batch * blocks, VECTORS[i] == SCALE_A ? p->m : columns, &count))
             return GEMM_SIZE;
-        if ((uint64_t)given->words[VECTORS[i]] % sizeof(float)) return GEMM_MISALIGNED;
+        if (__builtin_mul_overflow(count, width, &given->bytes[i])) return GEMM_SIZE;
+        if (given->words[VECTORS[i]] % width) return GEMM_MISALIGNED;
     }
-    return (uint64_t)given->words[BIAS] % size ? GEMM_MISALIGNED : GEMM_OK;
+    return GEMM_OK;
 }
 
 static int checked(const gemm_product *p, Given *given) {
-    int64_t leading[4], stride[4];
+    int64_t leading[MATRIX_COUNT], stride[MATRIX_COUNT];
     int i, status, output, matrices;
     if (p == NULL) return GEMM_NULL;
     if (p->compute < GEMM_F32 || p->compute > GEMM_I8 || p->layout < GEMM_NN ||
@@ -222,21 +213,10 @@ static int checked(const gemm_product *p, Given *given) {
     given->size[2] = output == GEMM_FLOAT || output == GEMM_INT || p->compute < GEMM_F16 ? 4 : 2;
     if (is_fp8(output)) given->size[2] = 1;
     given->size[3] = given->size[2];
-    given->words[A] = (int64_t)(uintptr_t)p->a;
-    given->words[B] = (int64_t)(uintptr_t)p->b;
-    given->words[C] = (int64_t)(uintptr_t)p->c;
-    given->words[BIAS] = (int64_t)(uintptr_t)p->bias;
-    given->words[SCALE_A] = (int64_t)(uintptr_t)p->scale_a;
-    given->words[SCALE_B] = (int64_t)(uintptr_t)p->scale_b;
-    given->words[RESIDUAL] = (int64_t)(uintptr_t)p->residual;
-    given->words[SCALE_C] = (int64_t)(uintptr_t)p->scale_result;
-    given->words[AMAX] = (int64_t)(uintptr_t)p->amax;
+    /* @GIVEN@ */
     given->words[M] = p->m, given->words[N] = p->n, given->words[K] = p->k;
     memcpy(&given->words[ALPHA], &p->alpha, sizeof p->alpha);
     memcpy(&given->words[BETA], &p->beta, sizeof p->beta);
-    leading[0] = p->lda, leading[1] = p->ldb, leading[2] = p->ldc, leading[3] = p->ldr;
-    stride[0] = p->stride_a, stride[1] = p->stride_b, stride[2] = p->stride_c;
-    stride[3] = p->stride_r;
     matrices = has_residual(p) ? 4 : 3;
     if (matrices == 3 && p->residual != NULL) return GEMM_RESIDUAL_UNUSED;
     for (i = 0; i < matrices; ++i) {
@@ -244,7 +224,7 @@ static int checked(const gemm_product *p, Given *given) {
         if ((status = measured(given, i, leading[i], stride[i])) != 0) return status;
     }
     if ((status = vectors(p, given)) != 0) return status;
-    for (i = 0; i < 9; ++i)
+    for (i = 0; i < MATRIX_COUNT + VECTOR_COUNT; ++i)
         if (i != 2 && (i != 3 || matrices == 4) && overlaps(given, i)) return GEMM_OVERLAP;
     return GEMM_OK;
 }
@@ -253,7 +233,7 @@ static int checked(const gemm_product *p, Given *given) {
 static int fits(const Plan *plan, const Given *given) {
     int i;
     /* The residual is loaded as C is stored; without one its words are 0. */
-    for (i = 0; i < 4; ++i) {
+    for (i = 0; i < MATRIX_COUNT; ++i) {
         int64_t width = plan->align[i < 3 ? i : 2];
         if (given->words[LEADING[i]] % width || given->words[STRIDES[i]] % width ||
             (uint64_t)given->words[MATRICES[i]] % (uint64_t)(width * given->size[i]))

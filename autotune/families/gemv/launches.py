@@ -8,7 +8,7 @@ from math import gcd
 from autotune.families.config import Config
 from autotune.families.gemv.parameters import GemvParams, is_transposed, oriented
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.arguments import operands, variants
+from autotune.families.shared.arguments import operands, variants, words
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
@@ -25,8 +25,7 @@ def plan(config: Config, p: GemvParams, problem: Problem, alignment: Alignment) 
         arguments=(
             *(_swapped_operands(form) if swap else operands(form)),
             Argument("i32", p.steps(form)),
-            Argument("pointer", "workspace"),
-            Argument("pointer", "counters"),
+            *words("workspace", "counters"),
         ),
     )
     if p.split_k == 1:

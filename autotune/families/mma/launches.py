@@ -25,9 +25,11 @@ from autotune.families.shared.arguments import (
     operands,
     scale,
     transposes,
+    words,
 )
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
+from autotune.problem.call import BY_NAME
 
 PAIR = 2
 """Elements that change places together where columns are interleaved."""
@@ -51,12 +53,9 @@ class _Operand:
     def arguments(self) -> tuple[Argument, Argument, Argument, Argument]:
         """Pointer, leading dimension, stride of the batch, and elements to its start."""
         if self.copy is None:
-            return (
-                Argument("pointer", self.name),
-                Argument("i64", f"ld{self.name}"),
-                Argument("i64", f"stride_{self.name}"),
-                Argument("i64", 0),
-            )
+            operand = BY_NAME[self.name]
+            pointer, pitch, stride = words(operand.name, operand.pitch, operand.stride)
+            return pointer, pitch, stride, Argument("i64", 0)
         return (
             Argument("pointer", "workspace"),
             Argument("i64", self.copy.pitch),
@@ -136,9 +135,9 @@ def _gemm(
 def _partial_sums(start: int) -> tuple[Argument, ...]:
     """The arguments of partial sums that start so many bytes into the workspace."""
     return (
-        Argument("pointer", "workspace"),
+        *words("workspace"),
         Argument("i64", start // 4),
-        Argument("pointer", "counters"),
+        *words("counters"),
     )
 
 

@@ -5,25 +5,22 @@ from __future__ import annotations
 from autotune.families.plan import Argument, Constant
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.problem import ElementType, Problem
-
-SCALES = Argument("pointer", "scale_a"), Argument("pointer", "scale_b")
-"""The scales of A and B, after the bias in kernels that serve 8-bit operands."""
+from autotune.problem.call import WORDS
 
 
-RESIDUAL = (
-    Argument("pointer", "residual"),
-    Argument("i64", "ldr"),
-    Argument("i64", "stride_r"),
-)
+def words(*names: str) -> tuple[Argument, ...]:
+    """The arguments that are words of a call, such as `words("a", "lda")`."""
+    return tuple(Argument(WORDS[name], name) for name in names)
+
+
+RESIDUAL = words("residual", "ldr", "stride_r")
 """The residual, last in kernels that serve operands of 16 and 8 bits."""
 
-
-RESULT_SCALE = Argument("pointer", "scale_c"), Argument("pointer", "amax")
+RESULT_SCALE = words("scale_c", "amax")
 """The scale of an fp8 C and what its largest size raises, last in kernels that serve 8-bit
 operands."""
 
-
-B_READY = Argument("i32", "b_ready")
+B_READY = words("b_ready")
 """Last in kernels that load B ahead of the launch before, which writes A."""
 
 
@@ -33,23 +30,18 @@ def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
     Those that serve 8-bit operands are `scaled`.
     """
     return (
-        Argument("pointer", "a"),
-        Argument("i64", "lda"),
-        Argument("pointer", "b"),
-        Argument("i64", "ldb"),
-        Argument("pointer", "c"),
-        Argument("i64", "ldc"),
-        Argument("i32", problem.m),
-        Argument("i32", problem.n),
-        Argument("i32", problem.k),
-        Argument("f32", "alpha"),
-        Argument("f32", "beta"),
-        Argument("pointer", "bias"),
-        *(SCALES if scaled else ()),
-        Argument("i64", "stride_a"),
-        Argument("i64", "stride_b"),
-        Argument("i64", "stride_c"),
+        *words("a", "lda", "b", "ldb"),
+        *result(problem, scaled=scaled),
+        *words("stride_a", "stride_b", "stride_c"),
     )
+
+
+def result(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
+    """C, the sizes, the factors, the bias and, for kernels that are `scaled`, the scales of A and
+    B."""
+    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
+    scales = words("scale_a", "scale_b") if scaled else ()
+    return (*words("c", "ldc"), *sizes, *words("alpha", "beta", "bias"), *scales)
 
 
 def transposes(problem: Problem) -> tuple[tuple[str, Constant], ...]:

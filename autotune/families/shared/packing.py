@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
+from autotune.families.shared.arguments import words
 from autotune.families.shared.launch_limits import LARGEST_GRID_X
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
@@ -176,7 +177,7 @@ def launch(copies: Sequence[Copy]) -> Launch:
         grid=(sum(_blocks(copy) for copy in copies), 1, first.batch),
         block=(THREADS, 1, 1),
         shared=max(_shared_bytes(copy) for copy in copies),
-        arguments=(*_source("a", a), *_source("b", b), Argument("pointer", "workspace")),
+        arguments=(*_source("a", a), *_source("b", b), *words("workspace")),
     )
 
 
@@ -192,9 +193,7 @@ def _flags(operand: str, copy: Copy | None) -> tuple[tuple[str, bool], ...]:
 def _source(name: str, copy: Copy | None) -> tuple[Argument, ...]:
     """The kernel's arguments of an operand, all zero if it is not packed."""
     return (
-        Argument("pointer", name),
-        Argument("i64", f"ld{name}"),
-        Argument("i64", f"stride_{name}"),
+        *words(name, f"ld{name}", f"stride_{name}"),
         Argument("i32", copy.rows if copy else 0),
         Argument("i32", copy.columns if copy else 0),
         Argument("i64", copy.pitch if copy else 0),

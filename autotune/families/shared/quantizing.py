@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from autotune.families.config import Config
 from autotune.families.plan import VECTOR_BYTES, Argument, Constant, Launch, LaunchPlan, Template
+from autotune.families.shared.arguments import words
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.families.shared.launch_limits import LARGEST_GRID_X, LARGEST_GRID_YZ
 from autotune.problem import SCALE_BLOCK, ElementType
@@ -95,9 +96,7 @@ class Quantizing:
             block=(self._threads, 1, 1),
             shared=self._shared,
             arguments=(
-                Argument("pointer", "a"),
-                Argument("i64", "lda"),
-                Argument("pointer", "workspace"),
+                *words("a", "lda", "workspace"),
                 *self._numbers,
             ),
         )
@@ -109,12 +108,7 @@ class Quantizing:
             block=(self._threads, 1, 1),
             shared=self._shared,
             arguments=(
-                Argument("pointer", "a"),
-                Argument("i64", "lda"),
-                Argument("pointer", "c"),
-                Argument("i64", "ldc"),
-                Argument("pointer", "scale_a"),
-                Argument("pointer", "workspace"),
+                *words("a", "lda", "c", "ldc", "scale_a", "workspace"),
                 *self._numbers,
             ),
         )

@@ -8,7 +8,7 @@ from math import gcd
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared import packing
-from autotune.families.shared.arguments import epilogue, operands
+from autotune.families.shared.arguments import epilogue, operands, words
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.families.shared.layout import along_k
 from autotune.families.simt.parameters import FLOAT_BYTES, SimtParams, reduction_rows
@@ -108,9 +108,9 @@ def _gemm(
             Argument("i32", p.group),
             Argument("i32", p.streamed(problem)),
             Argument("i32", p.workers),
-            Argument("pointer", "workspace"),
+            *words("workspace"),
             Argument("i64", start),
-            Argument("pointer", "counters"),
+            *words("counters"),
         ),
     )
 
@@ -165,17 +165,13 @@ def _reduction(p: SimtParams, problem: Problem, alignment: Alignment, start: int
         block=(columns, rows, 1),
         shared=FLOAT_BYTES * SUM_THREADS * vector,
         arguments=(
-            Argument("pointer", "workspace"),
+            *words("workspace"),
             Argument("i64", start),
             Argument("i32", p.split_k),
-            Argument("pointer", "c"),
-            Argument("i64", "ldc"),
-            Argument("i64", "stride_c"),
+            *words("c", "ldc", "stride_c"),
             Argument("i32", problem.m),
             Argument("i32", problem.n),
             Argument("i32", packing.pitch(problem.n, FLOAT_BYTES)),
-            Argument("f32", "alpha"),
-            Argument("f32", "beta"),
-            Argument("pointer", "bias"),
+            *words("alpha", "beta", "bias"),
         ),
     )

@@ -23,8 +23,9 @@ from autotune.families.shared.arguments import (
     RESULT_SCALE,
     each_type,
     epilogue,
-    operands,
+    result,
     scale,
+    words,
 )
 from autotune.families.shared.cuda_enums import Store, enumerator
 from autotune.families.shared.layout import transposed
@@ -113,16 +114,16 @@ def _gemm(
             b.tensor_map(problem, low=True) if p.low == "pass" else map_b,
             _map_c(p, problem) if store == "tma" else map_b,
             # C and its epilogue; tensor maps stand for the pointers and pitches of A and B.
-            *operands(problem, scaled=True)[4:-3],
+            *result(problem, scaled=True),
             a.stride,
             b.stride,
-            Argument("i64", "stride_c"),
+            *words("stride_c"),
             *schedule_arguments(p, p.bk, p.group, problem),
-            Argument("pointer", "workspace"),
+            *words("workspace"),
             Argument("i64", copies_end(copies) // FLOAT_BYTES),
-            Argument("pointer", "counters"),
+            *words("counters"),
             *RESIDUAL,
-            B_READY,
+            *B_READY,
             *RESULT_SCALE,
         ),
         cluster=p.shape.blocks,

@@ -40,7 +40,9 @@ class Headline:
             winner is faster); None if it was not timed.
         occupancy, limiter: resident warps as a share of an SM's, and what limits them.
         date, age: when the record was saved.
-        stale: what changed on this machine since; None if nothing did.
+        changed: driver, compiler or kernel sources of this machine that changed since; None if
+            nothing did.
+        stale: the same if the kernel sources changed, else None.
         interrupted: whether the search ended before its limits, so that it is not final.
         why: a sentence that says why this configuration won.
         commands: command lines that repeat it.
@@ -67,6 +69,7 @@ class Headline:
     limiter: str
     date: str
     age: str
+    changed: str | None
     stale: str | None
     interrupted: bool
     why: str
@@ -74,15 +77,21 @@ class Headline:
 
 
 def headline(
-    subject: Subject, *, stale: str | None, now: datetime, device_option: str | None = None
+    subject: Subject,
+    *,
+    stale: str | None,
+    now: datetime,
+    device_option: str | None = None,
+    changed: str | None = None,
 ) -> Headline:
     """The headline of a record.
 
     Args:
         subject: the record.
-        stale: what changed on this machine since it was measured; None if nothing did.
+        stale: what changed on this machine since it was measured; None if it is not stale.
         now: the present, with its time zone.
         device_option: the `--device` that finds the record; None if none is needed.
+        changed: what changed, also if that makes no record stale.
     """
     record, problem = subject.record, subject.problem
     best = record.best
@@ -110,6 +119,7 @@ def headline(
         limiter=best.limiter,
         date=record.provenance.date,
         age=age(record.provenance.date, now),
+        changed=changed or stale,
         stale=stale,
         interrupted=record.provenance.interrupted,
         why=why_it_won(record.entries, best),

@@ -41,7 +41,9 @@ class OverviewRow:
         expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
         trials: of the last tuning run; None if it was not tuned.
         age: since the record was saved.
-        stale: what changed on this machine since; None if nothing did.
+        changed: driver, compiler or kernel sources of this machine that changed since; None if
+            nothing did.
+        stale: the same if the kernel sources changed, else None.
         interrupted: whether the search ended before its limits.
     """
 
@@ -61,6 +63,7 @@ class OverviewRow:
     age: str
     stale: str | None
     interrupted: bool = False
+    changed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class SizeCurve:
 @dataclass(frozen=True)
 class Suggestion:
     """A problem that is worth tuning: why, the time that it may save (0.05 for 5 %, None if
-    unknown), the command, and whether only the setup of this machine has changed."""
+    unknown), the command, and whether only its kernel sources have changed."""
 
     title: str
     device: str
@@ -86,7 +89,9 @@ class Suggestion:
     stale: bool
 
 
-def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> OverviewRow:
+def record_row(
+    record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None = None
+) -> OverviewRow:
     """The row of a record."""
     best, problem = record.best, record.problem if isinstance(record, Record) else None
     time_us = best.measurement.time_us
@@ -108,6 +113,7 @@ def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> Ove
         age=age(record.provenance.date, now),
         stale=stale,
         interrupted=record.provenance.interrupted,
+        changed=changed or stale,
     )
 
 

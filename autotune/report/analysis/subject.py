@@ -15,9 +15,9 @@ from autotune.records import FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.merging import KEPT
 from autotune.records.record import folder_of
 from autotune.runners.base import Candidate, Failure
-from autotune.runners.recording import Origin, Recording
+from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.resume import study_of
+from autotune.tuning.resume import led_to
 from autotune.tuning.search.journal.reading import FinishedTrial, read
 
 Source = Literal["journal", "recording", "record"]
@@ -75,10 +75,9 @@ def subject_of(record: TuningRecord, root: Path) -> Subject:
         return _alone(record, "its journal of trials is not in this cache")
     except CacheError as error:
         return _alone(record, str(error))
-    made = record.provenance
-    suffix = study_of("", Origin(made.driver, made.compiler, made.source))
-    same = {name: trials for name, trials in studies.items() if name.endswith(suffix)}
-    own = {name: trials for name, trials in same.items() if name == _kinds(record) + suffix}
+    same = {name: trials for name, trials in studies.items() if led_to(name, record)}
+    kinds_of = _kinds(record)
+    own = {name: trials for name, trials in same.items() if name.partition("@")[0] == kinds_of}
     same = own or same  # a record of an earlier version takes what searches of any family found
     trials = _merged(same)
     if not trials:

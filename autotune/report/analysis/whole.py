@@ -80,7 +80,12 @@ class Analysis:
 
 
 def analysed(
-    subject: Subject, *, stale: str | None, now: datetime, device_option: str | None = None
+    subject: Subject,
+    *,
+    stale: str | None,
+    now: datetime,
+    device_option: str | None = None,
+    changed: str | None = None,
 ) -> Analysis:
     """The data of a record's report; the arguments are those of `headline`.
 
@@ -90,7 +95,9 @@ def analysed(
     return Analysis(
         source=subject.source,
         note=subject.note,
-        headline=headline(subject, stale=stale, now=now, device_option=device_option),
+        headline=headline(
+            subject, stale=stale, now=now, device_option=device_option, changed=changed
+        ),
         steps=search_steps(subject),
         failures=failures(subject),
         stop=stop_sentence(subject, remaining(subject)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from autotune.errors import ArrayError
 from autotune.problem import Problem
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ArrayInfo
 
 
 class Framework(Protocol):
@@ -21,9 +21,9 @@ class Framework(Protocol):
 
     def read(self, array: Any) -> tuple[int, Hashable]: ...
 
-    def describe(self, array: Any, name: str) -> Operand: ...
+    def describe(self, array: Any, name: str) -> ArrayInfo: ...
 
-    def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
+    def records_gradient(self, *arrays: Any) -> bool:
         """Whether the library would have to differentiate through a matmul of these arrays."""
         ...
 
@@ -60,27 +60,17 @@ class GemmCall:
 
     Attributes:
         problem: its sizes and precision; the layout says how a and b are stored.
-        a: (m, k) or (batch, m, k).
-        b: (k, n) or (batch, k, n).
-        out: (m, n) or (batch, m, n).
+        arrays: the operands by their names in `OPERANDS`: `a`, (m, k) or (batch, m, k); `b`,
+            (k, n) or (batch, k, n); `c`, (m, n) or (batch, m, n), which is `out`; and those that
+            the problem has besides.
         alpha: factor of a b.
         beta: factor of the previous contents of `out`.
-        bias: (n,) or None.
-        scale_a: the scales of a (see `Problem.scale`), or None.
-        scale_b: the scales of b, or None.
-        residual: like out, or None.
     """
 
     problem: Problem
-    a: Any
-    b: Any
-    out: Any
+    arrays: Mapping[str, Any]
     alpha: float
     beta: float
-    bias: Any
-    scale_a: Any = None
-    scale_b: Any = None
-    residual: Any = None
 
     @property
     def plain(self) -> bool:

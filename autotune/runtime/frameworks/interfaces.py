@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from autotune.errors import ArrayError
-from autotune.runtime.arrays import ANYWHERE, Operand
+from autotune.runtime.arrays import ANYWHERE, ArrayInfo
 from autotune.runtime.frameworks.base import GemmCall, dense, in_elements
 
 # NumPy's array interface has no letter for bfloat16 and fp8, so it cannot describe such arrays.
@@ -33,7 +33,7 @@ class CudaArrayInterface:
         layout = interface["shape"], interface.get("strides"), interface["typestr"]
         return address, (*layout, read_only, masked, self._ordinal(address))
 
-    def describe(self, array: Any, name: str) -> Operand:
+    def describe(self, array: Any, name: str) -> ArrayInfo:
         interface = array.__cuda_array_interface__
         if interface.get("mask") is not None:
             raise ArrayError(f"{name} has a mask, which the kernels ignore; fill it in first")
@@ -45,9 +45,9 @@ class CudaArrayInterface:
         ordinal = self._ordinal(address)
         if ordinal is None and 0 in shape:
             ordinal = ANYWHERE
-        return Operand(name, shape, strides, dtype, ordinal, read_only)
+        return ArrayInfo(name, shape, strides, dtype, ordinal, read_only)
 
-    def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
+    def records_gradient(self, *arrays: Any) -> bool:  # noqa: ARG002
         return False
 
     def exports(self, kind: type) -> bool:  # noqa: ARG002
@@ -99,10 +99,10 @@ class DLPack(CudaArrayInterface):
         layout = view.shape, view.strides, str(view.dtype)
         return view.ptr, (*layout, view.readonly, dlpack_ordinal(array))
 
-    def describe(self, array: Any, name: str) -> Operand:
+    def describe(self, array: Any, name: str) -> ArrayInfo:
         view, ordinal = _view(array), dlpack_ordinal(array)
         strides = view.strides or dense(view.shape)
-        return Operand(name, view.shape, strides, str(view.dtype), ordinal, view.readonly)
+        return ArrayInfo(name, view.shape, strides, str(view.dtype), ordinal, view.readonly)
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return 0

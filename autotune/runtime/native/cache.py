@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from autotune.runtime.driver import Driver, configuration
@@ -62,14 +62,12 @@ class CallCache:
         self._kinds.append(kind)
         self._library.functions.autotune_kind(self._table.address, kind)
 
-    def repeat(self, operands: tuple[Any, ...], rest: tuple[Any, ...]) -> BoundGemm | bool:
+    def repeat(self, arrays: tuple[Any, ...], key: Hashable) -> BoundGemm | bool:
         """Enqueues a call again if it is in the table.
 
         Args:
-            operands: A, B, C, the bias, the scales of A and B and the residual; None for those that
-                are absent.
-            rest: all other arguments that tell one call from another, and which operands are
-                absent.
+            arrays: A, B, C and the operands besides.
+            key: all other arguments that tell one call from another, and what the arrays are.
 
         Returns:
             True if the call was enqueued, False if it is unknown or records a gradient; its bound
@@ -78,17 +76,13 @@ class CallCache:
         Raises:
             RunnerError: if the driver refuses the launch.
         """
-        a, b, out, bias, scale_a, scale_b, residual = operands
-        if self._records_gradient(a, b, out, bias) or (
-            (scale_a is not None or residual is not None)
-            and self._records_gradient(scale_a, scale_b, residual, None)
-        ):
+        if self._records_gradient(*arrays):
             return False
         _, call, bound, tags = self._table
-        tag = tags.get(rest)
+        tag = tags.get(key)
         if tag is None:
             return False
-        result = call(*operands, tag)
+        result = call(*arrays, tag)
         if result is True:
             return True
         if result is None:
@@ -97,11 +91,11 @@ class CallCache:
             raise self._driver.failed("cuLaunchKernelEx", -result)
         return bound[result]
 
-    def keep(self, operands: tuple[Any, ...], rest: tuple[Any, ...], bound: BoundGemm) -> None:
+    def keep(self, arrays: tuple[Any, ...], key: Hashable, bound: BoundGemm) -> None:
         """Recognises a call from now on."""
-        if self._try_keep(operands, rest, bound) == _TABLE_FULL:
+        if self._try_keep(arrays, key, bound) == _TABLE_FULL:
             self.forget()
-            self._try_keep(operands, rest, bound)
+            self._try_keep(arrays, key, bound)
 
     def forget(self) -> None:
         """Forgets all calls."""
@@ -111,19 +105,16 @@ class CallCache:
         # A table that is not freed has a launch in flight, which still reads its arguments.
         self._retired = [table for table in self._retired if not free(table.address)]
 
-    def _try_keep(self, operands: tuple[Any, ...], rest: tuple[Any, ...], bound: BoundGemm) -> int:
+    def _try_keep(self, arrays: tuple[Any, ...], key: Hashable, bound: BoundGemm) -> int:
         """The number of the call's entry, or a negative reason why it has none."""
         table, functions = self._table, self._library.functions
-        # The lowest bits say whether there are a bias, scales and a residual.
-        *_, bias, scale_a, _, residual = operands
-        present = (bias is not None) + 2 * (scale_a is not None) + 4 * (residual is not None)
-        tag = table.tags.setdefault(rest, 8 * len(table.tags) + present)
+        tag = table.tags.setdefault(key, len(table.tags))
         context = self._driver.context_on(bound.ordinal)
         if context is not None:
             functions.autotune_home(table.address, context, bound.ordinal)
-        launch = bound.single or _BY_PYTHON
+        launch, count = bound.single or _BY_PYTHON, len(arrays)
         number: int = functions.autotune_keep(
-            *(table.address, *operands, tag, bound.ordinal),
+            *(table.address, (ctypes.py_object * count)(*arrays), count, tag, bound.ordinal),
             *(launch.configuration, launch.kernel, launch.parameters),
         )
         if number >= 0:

@@ -13,10 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERANDS = 7, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
-
-/* Places of the bias and the residual among the operands; scales lie between them. */
-enum { BIAS = 3, RESIDUAL = 6 };
+enum { ARRAYS = 12, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
 
 /* Returned by autotune_keep in place of the number of an entry. */
 enum { UNKNOWN = -1, UNREADABLE = -2 };
@@ -74,11 +71,11 @@ typedef struct {
     int64_t shape[AXES], strides[AXES];
 } Array;
 
-/* The tag comes first, as calls without scales and residual use only a part of the key: see
- * key_bytes. */
+/* The tag stands for all that tells one call from another besides its arrays, also for their number
+ * and what each is. It comes first, as a call with few arrays uses only a part of the key. */
 typedef struct {
     uint64_t tag;
-    Array arrays[OPERANDS];
+    Array arrays[ARRAYS];
 } Key;
 
 typedef struct {
@@ -194,39 +191,31 @@ static int read_array(const Table *table, void *object, Array *array, DLTensor *
     return 0;
 }
 
-/* The part of a key that calls of a tag use. */
-static size_t key_bytes(uint64_t tag)
+/* The part of a key that a call with so many arrays uses. */
+static size_t key_bytes(int count)
 {
-    int used = tag & 4 ? OPERANDS : tag & 2 ? RESIDUAL : BIAS + 1;
-    return sizeof(uint64_t) + (size_t)used * sizeof(Array);
+    return sizeof(uint64_t) + (size_t)count * sizeof(Array);
 }
 
-/* Reads all arrays of a call into a key, and A into `first`: A, B, C, a bias, the scales of A and B
- * and a residual. The three lowest bits of the tag say whether there is a bias, whether there are
- * scales, and whether there is a residual. */
-static int read_key(const Table *table, void *const *objects, uint64_t tag, Key *key,
+/* Reads all arrays of a call into a key, and the first, A, into `first` too. */
+static int read_key(const Table *table, void *const *objects, int count, uint64_t tag, Key *key,
                     DLTensor *first)
 {
     DLTensor other;
     int failed;
-    memset(key, 0, key_bytes(tag));
+    memset(key, 0, key_bytes(count));
     key->tag = tag;
-    for (int i = OPERANDS - 1; i >= 0; i--) {
-        DLTensor *to = i ? &other : first;
-        int bit = i == RESIDUAL ? 4 : i > BIAS ? 2 : 1;
-        if (i >= BIAS && !(tag & (uint64_t)bit))
-            continue;
-        if ((failed = read_array(table, objects[i], &key->arrays[i], to)))
+    for (int i = count - 1; i >= 0; i--)
+        if ((failed = read_array(table, objects[i], &key->arrays[i], i ? &other : first)))
             return failed;
-    }
     return 0;
 }
 
 /* The slot of a key, or the empty slot where it belongs. A table is never more than half full. */
-static unsigned slot_of(const Table *table, const Key *key)
+static unsigned slot_of(const Table *table, const Key *key, int count)
 {
     uint64_t words[sizeof *key / 8], hash = 0;
-    size_t bytes = key_bytes(key->tag);
+    size_t bytes = key_bytes(count);
     memcpy(words, key, bytes);
     for (unsigned i = 0; i < bytes / 8; i++) {
         hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u;
@@ -241,17 +230,17 @@ static unsigned slot_of(const Table *table, const Key *key)
 
 /* Keeps a call: a launch whose parameters have to outlive the table, or, with a NULL kernel, a call
  * that Python enqueues. Returns the number of its entry, UNKNOWN or UNREADABLE. */
-int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, void *scale_a, void *scale_b,
-                  void *residual, uint64_t tag, int32_t ordinal, const Configuration *configuration, void *kernel,
-                  void **parameters)
+int autotune_keep(Table *table, void *const *objects, int32_t count, uint64_t tag, int32_t ordinal,
+                  const Configuration *configuration, void *kernel, void **parameters)
 {
-    void *objects[OPERANDS] = {a, b, c, bias, scale_a, scale_b, residual};
     DLTensor first;
     Key key;
-    int failed = read_key(table, objects, tag, &key, &first);
+    if (count < 1 || count > ARRAYS)
+        return UNREADABLE;
+    int failed = read_key(table, objects, count, tag, &key, &first);
     if (failed)
         return failed;
-    unsigned slot = slot_of(table, &key);
+    unsigned slot = slot_of(table, &key, count);
     if (!table->slots[slot]) {
         if (table->count == KEPT)
             return UNKNOWN;
@@ -259,7 +248,7 @@ int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, void *sca
     }
     int number = table->slots[slot] - 1;
     Entry *entry = &table->entries[number];
-    memcpy(&entry->key, &key, key_bytes(tag));
+    memcpy(&entry->key, &key, key_bytes(count));
     entry->ordinal = ordinal;
     entry->configuration = *configuration;
     entry->kernel = kernel;
@@ -273,18 +262,20 @@ static void *answer(void *object)
     return object;
 }
 
-/* A METH_FASTCALL function for Python. Its arguments are A, B, C, a bias, the scales of A and B and a
- * residual, or None, and a tag; `self` is the address of the table. Returns True if the call was launched, None if it is unknown, the number
- * of an entry that Python has to enqueue, or the negated status with which the driver refused it. */
-void *autotune_call(void *self, void *const *objects, intptr_t count)
+/* A METH_FASTCALL function for Python. Its arguments are the arrays of a call, A first, and its tag;
+ * `self` is the address of the table. Returns True if the call was launched, None if it is unknown,
+ * the number of an entry that Python has to enqueue, or the negated status with which the driver
+ * refused it. */
+void *autotune_call(void *self, void *const *objects, intptr_t words)
 {
     Table *table = python.as_pointer(self);
+    int count = (int)words - 1;
     DLTensor first;
     Key key;
-    if (count != OPERANDS + 1
-        || read_key(table, objects, python.as_unsigned(objects[OPERANDS]), &key, &first))
+    if (count < 1 || count > ARRAYS
+        || read_key(table, objects, count, python.as_unsigned(objects[count]), &key, &first))
         return answer(python.unknown);
-    unsigned slot = slot_of(table, &key);
+    unsigned slot = slot_of(table, &key, count);
     if (!table->slots[slot])
         return answer(python.unknown);
     int number = table->slots[slot] - 1;

@@ -118,7 +118,6 @@ def _has_gil() -> bool:
 def _load(path: Path) -> NativeLibrary:
     library = ctypes.PyDLL(str(path))
     pointer, number = ctypes.c_void_p, ctypes.c_int32
-    arrays = (ctypes.py_object,) * 7
     library.autotune_table.restype, library.autotune_table.argtypes = pointer, (pointer,)
     library.autotune_free.argtypes = (pointer,)
     library.autotune_kind.restype, library.autotune_kind.argtypes = (
@@ -128,7 +127,7 @@ def _load(path: Path) -> NativeLibrary:
     library.autotune_home.restype = None
     library.autotune_home.argtypes = (pointer, ctypes.c_ulonglong, number)
     library.autotune_keep.argtypes = (
-        *(pointer, *arrays, ctypes.c_uint64, number),
+        *(pointer, pointer, number, ctypes.c_uint64, number),
         *(pointer, pointer, pointer),
     )
     functions = (_address(getattr(ctypes.pythonapi, name)) for name in _FUNCTIONS)

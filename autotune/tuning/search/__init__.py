@@ -1,6 +1,6 @@
 """Which configuration to try next, and the journal of finished trials. The one user of Optuna.
 
-`Search` asks a study in memory; `Journal` keeps finished trials in a storage. They do not depend
+`Proposer` asks a study in memory; `Journal` keeps finished trials in a storage. They do not depend
 on each other: either can be replaced.
 """
 
@@ -28,7 +28,7 @@ from autotune.tuning.search.sampler import SURE, FeasibleSampler, Projection
 from autotune.tuning.search.studies import study_of
 from autotune.tuning.search.surrogate import Surrogate
 
-__all__ = ["Journal", "Patience", "Sampler", "Search", "axes_of"]
+__all__ = ["Journal", "Patience", "Proposer", "Sampler", "axes_of"]
 
 # Trials before TPE has an opinion of its own.
 TPE_START = 20
@@ -36,7 +36,7 @@ TPE_START = 20
 OUTLOOK = 40
 
 
-class Search:
+class Proposer:
     """Ask and tell over an enumerated set of configurations, of one family or of several.
 
     No configuration is proposed twice, nor is one among `told`. The proposals follow from the

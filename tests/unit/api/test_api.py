@@ -27,7 +27,7 @@ from autotune.runners.base import Evidence, Runner
 from autotune.targets import local, targets
 from autotune.tuning.events import Silent
 from autotune.tuning.ladder import BEST
-from autotune.tuning.options import options_of
+from autotune.tuning.options import Sampler
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
 
@@ -124,21 +124,21 @@ def test_best_needs_neither_pycuda_nor_optuna(cache: Path) -> None:
 
 
 def test_tune_returns_what_best_finds() -> None:
-    tuned = tuning.tune(*SIZES, device=DEVICE, trials=25)
+    tuned = autotune.tune(*SIZES, device=DEVICE, trials=25)
     assert lookups.best(*SIZES, device=DEVICE) == tuned
 
 
 def test_exhaustive_sampler_tries_everything() -> None:
-    tuned = tuning.tune(*SIZES, device=DEVICE, sampler="exhaustive")
+    tuned = autotune.tune(*SIZES, device=DEVICE, effort="exhaustive")
     assert (tuned.best.config, tuned.provenance.trials) == (FASTEST, 25)
 
 
 def test_record_keeps_the_origin_of_a_recording() -> None:
-    assert tuning.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
+    assert autotune.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
 
 
 def test_predicted_record_names_no_driver() -> None:
-    tuned = tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    tuned = autotune.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     assert (tuned.evidence, tuned.provenance.driver) == ("predicted", "")
 
 
@@ -157,11 +157,11 @@ def test_named_device_in_this_machine_is_measured(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(gpu, "probe", probe)
     monkeypatch.setattr(gpu, "open_runner", open_runner)
     with pytest.raises(Opened, match="1"):
-        tuning.tune(64, 64, 64, device="h100")
+        autotune.tune(64, 64, 64, device="h100")
 
 
 @pytest.mark.parametrize(
-    ("sampler", "trials", "budget", "limit"),
+    ("sampler", "trials", "seconds", "limit"),
     [
         ("tpe", None, None, 60.0),
         ("random", 100, None, None),
@@ -170,24 +170,25 @@ def test_named_device_in_this_machine_is_measured(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_search_without_limits_ends_after_a_minute(
-    sampler: str, trials: int | None, budget: float | None, limit: float | None
+    sampler: Sampler, trials: int | None, seconds: float | None, limit: float | None
 ) -> None:
-    assert options_of(trials, budget, 0, sampler, None).budget_s == limit
+    search = autotune.Search(sampler=sampler, trials=trials, seconds=seconds)
+    assert search.limited().seconds == limit
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("trials", "5"), ("trials", 2.5), ("jobs", 1.5), ("seed", "x"), ("budget", "60s")],
+    [("trials", "5"), ("trials", 2.5), ("jobs", 1.5), ("seed", "x"), ("seconds", "60s")],
 )
 def test_option_of_another_type_is_refused(option: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{option} is {value!r}; give a "):
-        autotune.tune(8, 8, 8, device=DEVICE, **{option: value})
+        autotune.tune(8, 8, 8, device=DEVICE, search=autotune.Search(**{option: value}))
 
 
 def test_device_is_text_a_path_or_a_device(tmp_path: Path) -> None:
     file = tmp_path / "card"
     file.write_text(json.dumps(find("h100").to_json()))
-    tuned = tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    tuned = autotune.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     for device in (find("h100"), file):
         assert lookups.best(64, 64, 64, device=device, family="tiled") == tuned
 
@@ -200,7 +201,7 @@ def test_device_of_another_type_is_refused(device: Any) -> None:
 
 def test_nan_budget_is_refused() -> None:
     with pytest.raises(UsageError, match="budget is nan s; give more than 0"):
-        options_of(None, float("nan"), 0, "tpe", None)
+        autotune.Search(seconds=float("nan"))
 
 
 def test_best_prefers_measured_records() -> None:
@@ -216,8 +217,8 @@ def test_best_of_another_layout_is_not_found() -> None:
         lookups.best(4096, 4096, 4096, layout="tn", device="h100")
 
 
-def test_near_accuracy_tunes_and_finds_tf32x3() -> None:
-    tuned = tuning.tune(64, 64, 64, device="h100", accuracy="near", family="tiled", trials=1)
+def test_near_accuracy_finds_tf32x3() -> None:
+    tuned = autotune.tune(64, 64, 64, compute="tf32x3", device="h100", family="tiled", trials=1)
     assert tuned.problem == Problem(64, 64, 64, "tf32x3")
     near = partial(lookups.best, 64, 64, 64, device="h100", family="tiled")
     assert near(compute="tf32x3") == tuned
@@ -235,15 +236,16 @@ def test_best_distinguishes_outputs() -> None:
 
 @pytest.mark.parametrize("fields", [{"batch": 8}, {"epilogue": "bias_gelu"}])
 def test_best_distinguishes_batches_and_epilogues(fields: dict[str, Any]) -> None:
-    tuned = tuning.tune(64, 64, 64, **fields, device="h100", family="tiled", trials=1)
-    assert tuned.problem == Problem(64, 64, 64, **fields)
+    problem = Problem(64, 64, 64, **fields)
+    tuned = autotune.tune(problem, device="h100", family="tiled", trials=1)
+    assert tuned.problem == problem
     assert lookups.best(64, 64, 64, **fields, device="h100", family="tiled") == tuned
     with pytest.raises(NotFoundError):
         lookups.best(64, 64, 64, device="h100", family="tiled")
 
 
 def test_best_of_all_is_not_that_of_a_family() -> None:
-    tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    autotune.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     hint = "run `autotune tune 64x64x64:f32:nn --device h100`"
     with pytest.raises(NotFoundError, match=hint):
         lookups.best(64, 64, 64, device="h100")
@@ -251,7 +253,7 @@ def test_best_of_all_is_not_that_of_a_family() -> None:
 
 
 def test_family_that_was_not_tuned_alone_is_not_found() -> None:
-    tuning.tune(*SIZES, device=DEVICE, trials=1)
+    autotune.tune(*SIZES, device=DEVICE, trials=1)
     hint = f"`autotune tune {PROBLEM} --family tiled --device {DEVICE}`"
     with pytest.raises(NotFoundError, match=f"with tiled kernels alone on .*; run {hint}"):
         lookups.best(*SIZES, device=DEVICE, family="tiled")
@@ -261,7 +263,7 @@ def test_family_that_was_not_tuned_alone_is_not_found() -> None:
 
 def test_impossible_problem_is_refused_first() -> None:
     with pytest.raises(ProblemError, match="N is 0"):
-        tuning.tune(1, 0, 1, device=DEVICE)
+        autotune.tune(1, 0, 1, device=DEVICE)
 
 
 @pytest.fixture
@@ -369,17 +371,17 @@ def test_tune_shows_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.out == ""
 
 
-def test_tune_range_shows_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    autotune.tune_range("63..64x64x64", device="h100", family="tiled", trials=1)
+def test_range_shows_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    autotune.tune("63..64x64x64", device="h100", family="tiled", trials=1)
     assert "tuning 64x64x64:f32:nn" in capsys.readouterr().err
 
 
 def test_progress_can_be_silenced(capsys: pytest.CaptureFixture[str]) -> None:
     autotune.tune(*SIZES, device=DEVICE, trials=3, progress=False)
-    autotune.tune_range("63..64x64x64", device="h100", family="tiled", trials=1, progress=False)
+    autotune.tune("63..64x64x64", device="h100", family="tiled", trials=1, progress=False)
     assert capsys.readouterr().err == ""
 
 
 def test_own_observer_replaces_the_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    autotune.tune(*SIZES, device=DEVICE, trials=3, observer=Silent())
+    autotune.tune(*SIZES, device=DEVICE, trials=3, progress=Silent())
     assert capsys.readouterr().err == ""

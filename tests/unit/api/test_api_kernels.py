@@ -23,13 +23,16 @@ from support.sample_user_kernels import (
 
 import autotune
 from autotune import gpu
+from autotune.api.kernels import QUICK_TRIALS
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.records import Store
 from autotune.records.kernel_record import Geometry
 from autotune.runners.base import Candidate, Failure
-from autotune.user_kernels import Workload
+from autotune.tuning import loop
+from autotune.tuning.options import Search
+from autotune.user_kernels import Compilation, Verification, Workload
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,
@@ -96,7 +99,9 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenedRunner]:
     assert runner.closed == len(runner.works)
 
 
-def tune(**changes: Any) -> autotune.KernelRecord:
+def tune(trials: int | None = None, **changes: Any) -> autotune.KernelRecord:
+    if trials is not None:
+        changes["search"] = Search(trials=trials)
     definition: dict[str, Any] = {
         **DEFINITION,
         **{"arguments": arguments(), "reference": reference, "device": "gpu:1"},
@@ -153,7 +158,7 @@ def test_trial_counts_the_clusters_of_its_kernel(runner: OpenedRunner) -> None:
 MACROS: dict[str, Any] = {
     "source": '#define EACH 1\nextern "C"' + SAXPY.replace("template <int THREADS, int EACH>", ""),
     "constraints": None,
-    "defines": True,
+    "compile": Compilation(defines=True),
 }
 
 
@@ -200,8 +205,7 @@ def test_parameters_may_be_macros_of_any_kind(runner: OpenedRunner) -> None:
             **{"FACTOR": (1, 0.5), "DOUBLED": (True, False)},
         },
         constraints=None,
-        defines=True,
-        options=["-DEXTRA=1", "--use_fast_math", "-O3"],
+        compile=Compilation(defines=True, options=["-DEXTRA=1", "--use_fast_math", "-O3"]),
     )
     assert len(runner.measured) == 8
     values = record.best.config.values
@@ -222,7 +226,7 @@ def test_words_are_template_arguments(runner: OpenedRunner) -> None:
 
 
 def test_runner_is_opened_with_call_gpu_and_time_limit(runner: OpenedRunner) -> None:
-    tune(trials=1, time_limit=3.0)
+    tune(trials=1, verify=Verification(time_limit=3.0))
     ((work, index, limit),) = runner.works
     assert (str(work)[:15], index, limit) == ("saxpy(float32[1", 1, 3.0)
 
@@ -244,7 +248,7 @@ def test_second_call_continues_the_first(runner: OpenedRunner) -> None:
     [
         {"source": SAXPY.replace("+=", "-=")},
         {"grid": lambda p: 2000 // p["THREADS"]},
-        {"options": ["-DUNUSED"]},
+        {"compile": Compilation(options=["-DUNUSED"])},
         {"arguments": [*arguments()[:3], np.int32(999)]},
     ],
     ids=["source", "grid", "options", "arguments"],
@@ -290,10 +294,7 @@ def test_arguments_that_do_not_fit_are_refused(runner: OpenedRunner) -> None:
         ({"grid_div": ["EACH"]}, "grid_div divides problem_size; give that instead of grid"),
         ({"block": None}, "block is missing; give the threads of a block, or call parameters"),
         ({"reference": lambda *_: [None] * 4}, "the reference expects every argument to stay"),
-        ({"trials": 0}, "trials is 0; give at least 1"),
-        ({"objective": "warm"}, "unknown objective 'warm'"),
-        ({"time_limit": 0}, "time_limit is 0; give more than 0 seconds"),
-        ({"rtol": -1}, "rtol is -1; give a number of at least 0"),
+        ({"verify": Verification(rtol=-1)}, "rtol is -1; give a number of at least 0"),
         ({"device": "replay:h100"}, r"replay:h100 holds times of GEMMs, none of saxpy\("),
         ({"device": "h1000"}, "unknown device 'h1000'"),
         ({"device": 3.5}, "device is 3.5; give its name"),
@@ -307,11 +308,43 @@ def test_invalid_input_is_refused(
     assert not runner.works
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"trials": 0}, "trials is 0; give at least 1"),
+        ({"objective": "warm"}, "unknown objective 'warm'"),
+        ({"objective": lambda result: result.time_us}, "a function; give it as score"),
+        ({"objective": "cold", "score": abs}, "a score and the objective cold; leave either out"),
+        ({"effort": "longer"}, "unknown effort 'longer'; give one of quick, default, long, exhaus"),
+    ],
+)
+def test_invalid_searches_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Search(**fields)
+
+
+def test_time_limit_is_above_zero() -> None:
+    with pytest.raises(UsageError, match="time_limit is 0; give more than 0 seconds"):
+        Verification(time_limit=0)
+
+
+def test_quick_search_makes_few_trials(runner: OpenedRunner) -> None:
+    own: list[Search] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "tune", lambda *run, **_: own.append(run[3]))
+        tune(search=Search(effort="quick"))
+        tune(search=Search(effort="quick", trials=3, seed=7))
+    assert [(search.trials, search.seed, search.quick) for search in own] == [
+        *((QUICK_TRIALS, 0, False), (3, 7, False))
+    ]
+    assert runner.works
+
+
 def test_storage_may_be_elsewhere(runner: OpenedRunner, tmp_path: Path, cache: Path) -> None:
-    options = {"storage": str(tmp_path / "trials.log"), "objective": "cold"}
-    tune(**options)
+    search = Search(storage=str(tmp_path / "trials.log"), objective="cold")
+    tune(search=search)
     assert not list(cache.rglob("*.log"))
-    tune(**options)
+    tune(search=search)
     assert len(runner.measured) == LEGAL
 
 
@@ -321,7 +354,7 @@ def test_results_of_the_first_that_runs_stand_in(runner: OpenedRunner) -> None:
     assert record.verified == "saxpy:THREADS=64,EACH=1"
     assert [work.verified for work, *_ in runner.works] == ["", record.verified]
     assert [tried.integer("THREADS") for tried in runner.tried] == [32, 32, 64]
-    assert "verified   against saxpy:THREADS=64,EACH=1: no reference" in str(record)
+    assert "verified   against saxpy:THREADS=64,EACH=1: no reference" in str(autotune.table(record))
     assert autotune.best_kernel("saxpy", arguments(), device="gpu:1") == record
     measured = len(runner.measured)
     tune()
@@ -357,7 +390,7 @@ def test_wrong_or_crashing_configurations_fail_alone(
         return gpu.GpuRunner(work, index, bench=bench, baseline_bench=None, time_limit=time_limit)
 
     monkeypatch.setattr(gpu, "open_kernel_runner", opened)
-    record = tune(sampler="exhaustive")
+    record = tune(search=Search(sampler="exhaustive"))
     assert {entry.config.integer("THREADS") for entry in record.entries} == {32, 256}
     assert (record.provenance.trials, record.best.measurement.time_us) == (LEGAL, 250.0)
     barred = Store(cache).quarantined(H100)
@@ -476,7 +509,7 @@ def test_recorded_search_is_replayed_without_a_gpu(
     path = tmp_path / "saxpy.json.gz"
     record = tune(recording=path)
     opened = len(runner.works)
-    replayed = tune(device=f"replay:{path}", sampler="exhaustive")
+    replayed = tune(device=f"replay:{path}", search=Search(effort="exhaustive"))
     assert len(runner.works) == opened
     assert (replayed.evidence, replayed.best.config) == ("replayed", record.best.config)
     assert replayed.provenance.trials == LEGAL
@@ -490,8 +523,8 @@ def test_recorded_search_is_replayed_without_a_gpu(
 
 def test_recording_has_the_energies_of_the_leaders(runner: OpenedRunner, tmp_path: Path) -> None:
     path = tmp_path / "saxpy.json.gz"
-    record = tune(recording=path, objective="energy")
-    replayed = tune(device=f"replay:{path}", sampler="exhaustive", objective="energy")
+    record = tune(recording=path, search=Search(objective="energy"))
+    replayed = tune(device=f"replay:{path}", search=Search(effort="exhaustive", objective="energy"))
     assert record.best_energy is not None
     assert replayed.best_energy is not None
     assert replayed.best_energy.config == record.best_energy.config
@@ -499,14 +532,14 @@ def test_recording_has_the_energies_of_the_leaders(runner: OpenedRunner, tmp_pat
     assert runner.works
 
 
-def test_objective_may_be_a_function_of_energy(runner: OpenedRunner, tmp_path: Path) -> None:
-    record = tune(objective=lambda r: r.joules * r.time_us, energy=True, trials=4)
+def test_score_may_be_a_function_of_energy(runner: OpenedRunner, tmp_path: Path) -> None:
+    record = tune(search=Search(score=lambda r: r.joules * r.time_us, energy=True, trials=4))
     assert len({*runner.metered}) == 4
     assert record.best.score is not None
     path = tmp_path / "saxpy.json.gz"
     tune(recording=path, trials=4)  # has trials of its own, without energies
     with pytest.raises(MissingError, match="the recording of 4 configurations has no energies"):
-        tune(device=f"replay:{path}", objective=lambda r: r.joules, energy=True)
+        tune(device=f"replay:{path}", search=Search(score=lambda r: r.joules, energy=True))
 
 
 def test_recording_of_another_call_is_refused(runner: OpenedRunner, tmp_path: Path) -> None:

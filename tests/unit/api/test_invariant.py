@@ -24,7 +24,7 @@ from autotune.records.ranges import Range, load, load_invariant
 from autotune.targets import targets
 from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.options import Options, quick_options
+from autotune.tuning.options import Search
 from autotune.tuning.quick import QuickTunable
 
 H100 = find("h100")
@@ -50,7 +50,7 @@ class FakePlace:
     times: dict[str, float]
 
     @classmethod
-    def run(cls, place: Any, tunable: GemmTunable, options: Options, observer: object) -> Record:
+    def run(cls, place: Any, tunable: GemmTunable, options: Search, observer: object) -> Record:
         del options, observer
         cls.tuned.append(tunable)
         problem = tunable.problem
@@ -86,7 +86,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def tune(**options: Any) -> Range:
-    return ranges.tune(SPAN, Options(trials=2), device="h100", batch_invariant=True, **options)
+    return ranges.tune(SPAN, Search(trials=2), device="h100", batch_invariant=True, **options)
 
 
 def test_range_and_its_records_keep_the_order(tmp_path: Path) -> None:
@@ -113,32 +113,32 @@ def test_second_call_tunes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_quick_options_race_the_ends() -> None:
-    ranges.tune(SPAN, quick_options(Options()), device="h100", batch_invariant=True, loss=5.0)
+    ranges.tune(SPAN, Search(effort="quick"), device="h100", batch_invariant=True, loss=5.0)
     assert {type(item) for item in FakePlace.tuned} == {QuickTunable}
     assert {item.order for item in FakePlace.tuned} == {ORDER}
 
 
 def test_order_with_the_best_mean_of_races_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == ORDER
+    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == ORDER
     assert [len(item.raced.first) for item in FakePlace.tuned] == [4, 4]  # type: ignore[attr-defined]
     FakePlace.times = {ORDER: 2.0, OTHER: 1.5}
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == OTHER
+    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == OTHER
 
 
 def test_order_without_a_time_at_a_size_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
     FakePlace.times = {OTHER: 9.0}
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Options()) == OTHER
+    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == OTHER
 
 
 @pytest.mark.parametrize(
     ("text", "arguments"),
     [("64x1..256x256:bf16:nt", {}), ("1..64x256x256:bf16:nt", {"family": "mma"})],
 )
-def test_impossible_range_is_refused(text: str, arguments: dict[str, str]) -> None:
+def test_impossible_range_is_refused(text: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="batch invariance"):
-        autotune.tune_range(text, device="h100", batch_invariant=True, **arguments)  # type: ignore[arg-type]
+        autotune.tune(text, device="h100", batch_invariant=True, **arguments)
 
 
 def test_call_neither_tunes_nor_quantises() -> None:

@@ -19,6 +19,7 @@ from autotune.errors import UsageError
 
 SPEC = """
 import numpy as np
+from autotune import Search, Verification
 from helper import N
 KERNEL = {
     "source": \"\"\"
@@ -30,7 +31,7 @@ KERNEL = {
     "block": lambda p: p["THREADS"],
     "arguments": [np.zeros(N, np.float32)],
     "reference": lambda out: [out + 1],
-    "trials": 1,
+    "search": Search(trials=1),
 }
 """
 
@@ -57,7 +58,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> KernelRunner:
 def test_verb_tunes_what_the_file_says(
     spec: Path, runner: KernelRunner, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("tune-kernel", str(spec), "--quiet") == 0
+    assert run("tune", str(spec), "--quiet") == 0
     assert "fill(float32[64]) on NVIDIA H100" in capsys.readouterr().out
     assert len(runner.measured) == 1
 
@@ -66,16 +67,33 @@ def test_options_replace_what_the_file_says(
     spec: Path, runner: KernelRunner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = "--trials", "5", "--sampler", "exhaustive", "--quiet", "--json"
-    assert run("tune-kernel", str(spec), *words) == 0
+    assert run("tune", str(spec), *words) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["kernel"]["name"], len(data["entries"])) == ("fill", 2)
     assert len(runner.measured) == 2
 
 
 def test_occupancy_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("tune-kernel", str(spec), "--occupancy", "--device", "h100") == 0
+    assert run("occupancy", str(spec), "h100") == 0
     assert "THREADS" in capsys.readouterr().out
-    assert run("tune-kernel", str(spec), "--occupancy", "--json") == 2
+    assert run("occupancy", str(spec), "--json") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("64x64x64",), "a user kernel is tuned alone; give one SPEC.py"),
+        (("--family", "simt"), "a user kernel takes no --family; leave it out"),
+        (("--device", "gpu:0,1"), "a user kernel takes no --devices; leave it out"),
+        (("--compute", "bf16"), "a user kernel takes no --compute; leave it out"),
+        (("--recording", "x.json.gz"), "a user kernel takes no --recording; leave it out"),
+    ],
+)
+def test_options_of_shapes_are_refused(
+    spec: Path, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("tune", str(spec), *words) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_source_is_looked_for_beside_the_file(spec: Path) -> None:
@@ -91,6 +109,8 @@ def test_source_is_looked_for_beside_the_file(spec: Path) -> None:
         ("x = 1", r"spec.py has no KERNEL; set it to a dict of the keywords"),
         ("KERNEL = 7", r"has no KERNEL"),
         ("KERNEL = {'nam': 'k'}", r"KERNEL has 'nam', no keyword of tune_kernel; .* 'name'\?"),
+        ("KERNEL = {'rtol': 1}", r"'rtol', no .*; give verify=autotune.Verification\(rtol=...\)"),
+        ("KERNEL = {'budget': 1}", r"'budget', no .*; give search=autotune.Search\(seconds=...\)"),
         ("KERNEL = {'name': 'k'}", "KERNEL lacks source, parameters"),
         ("\nKERNEL = 1 / 0", r"spec.py:2: ZeroDivisionError: division by zero"),
         ("def KERNEL():\n    raise KeyError('n')", r"spec.py:2: KeyError: 'n'"),
@@ -106,10 +126,10 @@ def test_file_that_is_no_specification_is_refused(spec: Path, text: str, message
 def test_missing_file_or_arguments_are_usage_errors(
     spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("tune-kernel", str(spec.parent / "none.py")) == 2
+    assert run("tune", str(spec.parent / "none.py")) == 2
     assert "none.py is no file" in capsys.readouterr().err
-    spec.write_text(SPEC.replace('"arguments"', '"atol": 0.0, #'))
-    assert run("tune-kernel", str(spec)) == 2
+    spec.write_text(SPEC.replace('"arguments"', '"verify": Verification(atol=0.0), #'))
+    assert run("tune", str(spec)) == 2
     assert "KERNEL lacks arguments" in capsys.readouterr().err
 
 

@@ -33,11 +33,11 @@ def _with_bn(config: Config, bn: int) -> tuple[tuple[str, Value], ...]:
 
 
 def tuned(**options: Any) -> Record:
-    return autotune.tune(str(PROBLEM), device=DEVICE, progress=False, **options)
+    return autotune.tune(PROBLEM, device=DEVICE, progress=False, **options)
 
 
 def test_race_tries_the_most_promising_and_records_it_as_quick(cache: Path) -> None:
-    record = tuned(quick=True)
+    record = tuned(effort="quick")
     assert record.provenance.quick
     assert not record.provenance.final
     assert record.provenance.trials <= RACED + FOLLOWING
@@ -45,18 +45,18 @@ def test_race_tries_the_most_promising_and_records_it_as_quick(cache: Path) -> N
 
 
 def test_search_replaces_a_race(cache: Path) -> None:
-    tuned(quick=True)
+    tuned(effort="quick")
     record = tuned(trials=40)
     assert not record.provenance.quick
     assert record.best.config == FASTEST
     assert record.best.measurement.time_us == pytest.approx(FASTEST_US, rel=0.1)
-    assert tuned(quick=True).provenance.quick is False  # a race takes nothing from a search
+    assert tuned(effort="quick").provenance.quick is False  # a race takes nothing from a search
     assert Store(cache).load(record.device, PROBLEM) is not None
 
 
 def test_race_is_answered_with_its_loss(cache: Path) -> None:
     del cache
-    tuned(quick=True)
+    tuned(effort="quick")
     answer = autotune.choose(str(PROBLEM), device=DEVICE)
     assert (answer.how, answer.expected_loss, answer.final) == ("exact", 0.01, False)
     assert (answer.enough(quick=True), answer.enough(quick=False)) == (True, False)
@@ -64,18 +64,22 @@ def test_race_is_answered_with_its_loss(cache: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "name"),
-    [({"trials": 9}, "trials"), ({"seed": 3}, "seed"), ({"family": "simt"}, "family")],
+    [
+        ({"trials": 9}, "trials"),
+        ({"search": autotune.Search(seed=3)}, "seed"),
+        ({"family": "simt"}, "family"),
+    ],
 )
 def test_race_takes_no_options_of_a_search(option: dict[str, Any], name: str, cache: Path) -> None:
     del cache
     with pytest.raises(UsageError, match=f"quick takes no {name}"):
-        tuned(quick=True, **option)
+        tuned(effort="quick", **option)
 
 
 def test_shipped_search_stands_before_a_race_of_ones_own(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = tuned(quick=True)
+    own = tuned(effort="quick")
     shipped = replace(own, provenance=replace(own.provenance, quick=False, seed=7))
     monkeypatch.setattr("autotune.records.shipped.record", lambda *_: shipped)
     monkeypatch.setattr("autotune.records.shipped.records", lambda _: (shipped,))

@@ -15,7 +15,8 @@ from support.fake_runner import tiled
 from support.sample_recording import DEVICE, PROBLEM, ship
 from support.sample_records import H100, entry, record
 
-from autotune import Shapes, tune_all
+import autotune
+from autotune import Shapes
 from autotune.api import many, tuning
 from autotune.errors import (
     AutotuneError,
@@ -29,7 +30,7 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.report.tuned_shapes import ShapesReport
 from autotune.targets.workplace import Workplace
-from autotune.tuning.options import SHAPE_BUDGET_S, Options
+from autotune.tuning.options import SHAPE_BUDGET_S, Search
 from autotune.tuning.shared_budget import spend
 
 SMALL, LARGE = Problem(64, 64, 64), Problem(2048, 2048, 2048)
@@ -96,7 +97,7 @@ def test_impossible_counts_are_refused(count: Any) -> None:
 
 def test_impossible_shapes_are_refused() -> None:
     with pytest.raises(ProblemError, match="malformed shape"):
-        tune_all(["64"])
+        autotune.tune(["64"])
 
 
 def test_text_with_a_shape_in_each_line_is_read(tmp_path: Path) -> None:
@@ -124,9 +125,9 @@ class Searches:
         self.calls: list[tuple[Problem, float]] = []
         self.store, self.error = store, dict[Problem, Exception]()
 
-    def __call__(self, _: Workplace, problem: Problem, options: Options, **__: Any) -> Record:
-        assert options.budget_s is not None
-        self.calls.append((problem, options.budget_s))
+    def __call__(self, _: Workplace, problem: Problem, options: Search, **__: Any) -> Record:
+        assert options.seconds is not None
+        self.calls.append((problem, options.seconds))
         if problem in self.error:
             raise self.error[problem]
         best = replace(entry(16, 10.0), config=tiled(16))
@@ -141,20 +142,21 @@ def searches(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
 
 
 def tuned(shapes: Any, **options: Any) -> ShapesReport:
-    return tune_all(shapes, device=H100, progress=False, **options)
+    report: ShapesReport = autotune.tune(shapes, device=H100, progress=False, **options)
+    return report
 
 
 def test_most_worthwhile_shape_is_tuned_first(searches: Searches) -> None:
-    tuned([SMALL, LARGE], budget=30)
+    tuned([SMALL, LARGE], seconds=30)
     assert [problem for problem, _ in searches.calls] == [LARGE, SMALL]
     searches.calls.clear()
     often = Problem(64, 64, 72)
-    tuned({often: 10**6, Problem(2048, 2048, 2056): 1}, budget=30)
+    tuned({often: 10**6, Problem(2048, 2048, 2056): 1}, seconds=30)
     assert searches.calls[0][0] == often
 
 
 def test_budget_is_that_of_all_searches(searches: Searches) -> None:
-    tuned([SMALL, LARGE], budget=30)
+    tuned([SMALL, LARGE], seconds=30)
     first, second = (seconds for _, seconds in searches.calls)
     assert first < 30
     assert first + second == pytest.approx(30 + first, abs=0.5)  # the first took no time
@@ -174,13 +176,13 @@ def test_row_has_times_of_all_runs() -> None:
 
 
 def test_second_call_searches_what_is_not_tuned(searches: Searches) -> None:
-    tuned([SMALL], budget=10)
+    tuned([SMALL], seconds=10)
     settled = searches.store.load(H100, SMALL)
     assert settled is not None
     provenance = replace(settled.provenance, seconds=60.0)
     searches.store.save(replace(settled, provenance=provenance))
     searches.calls.clear()
-    report = tuned([SMALL, LARGE], budget=10)
+    report = tuned([SMALL, LARGE], seconds=10)
     assert [problem for problem, _ in searches.calls] == [LARGE]
     assert [row.why for row in report] == ["tuned before", None]
 
@@ -188,13 +190,13 @@ def test_second_call_searches_what_is_not_tuned(searches: Searches) -> None:
 def test_interrupt_keeps_what_was_tuned(searches: Searches) -> None:
     searches.error[SMALL] = KeyboardInterrupt()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
-        tuned([SMALL, LARGE], budget=30)
+        tuned([SMALL, LARGE], seconds=30)
     assert searches.store.load(H100, LARGE) is not None
 
 
 def test_shape_that_fails_does_not_stop_the_others(searches: Searches) -> None:
     searches.error[LARGE] = AutotuneError("no configuration works")
-    report = tuned([SMALL, LARGE], budget=30)
+    report = tuned([SMALL, LARGE], seconds=30)
     assert [row.why for row in report] == [None, "no configuration works"]
     assert report.failed
 
@@ -203,12 +205,12 @@ def test_shape_that_fails_does_not_stop_the_others(searches: Searches) -> None:
 def test_error_of_the_machine_ends_all(searches: Searches, error: Exception) -> None:
     searches.error[LARGE] = error
     with pytest.raises(type(error)):
-        tuned([SMALL, LARGE], budget=30)
+        tuned([SMALL, LARGE], seconds=30)
     assert len(searches.calls) == 1
 
 
 def test_shape_larger_than_the_memory_is_a_row(searches: Searches) -> None:
-    report = tuned([Problem(2**19, 2**19, 64), SMALL], budget=30)
+    report = tuned([Problem(2**19, 2**19, 64), SMALL], seconds=30)
     assert "GiB" in str(report[0].why)
     assert [problem for problem, _ in searches.calls] == [SMALL]
 
@@ -218,33 +220,33 @@ def test_short_budget_leaves_the_least_worthwhile(
 ) -> None:
     elapsed = lambda: sum(seconds for _, seconds in searches.calls)  # noqa: E731
     monkeypatch.setattr(many, "spend", partial(spend, clock=elapsed))
-    report = tuned([SMALL, LARGE], budget=4)
+    report = tuned([SMALL, LARGE], seconds=4)
     assert [row.why for row in report] == ["no time left", None]
 
 
 def test_budget_that_tunes_no_shape_is_an_error(searches: Searches) -> None:
     with pytest.raises(BudgetError, match=r"budget is 2 s, which was over .*; give 40 s or more"):
-        tuned([SMALL, LARGE], budget=2)
+        tuned([SMALL, LARGE], seconds=2)
     searches.error = {SMALL: BudgetError("over"), LARGE: BudgetError("over")}
     with pytest.raises(BudgetError, match="budget is 8 s, which was over before a shape was tuned"):
-        tuned([SMALL, LARGE], budget=8)
+        tuned([SMALL, LARGE], seconds=8)
 
 
 def test_shape_that_time_cut_off_is_no_failure(searches: Searches) -> None:
     searches.error[SMALL] = BudgetError("over")
-    report = tuned([SMALL, LARGE], budget=30)
+    report = tuned([SMALL, LARGE], seconds=30)
     assert ([row.why for row in report], report.failed) == (["no time left", None], False)
 
 
 @pytest.mark.usefixtures("searches")
 def test_report_is_a_table() -> None:
-    text = str(tuned({SMALL: 2, LARGE: 1}, budget=30))
+    text = str(tuned({SMALL: 2, LARGE: 1}, seconds=30))
     assert text.splitlines()[0].split()[:3] == ["shape", "runs", "us"]
     assert "2 shapes, 3 runs: 30.0 us, by cuBLAS 36.0 us" in text
 
 
 def test_real_searches_share_a_recording() -> None:
-    report = tune_all([PROBLEM], device=DEVICE, trials=3, budget=5, progress=False)
+    report = autotune.tune([PROBLEM], device=DEVICE, trials=3, seconds=5, progress=False)
     assert report[0].answer is not None
     assert report[0].answer.evidence == "replayed"
 
@@ -258,7 +260,7 @@ def test_one_bar_shows_all_searches(searches: Searches) -> None:
         return nullcontext(note)
 
     shapes = Shapes.of([SMALL, LARGE])
-    many.tune_shapes(shapes, Options(budget_s=30), H100, observing=observing)
+    many.tune_shapes(shapes, Search(seconds=30), H100, observing=observing)
     assert observed == searches.calls
 
 

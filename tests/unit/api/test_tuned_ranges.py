@@ -15,7 +15,7 @@ from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Store
 from autotune.targets.workplace import Workplace
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 Asked = list[tuple[str, int]]
 
@@ -27,7 +27,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "none"))
     tuned: Asked = []
 
-    def tune(_: Workplace, problem: Problem, options: Options, **__: object) -> Record:
+    def tune(_: Workplace, problem: Problem, options: Search, **__: object) -> Record:
         tuned.append(("race" if options.quick else "search", problem.m))
         return Store(tmp_path).save(record(problem=problem, device=H100))
 
@@ -46,7 +46,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_sizes_between_the_ends_are_raced(asked: Asked) -> None:
-    autotune.tune_range("1..64x64x64", device="h100", progress=False)
+    autotune.tune("1..64x64x64", device="h100", progress=False)
     assert asked[:2] == [("search", 1), ("search", 64)]
     (kind, size), *_ = asked[2:]
     assert kind == "race"
@@ -54,7 +54,7 @@ def test_sizes_between_the_ends_are_raced(asked: Asked) -> None:
 
 
 def test_tuned_sizes_are_an_octave_apart_at_most(asked: Asked) -> None:
-    autotune.tune_range("5..300x64x64", device="h100", progress=False)
+    autotune.tune("5..300x64x64", device="h100", progress=False)
     sizes = sorted(size for _, size in asked)
     assert (sizes[0], sizes[-1]) == (5, 300)
     assert all(following <= 2 * size for size, following in pairwise(sizes))
@@ -62,5 +62,5 @@ def test_tuned_sizes_are_an_octave_apart_at_most(asked: Asked) -> None:
 
 
 def test_range_of_one_family_is_searched_throughout(asked: Asked) -> None:
-    autotune.tune_range("1..64x64x64", device="h100", family="tiled", progress=False)
+    autotune.tune("1..64x64x64", device="h100", family="tiled", progress=False)
     assert [kind for kind, _ in asked] == ["search"] * 3

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from support.command_line import answer, own_machine, printed, run
 from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import __version__, cli, device, gpu, settings
+from autotune import __version__, device, gpu, settings
 from autotune.candidates import space
-from autotune.cli import cache
 from autotune.cli.output import show
 from autotune.cli.tuning import parse_seconds
 from autotune.errors import UsageError
@@ -30,7 +28,9 @@ from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.report.record import render
+from autotune.runners.recording import Origin
 from autotune.runners.replay import ReplayRunner
+from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
@@ -44,33 +44,6 @@ def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--version") == f"{__version__}\n"
-
-
-def verbs() -> list[str]:
-    """Every verb, those below `cache` included."""
-    below = typer.main.get_command(cache.app()).commands  # type: ignore[attr-defined]
-    return ["", *cli.Commands(), *(f"cache {name}" for name in below)]
-
-
-@pytest.mark.parametrize("verb", verbs())
-def test_help_of_every_verb_is_plain_words(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = printed(capsys, *verb.split(), "--help")
-    assert shown.startswith(f"Usage: {' '.join(['autotune', *verb.split()])} [OPTIONS]")
-    assert re.findall(r"\{\w*\}|\[\[|\]\]|</?[a-z][\w. \[\]]*>|\blist\[", shown) == []
-    assert "None" not in shown
-
-
-def test_help_lists_the_verbs_without_building_them(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cli, "_command", None)
-    shown = printed(capsys, "--help").partition("Commands:")[2]
-    assert re.findall(r"^  ([\w-]+)", shown, re.MULTILINE) == [*cli.Commands()]
-    assert "..." not in shown
-
-
-def test_help_of_the_cache_lists_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "..." not in printed(capsys, "cache", "--help").partition("Commands:")[2]
 
 
 # device
@@ -150,7 +123,7 @@ def test_device_is_what_the_driver_shows(
 def test_occupancy_takes_several_widths_after_one_option(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    data = answer(capsys, "occupancy", "--tile-width", "4", "8", "--device", "h100")
+    data = answer(capsys, "occupancy", "--tile-width", "4,8", "--device", "h100")
     assert [row["tile_width"] for row in rows(data)] == [4, 8]
 
 
@@ -194,7 +167,7 @@ def test_occupancy_refuses_other_clusters(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_occupancy_counts_compiled_registers(capsys: pytest.CaptureFixture[str]) -> None:
-    data = answer(capsys, "occupancy", "--device", "h100", "--tile-width", "4", "32")
+    data = answer(capsys, "occupancy", "--device", "h100", "--tile-width", "4,32")
     # A block of 1024 threads has 64 registers a thread at most on an H100.
     assert 0 < int(str(rows(data)[1]["registers"])) <= 64 < 65536
 
@@ -384,6 +357,16 @@ def test_best_warns_of_a_stale_record(
     # Only the GPU can measure again.
     assert ("`autotune cache verify --retime`" in warning) == here
     assert (f"`autotune tune {SQUARE} --device h100` measures again" in warning) == here
+
+
+def test_best_notes_another_driver_without_a_warning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorded = replace(entry(16, 900.0), config=tiled(16))
+    Store(tmp_path / "cache").save(record(recorded))
+    monkeypatch.setattr(targets, "here", lambda: Origin("13.1", "NVRTC 13.0", "tiled:5e1f mma:3a"))
+    assert run("best", str(SQUARE), "--device", "h100") == 0
+    assert capsys.readouterr().err == "note: it was measured with driver 13.0, now 13.1\n"
 
 
 def test_best_exact_finds_tuned_problems_only(

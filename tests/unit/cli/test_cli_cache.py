@@ -28,10 +28,11 @@ from autotune.families.config import Config
 from autotune.files import limits
 from autotune.maintenance import exchange
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Evidence
+from autotune.runners.recording import Origin
 from autotune.targets import targets
 from autotune.targets.targets import Target
 
@@ -159,7 +160,7 @@ def test_export_prefers_the_best_evidence(store: Store, tmp_path: Path) -> None:
     [
         (("--problem", "64x128x64:bf16:nn"), ["64x128x64:bf16:nn"]),
         (("--problem", "64x128x64"), ["64x128x64:bf16:nn"]),
-        (("--problem", "64x128x64:f32:nn", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
+        (("64x128x64:f32:nn", "--problem", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
         (("--problem", "64x64x64:f32"), ["64x64x64:f32:nn", "1..64x64x64:f32:nn"]),
         (("--device", "t4"), ["4096x4096x4096:f32:nn"]),
         (("--device", T4.slug), ["4096x4096x4096:f32:nn"]),
@@ -300,7 +301,7 @@ def test_import_keeps_the_range_with_the_smaller_loss(
 def _kernel(time_us: float = 12.5, **source: Any) -> KernelRecord:
     """A user kernel's record with its source, which may have other fields."""
     config = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
-    call = Call("saxpy", ("float32[8]", "int32=8"))
+    call = KernelCall("saxpy", ("float32[8]", "int32=8"))
     geometry = Geometry((4, 1, 1), (256, 1, 1), 0)
     launch = KernelLaunch(replace(kernel().source, **source), call, geometry)
     own = KernelEntry.of(replace(entry(16, time_us), config=config), launch)
@@ -317,7 +318,10 @@ def test_user_kernels_are_not_imported_unasked(
 ) -> None:
     another.save(_kernel())
     skipped = "user kernels skipped: 1; they bring source code, --kernels takes them"
-    for verb in (("import", _single(tmp_path / "k.json", _kernel())), ("merge", str(another.root))):
+    for verb in (
+        ("import", _single(tmp_path / "k.json", _kernel())),
+        ("import", str(another.root)),
+    ):
         assert printed(capsys, "cache", *verb).splitlines()[0] == skipped
     assert not store.kernels("saxpy")
 
@@ -424,7 +428,7 @@ def test_merge_adds_another_cache(store: Store, another: Store) -> None:
     store.save(record(entry(16, 900.0)))
     another.save(record(entry(8, 800.0)))
     ranges.save(another.root, TUNED)
-    assert run("cache", "merge", str(another.root)) == 0
+    assert run("cache", "import", str(another.root)) == 0
     merged = store.load(H100, SQUARE)
     assert merged is not None
     assert [entry.measurement.time_us for entry in merged.entries] == [800.0, 900.0]
@@ -438,7 +442,7 @@ def test_merge_skips_and_names_broken_files(
     another.save(record(problem=SMALL))
     broken = another.path(H100, SMALL)
     broken.write_text("{")
-    assert run("cache", "merge", str(another.root)) == 0
+    assert run("cache", "import", str(another.root)) == 0
     assert f"warning: {broken}: passed over: " in capsys.readouterr().err
     assert store.records(H100) == [record()]
 
@@ -447,12 +451,25 @@ def test_merging_the_cache_with_itself_is_refused(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record())
-    assert "is the cache itself" in failure(capsys, "cache", "merge", str(store.root), status=2)
+    assert "is the cache itself" in failure(capsys, "cache", "import", str(store.root), status=2)
 
 
-def test_merging_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = _bundle(tmp_path / "a.json", record())
-    assert "is no directory" in failure(capsys, "cache", "merge", file, status=2)
+def test_bundles_and_caches_are_imported_together(
+    store: Store, another: Store, tmp_path: Path
+) -> None:
+    another.save(record())
+    file = _bundle(tmp_path / "a.json", record(problem=SMALL))
+    assert run("cache", "import", file, str(another.root)) == 0
+    assert {saved.problem for saved in store.records(H100)} == {SQUARE, SMALL}
+
+
+def test_broken_bundle_beside_a_cache_merges_nothing(
+    store: Store, another: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    another.save(record())
+    (tmp_path / "b.json").write_text("[]")
+    failure(capsys, "cache", "import", str(another.root), str(tmp_path / "b.json"), status=1)
+    assert not store.root.exists()
 
 
 # verify
@@ -489,6 +506,20 @@ def test_verify_names_what_made_a_record_stale(
 def test_stale_records_exit_with_0(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.save(record(source="0ld"))
     assert "kernel sources 0ld, now 5e1f" in printed(capsys, "cache", "verify")
+
+
+def test_verify_shows_other_tools_without_calling_them_stale(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "here", lambda: Origin("13.1", "NVRTC 13.0", "5e1f"))
+    store.save(record())
+    data = answer(capsys, "cache", "verify")
+    changed = {"record": str(SQUARE), "device": H100.name, "changed": "driver 13.0, now 13.1"}
+    assert (data["stale"], data["other_tools"]) == ([], [changed])
+    text = " ".join(printed(capsys, "cache", "verify").split())
+    assert text.startswith("measured with another driver or compiler; `autotune cache verify --re")
+    assert "driver 13.0, now 13.1" in text
+    assert text.endswith("1 files: 0 broken, 0 stale records")
 
 
 def test_retime_needs_a_gpu(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -541,6 +572,25 @@ def test_retimed_records_are_not_stale(
         }
     ]
     assert answer(capsys, "cache", "verify")["stale"] == []
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_retime_measures_records_of_another_driver(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "here", lambda: ORIGIN)
+    earlier = entries_of(23, 16, 8, 32)
+    made = replace(earlier.provenance, driver="12.8", source=ORIGIN.source)
+    old = store.save(replace(earlier, provenance=made))
+    assert printed(capsys, "cache", "verify", "--retime", "--top", "2").splitlines() == [
+        "1 files: 0 broken, 0 stale records",
+        f"{SMALL}: 2 measured again, best 101.00 us (was 500.00 us)",
+    ]
+    new = store.load(H100, SMALL)
+    assert new is not None
+    # Entries that were not measured again would be of the other driver.
+    assert {entry.config for entry in new.entries} == {entry.config for entry in old.entries[:2]}
+    assert answer(capsys, "cache", "verify")["other_tools"] == []
 
 
 def test_retime_of_no_configuration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -649,7 +699,7 @@ def test_list_has_a_row_for_each_record(store: Store, capsys: pytest.CaptureFixt
     ]
     header, _, own = printed(capsys, "cache", "list", "--problems").splitlines()
     assert header.split() == [
-        *["problem", "device", "evidence", "time", "over", "cuBLAS", "age", "stale"]
+        *["problem", "device", "evidence", "time", "over", "cuBLAS", "age", "changed"]
     ]
     assert own.split()[:7] == [str(SQUARE), *H100.name.split(), "measured", "900.00"]
 

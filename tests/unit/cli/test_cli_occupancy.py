@@ -31,8 +31,8 @@ def rows(data: Any) -> list[dict[str, Any]]:
 def test_sweep_takes_lists_ranges_and_units(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(
         capsys,
-        *("occupancy", "h100", "--threads", "64..128", "--registers", "32", "40"),
-        *("--shared", "0..2K", "16K"),
+        *("occupancy", "h100", "--threads", "64..128", "--registers", "32,40"),
+        *("--shared", "0..2K,16K"),
     )
     kernels = [(row["threads"], row["registers"], row["shared"]) for row in rows(data)]
     assert len(kernels) == 3 * 2 * 4
@@ -53,9 +53,7 @@ def test_sweep_merges_neighbours_that_fare_alike(capsys: pytest.CaptureFixture[s
 
 
 def test_devices_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(
-        capsys, *words("occupancy h100 --device sm_86 t4 --threads 64..128:64 --registers 40")
-    )
+    text = printed(capsys, *words("occupancy h100 sm_86 t4 --threads 64..128:64 --registers 40"))
     assert text.startswith("NVIDIA H100 80GB HBM3, sm_86, Tesla T4; 40 registers, 0 bytes")
     assert "24 (75%) registers" in text
     assert "16 (67%) blocks" in text
@@ -86,7 +84,7 @@ def test_blocks_print_the_most_a_block_may_take(capsys: pytest.CaptureFixture[st
         (4, 32, 57344),
         (5, 0, 0),
     ]
-    text = printed(capsys, *words("occupancy h100 --threads 512 --blocks 4 5"))
+    text = printed(capsys, *words("occupancy h100 --threads 512 --blocks 4,5"))
     assert "100%, 32, 57,344" in text
     assert "impossible: warps" in text
 

@@ -1,65 +1,53 @@
-"""Options: what the command line makes of their texts, and what that imports."""
+"""Options of a problem, which help does not show, and what parsing a command line imports."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Annotated
+from pathlib import Path
 
 import pytest
-import typer
-
-from autotune.cli.options import VerbCommand
+from support.command_line import answer, own_machine, run
 
 SCRIPT = """
 import sys
 from autotune import cli
 try: cli.main(["tune", "64x64x64", "--sampler", "none"])
 except SystemExit: pass
-print("pydantic" in sys.modules)
+print([name for name in ("pydantic", "typer", "numpy", "optuna", "rich") if name in sys.modules])
 """
 
 
-def parsed(*arguments: str) -> dict[str, object]:
-    """The values that a verb receives."""
-    values: dict[str, object] = {}
-    app = typer.Typer(add_completion=False)
-
-    @app.command(cls=VerbCommand)
-    def verb(
-        shapes: list[str] | None = None,
-        name: str | None = None,
-        trials: int | None = None,
-        seed: int = 0,
-        loss: float = 0.05,
-        quick: Annotated[bool, typer.Option("--quick")] = False,
-    ) -> None:
-        values.update(shapes=shapes, name=name, trials=trials, seed=seed, loss=loss, quick=quick)
-
-    app(arguments, standalone_mode=False)
-    return values
+@pytest.fixture(autouse=True)
+def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own_machine(monkeypatch, tmp_path)
 
 
-def test_texts_of_options_become_their_types() -> None:
-    assert parsed() == {
-        **{"shapes": None, "name": None, "trials": None},
-        **{"seed": 0, "loss": 0.05, "quick": False},
-    }
-    typed = parsed(
-        *("--name", "x", "--trials", "3", "--seed", "7", "--loss", "1"),
-        *("--quick", "--shapes", "1x2x3", "--shapes", "4x5x6"),
-    )
-    assert typed == {
-        **{"shapes": ["1x2x3", "4x5x6"], "name": "x", "trials": 3},
-        **{"seed": 7, "loss": 1.0, "quick": True},
-    }
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--compute", "bf16", "--layout", "tn"), "64x64x64:bf16:tn"),
+        (("--batch", "3", "--epilogue", "bias_relu"), "64x64x64:f32:nn:batch=3:bias_relu"),
+        (("--compute", "f8", "--output", "f16"), "64x64x64:f8:nn:out=f16"),
+        (
+            ("--compute", "f8", "--scale", "row", "--accumulate", "fast"),
+            "64x64x64:f8:scale=row:fast",
+        ),
+        (("--compute", "f8e5", "--e5m2", "b"), "64x64x64:f8e5:e5m2=b"),
+        (("--accuracy", "near"), "64x64x64:tf32x3"),
+    ],
+)
+def test_hidden_options_state_what_the_text_states(
+    options: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stated = answer(capsys, "best", "64x64x64", *options, "--device", "h100")
+    assert stated["problem"] == answer(capsys, "best", text, "--device", "h100")["problem"]
 
 
 def test_text_of_another_type_is_refused() -> None:
-    with pytest.raises(Exception, match="integer"):
-        parsed("--trials", "some")
+    assert run("best", "64x64x64", "--batch", "some") == 2
 
 
-def test_options_of_a_verb_import_no_validator() -> None:
+def test_parsing_imports_no_library() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "False"
+    assert done.stdout.splitlines()[-1] == "[]"

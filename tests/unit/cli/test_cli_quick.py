@@ -22,6 +22,11 @@ def test_quick_record_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert "autotune tune 256x256x256:f32:nn" in capsys.readouterr().err
 
 
+def test_quick_and_another_effort_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("tune", "64x64x64", "--quick", "--effort", "long", "--device", DEVICE) == 2
+    assert capsys.readouterr().err == "error: --quick and --effort long; give one of both\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -16,7 +16,7 @@ from autotune import gpu
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Recording
@@ -73,7 +73,7 @@ def test_unusable_recording_is_named(
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.json.gz").write_bytes(b"no gzip")
     row = recorded().rows[0]
-    call = Call("saxpy", ("float32[8]",))
+    call = KernelCall("saxpy", ("float32[8]",))
     KernelRecording(call, H100, ORIGIN, "2026-11-21T12:00:00Z", (row,)).save(
         tmp_path / "saxpy.json.gz"
     )
@@ -86,7 +86,9 @@ def test_unusable_recording_is_named(
 def test_device_of_a_recording_is_that_of_any_kind(tmp_path: Path) -> None:
     row = recorded().rows[0]
     path = tmp_path / "saxpy.json.gz"
-    KernelRecording(Call("saxpy", ()), H100, ORIGIN, "2026-11-21T12:00:00Z", (row,)).save(path)
+    KernelRecording(KernelCall("saxpy", ()), H100, ORIGIN, "2026-11-21T12:00:00Z", (row,)).save(
+        path
+    )
     for device in (f"replay:{path}", f"replay:{tmp_path}/Mine"):
         assert autotune.choose(str(PROBLEM), device=device).device == H100
 
@@ -94,7 +96,7 @@ def test_device_of_a_recording_is_that_of_any_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["gemm", "kernel"])
 def test_only_recordings_are_replaced(tmp_path: Path, kind: str) -> None:
     row = recorded().rows[0]
-    kernel = KernelRecording(Call("saxpy", ()), H100, ORIGIN, "2026-11-21T12:00:00Z", (row,))
+    kernel = KernelRecording(KernelCall("saxpy", ()), H100, ORIGIN, "2026-11-21T12:00:00Z", (row,))
     path, recording = tmp_path / "mine.json.gz", recorded() if kind == "gemm" else kernel
     for _ in range(2):
         recording.save(path)

@@ -14,7 +14,7 @@ from autotune.api import many, tuning
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.report.tuned_shapes import ShapesReport
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 QUICK = ("--device", DEVICE, "--trials", "2", "--budget", "30")
 
@@ -29,7 +29,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The shapes and options of `tune_shapes`, which searches nothing."""
     calls: list[Any] = []
 
-    def tune_shapes(shapes: Shapes, options: Options, *place: Any, **_: Any) -> ShapesReport:
+    def tune_shapes(shapes: Shapes, options: Search, *place: Any, **_: Any) -> ShapesReport:
         calls.append((dict(shapes), options, place))
         return ShapesReport()
 
@@ -43,7 +43,7 @@ def test_shapes_share_the_budget(searched: list[Any]) -> None:
     ((shapes, options, place),) = searched
     small, other = Problem(64, 64, 64, "bf16"), Problem(128, 64, 64, "f16")
     assert shapes == {small: 2, other: 1}
-    assert (options.budget_s, place) == (600.0, ("h100", None, "auto"))
+    assert (options.seconds, place) == (600.0, ("h100", None, "auto"))
 
 
 def test_file_of_shapes_joins_the_others(searched: list[Any], tmp_path: Path) -> None:
@@ -52,7 +52,24 @@ def test_file_of_shapes_joins_the_others(searched: list[Any], tmp_path: Path) ->
     assert run("tune", "--from", str(path)) == 0
     assert run("tune", "64x64x64", "--from", str(path)) == 0
     assert [shapes for shapes, *_ in searched] == [{Problem(64, 64, 64): n} for n in (5, 6)]
-    assert [options.budget_s for _, options, _ in searched] == [None, None]
+    assert [options.seconds for _, options, _ in searched] == [None, None]
+
+
+def test_file_of_shapes_stands_among_the_shapes(searched: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    Shapes({Problem(64, 64, 64): 5}).save(path)
+    assert run("tune", "64x64x64", str(path), "128x64x64") == 0
+    ((shapes, *_),) = searched
+    assert shapes == {Problem(64, 64, 64): 6, Problem(128, 64, 64): 1}
+
+
+@pytest.mark.parametrize(
+    ("device", "devices"), [("gpu:0,1", "0,1"), ("gpu:all", "all"), ("GPU:0,2,3", "0,2,3")]
+)
+def test_several_gpus_are_a_device(searched: list[Any], device: str, devices: str) -> None:
+    assert run("tune", "64x64x64", "64x64x72", "--device", device) == 0
+    assert run("tune", "64x64x64", "64x64x72", "--devices", devices) == 0
+    assert [place for *_, place in searched] == [("gpu", devices, "auto")] * 2
 
 
 def test_table_has_a_row_for_each_shape(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -90,7 +107,7 @@ def test_interrupt_says_what_is_kept(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no shape to tune; give one, such as 4096x4096x4096, or --from FILE"),
+        ((), "no shape to tune; give one, such as 4096x4096x4096, or a file of shapes"),
         (("64x64x64", "1..64x64x64"), "a range is tuned alone; give it without other shapes"),
         (
             ("64x64x64", "64x64x72", "--explain"),

@@ -25,14 +25,15 @@ VERBS: dict[str, tuple[str, ...]] = {
     "tune of shapes": ("tune", SHAPE, "64x64x64", *HERE, "--trials", "2", "--quiet"),
     "best": ("best", SHAPE, *HERE),
     "best of another": ("best", str(LONG), "--device", "h100"),
-    "trials": ("trials", SHAPE, *HERE),
+    "trials": ("best", SHAPE, *HERE, "--trials"),
     "ladder": ("ladder", "256", *HERE),
-    "explain": ("explain", SHAPE, *HERE),
+    "why": ("best", SHAPE, *HERE, "--why"),
+    "rules": ("best", SHAPE, *HERE, "--rules"),
     "device": ("device", "h100"),
     "device list": ("device", "--list"),
     "SM": ("device", "sm_90"),
     "doctor": ("doctor",),
-    "occupancy of tiles": ("occupancy", "h100", "--tile-width", "8", "16", "32"),
+    "occupancy of tiles": ("occupancy", "h100", "--tile-width", "8,16,32"),
     "occupancy": ("occupancy", "h100", "--threads", "64..1024", "--registers", "40"),
     "occupancy of two": (
         "occupancy",
@@ -47,7 +48,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "cache list": ("cache", "list"),
     "cache list of problems": ("cache", "list", "--problems"),
     "cache verify": ("cache", "verify"),
-    "cache fingerprint": ("cache", "fingerprint", *HERE),
+    "cache fingerprint": ("cache", "list", "--fingerprint", *HERE),
 }
 
 

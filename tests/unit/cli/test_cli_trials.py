@@ -1,13 +1,10 @@
-"""`autotune trials` and `autotune dashboard`."""
+"""`autotune best --trials`."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import shutil
-import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,6 @@ from support.sample_recording import DEVICE, FASTEST, PROBLEM
 from autotune import settings
 from autotune.runners.base import Failure
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.search.journal import dashboard
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
@@ -36,7 +32,7 @@ def journal() -> Path:
 def test_trials_are_printed_fastest_first(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE)
     capsys.readouterr()
-    text = printed(capsys, "trials", SHAPE, "--device", DEVICE, "--top", "3")
+    text = printed(capsys, "best", "--trials", SHAPE, "--device", DEVICE, "--top", "3")
     title, _, first, *_ = text.splitlines()
     assert title.startswith(f"{PROBLEM} on NVIDIA H100 80GB HBM3, replayed: 25 trials")
     assert "simt" in first
@@ -48,7 +44,9 @@ def test_trials_as_csv_have_a_row_each(capsys: pytest.CaptureFixture[str]) -> No
     run(*TUNE)
     capsys.readouterr()
     rows = [
-        *csv.DictReader(io.StringIO(printed(capsys, "trials", SHAPE, "--device", DEVICE, "--csv")))
+        *csv.DictReader(
+            io.StringIO(printed(capsys, "best", "--trials", SHAPE, "--device", DEVICE, "--csv"))
+        )
     ]
     assert len(rows) == 25
     best = min((row for row in rows if row["time_us"]), key=lambda row: float(row["time_us"]))
@@ -62,7 +60,7 @@ def test_trials_as_csv_have_a_row_each(capsys: pytest.CaptureFixture[str]) -> No
 def test_trials_as_json_are_objects(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE, "--family", "tiled")
     capsys.readouterr()
-    data = answer(capsys, "trials", SHAPE, "--device", DEVICE, "--family", "tiled")
+    data = answer(capsys, "best", "--trials", SHAPE, "--device", DEVICE, "--family", "tiled")
     trials = data["trials"]
     assert isinstance(trials, list)
     assert {trial["family"] for trial in trials} == {"tiled"}
@@ -71,7 +69,7 @@ def test_trials_as_json_are_objects(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_trial_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     run("tune", SHAPE, "--device", DEVICE, "--trials", "1")
     capsys.readouterr()
-    assert ": 1 trials" in printed(capsys, "trials", SHAPE, "--device", DEVICE)
+    assert ": 1 trials" in printed(capsys, "best", "--trials", SHAPE, "--device", DEVICE)
 
 
 def test_trials_without_a_record_are_shown(
@@ -81,7 +79,7 @@ def test_trials_without_a_record_are_shown(
     monkeypatch.setattr(ReplayRunner, "measure", lambda *_: wrong)
     assert run(*TUNE) == 1
     capsys.readouterr()
-    assert run("trials", SHAPE, "--device", DEVICE) == 0
+    assert run("best", "--trials", SHAPE, "--device", DEVICE) == 0
     shown = capsys.readouterr()
     assert shown.err.endswith("replayed: no record was made of them\n")
     assert "failed, verify: 25, such as " in shown.out
@@ -91,7 +89,7 @@ def test_record_without_its_journal_shows_its_own(capsys: pytest.CaptureFixture[
     run(*TUNE)
     shutil.rmtree(journal().parent)
     capsys.readouterr()
-    assert run("trials", SHAPE, "--device", DEVICE) == 0
+    assert run("best", "--trials", SHAPE, "--device", DEVICE) == 0
     shown = capsys.readouterr()
     assert "its journal of trials is not in this cache; the record has its best 10" in shown.err
     assert "replayed: 10 trials" in shown.out
@@ -101,65 +99,14 @@ def test_damaged_journal_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE)
     journal().write_text("{\n{\n")
     capsys.readouterr()
-    assert run("trials", SHAPE, "--device", DEVICE) == 0
+    assert run("best", "--trials", SHAPE, "--device", DEVICE) == 0
     assert f"{journal()}: cannot be read: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["trials", "dashboard"])
-def test_problem_without_trials_says_how_to_tune(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(verb, SHAPE, "--device", DEVICE) == 3
+def test_problem_without_trials_says_how_to_tune(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("best", "--trials", SHAPE, "--device", DEVICE) == 3
     assert f"run `autotune tune {PROBLEM} --device {DEVICE}`" in capsys.readouterr().err
 
 
 def test_csv_and_json_exclude_each_other() -> None:
-    assert run("trials", SHAPE, "--device", DEVICE, "--csv", "--json") == 2
-
-
-# dashboard
-
-
-def test_dashboard_needs_its_extra(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(*TUNE)
-    capsys.readouterr()
-    monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
-    assert run("dashboard", SHAPE, "--device", DEVICE) == 1
-    shown = capsys.readouterr()
-    assert "pip install 'tile-autotune[dashboard]'" in shown.err
-    assert "http" not in shown.out
-
-
-def test_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("optuna_dashboard")
-    run(*TUNE)
-    capsys.readouterr()
-    with socket.socket() as busy:
-        busy.bind(("127.0.0.1", 0))
-        busy.listen()
-        port = str(busy.getsockname()[1])
-        assert run("dashboard", SHAPE, "--device", DEVICE, "--port", port) == 1
-    assert f"127.0.0.1:{port} cannot be used: Address already in use" in capsys.readouterr().err
-
-
-def test_dashboard_names_studies_for_people() -> None:
-    optuna_dashboard = pytest.importorskip("optuna_dashboard")
-    run(*TUNE)
-    title = f"{PROBLEM} on NVIDIA H100 80GB HBM3, replayed"
-    storage = dashboard.NamedStorage(journal(), title)
-    status: list[str] = []
-    environ = {
-        "REQUEST_METHOD": "GET",
-        "PATH_INFO": "/api/studies",
-        "QUERY_STRING": "",
-        "wsgi.input": io.BytesIO(),
-        "wsgi.errors": sys.stderr,
-    }
-    body = optuna_dashboard.wsgi(storage)(environ, lambda line, *_: status.append(line))
-    (study,) = json.loads(b"".join(body))["study_summaries"]
-    assert status == ["200 OK"]
-    assert study["study_name"].startswith(f"{title}: simt+gemv, ")
-    assert study["study_name"].endswith(", sources 5e1f")
-    assert storage.get_study_id_from_name(study["study_name"]) == study["study_id"]
+    assert run("best", "--trials", SHAPE, "--device", DEVICE, "--csv", "--json") == 2

@@ -17,7 +17,7 @@ from support.self_signals import run
 TUNE = ("tune", "64x64x64", "--device", "h100", "--family", "naive", "--quiet")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 KEPT = "interrupted: what was measured is kept; run again to go on"
-IMPORTS = ["typer", "autotune.cli.tuning", "rich.console", "optuna", "autotune.tuning.loop"]
+IMPORTS = ["click", "autotune.cli.tuning", "rich.console", "optuna", "autotune.tuning.loop"]
 
 # Before the fourth measurement.
 MEASURING = """
@@ -41,7 +41,7 @@ def test_interrupted_import_ends_in_one_line(module: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_interrupted_parsing_ends_in_one_line(number: int, tmp_path: Path) -> None:
-    moment = f"import typer.core\non_call(typer.core.TyperGroup, 'make_context', [{number:d}])"
+    moment = f"import click\non_call(click.Group, 'make_context', [{number:d}])"
     done = run(moment, tmp_path, "cache", "list")
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "interrupted\n")
 

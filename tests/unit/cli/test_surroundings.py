@@ -20,7 +20,7 @@ VERBS = (
     ("best", "64x64x64", "--device", "h100"),
     ("tune", SHAPE, "--device", DEVICE, "--trials", "2", "--quiet"),
     ("occupancy", "a100", "--tile-width", "16"),
-    ("tune-kernel", SPEC, "--occupancy", "--device", "a100"),
+    ("occupancy", SPEC, "a100"),
     ("doctor",),
 )
 

@@ -139,7 +139,7 @@ def test_new_range_outside_the_order_names_the_way_out(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(aligned.store.root))
     with pytest.raises(NotFoundError, match=r"`rm .*-invariant\.json` forgets the order"):
-        autotune.tune_range("9..256x512x1024:bf16:tn", device="h100", batch_invariant=True)
+        autotune.tune("9..256x512x1024:bf16:tn", device="h100", batch_invariant=True)
 
 
 def test_frozen_look_up_does_not_guess_in_the_order(records: Records) -> None:

@@ -112,14 +112,14 @@ def test_public_function_prints_what_the_verb_prints(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Store(cache).save(recorded())
-    text = printed(capsys, "cache", "fingerprint", "--device", H100.name)
+    text = printed(capsys, "cache", "list", "--fingerprint", "--device", H100.name)
     assert text.strip() == str(autotune.fingerprint(device=H100))
     shape = str(SQUARE)
-    data: Any = answer(capsys, "cache", "fingerprint", shape, "--device", H100.name)
+    data: Any = answer(capsys, "cache", "list", "--fingerprint", shape, "--device", H100.name)
     ours = autotune.fingerprint(SQUARE, device=H100)
     assert data == {"fingerprint": ours.digest, "shapes": {shape: ours.shapes[SQUARE]},
                     "ranges": {}}  # fmt: skip
-    table = printed(capsys, "cache", "fingerprint", shape, "--device", H100.name)
+    table = printed(capsys, "cache", "list", "--fingerprint", shape, "--device", H100.name)
     assert str(ours.shapes[SQUARE])[:16] in table
 
 
@@ -130,7 +130,7 @@ def test_frozen_shape_without_a_record_runs_nothing() -> None:
 
 
 def test_impossible_shape_is_a_usage_error() -> None:
-    assert run("cache", "fingerprint", "64x64", "--device", H100.name) == 2
+    assert run("cache", "list", "--fingerprint", "64x64", "--device", H100.name) == 2
 
 
 # The example.

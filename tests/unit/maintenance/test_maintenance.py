@@ -24,7 +24,15 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.maintenance import exchange, pruning
-from autotune.maintenance.inventory import Item, inspect, listed, scan, stale_records, verdict
+from autotune.maintenance.inventory import (
+    ChangedRecord,
+    Item,
+    changed_records,
+    inspect,
+    listed,
+    scan,
+    verdict,
+)
 from autotune.maintenance.retiming import Retimed, retime
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
@@ -159,12 +167,20 @@ def test_listing_reads_no_programs(store: Store) -> None:
 
 
 def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:
-    store.save(record(source="0ld"))
+    old = store.save(record(source="0ld"))
     store.save(record(problem=SMALL))
     store.save(record(problem=SMALL, source="0ld", evidence="predicted"))
     today = Origin("13.0", "NVRTC 13.0", "5e1f")
-    assert [(record.title, why) for record, why in stale_records(inspect(store.root), today)] == [
-        (str(SQUARE), "kernel sources 0ld, now 5e1f")
+    assert changed_records(inspect(store.root), today) == [
+        ChangedRecord(old, "kernel sources 0ld, now 5e1f", stale=True)
+    ]
+
+
+def test_records_of_another_compiler_are_changed_and_not_stale(store: Store) -> None:
+    made = store.save(record())
+    today = Origin("13.0", "NVRTC 13.1", "5e1f")
+    assert changed_records(inspect(store.root), today) == [
+        ChangedRecord(made, "compiler NVRTC 13.0, now NVRTC 13.1", stale=False)
     ]
 
 

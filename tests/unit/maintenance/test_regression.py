@@ -31,7 +31,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def bundle_of(path: Path, factor: float) -> Path:
     """A bundle of the recording's problem, with its times multiplied."""
-    tuned = autotune.tune(PROBLEM, device=DEVICE, sampler="exhaustive", progress=False)
+    tuned = autotune.tune(PROBLEM, device=DEVICE, effort="exhaustive", progress=False)
     entries = tuple(
         replace(
             item, measurement=replace(item.measurement, time_us=factor * item.measurement.time_us)

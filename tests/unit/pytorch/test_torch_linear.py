@@ -28,7 +28,7 @@ from autotune.targets import targets  # noqa: E402
 from autotune.targets.workplace import Workplace  # noqa: E402
 from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
 from autotune.torch.linear import PatchedLinear  # noqa: E402
-from autotune.tuning.options import Options  # noqa: E402
+from autotune.tuning.options import Search  # noqa: E402
 
 ROWS = 64
 WIDE = Problem(ROWS, 96, 32, layout="nt", epilogue="bias")
@@ -343,8 +343,8 @@ def test_patch_tunes_missing_records_on_request(
 ) -> None:
     searched, forgotten = [], []
 
-    def search(workplace: Workplace, problem: Problem, options: Options) -> Record:
-        searched.append((problem, options.budget_s, workplace.device))
+    def search(workplace: Workplace, problem: Problem, options: Search) -> Record:
+        searched.append((problem, options.seconds, workplace.device))
         return store.save(measured(problem, 100.0, 125.0))
 
     monkeypatch.setattr(tuning, "search_at", search)
@@ -362,8 +362,8 @@ def test_patch_tunes_noted_shapes_under_one_budget(
 ) -> None:
     searched, forgotten = [], []
 
-    def search(_: Workplace, problem: Problem, options: Options, **__: Any) -> Record:
-        searched.append((problem, options.budget_s))
+    def search(_: Workplace, problem: Problem, options: Search, **__: Any) -> Record:
+        searched.append((problem, options.seconds))
         return store.save(measured(problem, 100.0, 125.0))
 
     monkeypatch.setattr(tuning, "search_at", search)

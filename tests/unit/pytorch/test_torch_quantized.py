@@ -159,7 +159,7 @@ def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch
     calls: list[Any] = []
 
     def multiply(
-        a: Any, b: Any, out: Any, bias: Any, scale_b: Any, options: Any, dtype: Any
+        a: Any, b: Any, out: Any, options: Any, dtype: Any, bias: Any, scale_b: Any
     ) -> Any:
         calls.append((a, b, scale_b, options))
         if not a.is_contiguous():
@@ -171,13 +171,15 @@ def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch
     a, weight = torch.randn(300, 5, dtype=torch.bfloat16).t(), torch.randn(200, 300)
     w, of_b = quantize_weight(weight, "block", torch.float8_e4m3fn)
     result = scaled.on_gpu(
-        a, w.t(), None, of_b.t(), use_fast_accum=True, compute="f8e5", dependent=True
+        scaled.ScaledProduct(
+            *(a, w.t(), None, of_b.t()), use_fast_accum=True, compute="f8e5", dependent=True
+        )
     )
     assert (result.shape, result.dtype) == ((5, 200), torch.bfloat16)
     refused, copied = calls
     assert refused[0].data_ptr() == a.data_ptr()
     assert torch.equal(copied[2], of_b)
-    assert copied[3] == runtime.QuantizedKeywords(compute="f8e5", accumulate="fast", dependent=True)
+    assert copied[3] == runtime.CallOptions(compute="f8e5", accumulate="fast", dependent=True)
 
 
 def test_input_that_cannot_be_quantised_is_refused() -> None:
@@ -263,13 +265,13 @@ def test_layer_in_training_is_not_quantised() -> None:
 def test_layer_passes_dependent_launch_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
-    def multiply(*operands: Any) -> Any:
-        a, b, _, _, _, options, dtype = operands
+    def multiply(a: Any, b: Any, _: Any, options: Any, dtype: Any, **further: Any) -> Any:
+        assert "scale_b" in further
         seen.append(options.dependent)
         return torch.empty(a.shape[0], b.shape[1], dtype=dtype)
 
     monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
-    monkeypatch.setattr(quantized_layers, "scaled_mm", scaled.on_gpu)
+    monkeypatch.setattr(quantized_layers, "scaled_mm", scaled.of_product(scaled.on_gpu))
     for dependent in (False, True):
         layer = nn.Linear(256, 64, dtype=torch.bfloat16).eval()
         quantized(layer, Quantization("f8", "row", dependent=dependent))

@@ -12,15 +12,15 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune.families.config import Config
 from autotune.files import checksum
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store, codec
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.records.kernel_source import KernelSource
 
-CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
+CALL = KernelCall("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 
 
-def kernel_record(call: Call = CALL, time_us: float = 10.0) -> KernelRecord:
+def kernel_record(call: KernelCall = CALL, time_us: float = 10.0) -> KernelRecord:
     own = replace(entry(16, time_us), config=Config.of("transpose", {"TILE": 32, "ROWS": 8}))
     return KernelRecord(H100, "measured", (KernelEntry.of(own),), None, record().provenance, call)
 
@@ -43,7 +43,7 @@ def test_file_states_the_kernel_and_its_arguments() -> None:
 def test_saved_record_is_found_by_its_call(store: Store) -> None:
     store.save(kernel_record())
     assert store.kernel(H100, CALL) == kernel_record()
-    assert store.kernel(H100, Call("my::transpose", CALL.arguments[:2])) is None
+    assert store.kernel(H100, KernelCall("my::transpose", CALL.arguments[:2])) is None
 
 
 def test_records_of_one_call_are_merged(store: Store) -> None:

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_records import H100, SQUARE, entry, record
 
+from autotune.families.config import Config
+from autotune.families.source_text import joined
 from autotune.records import Entry, Record, Store
 from autotune.records.codec import loads
-from autotune.records.merging import comparable, reconcile, stale
+from autotune.records.merging import changes, made_from, merge, reconcile, sources_of, stale
 from autotune.runners.base import Evidence, Measurement
 from autotune.runners.recording import Origin
 
@@ -29,6 +31,23 @@ def _made(*entries: Entry, date: str = "2026-11-21T12:00:00Z", **changed: Any) -
     """A record with the origin `TODAY`, changed by `changed`."""
     made = record(*entries)
     return replace(made, provenance=replace(made.provenance, date=date, **changed))
+
+
+# What a machine has whose kernels of three families are compiled from sources of their own.
+FAMILIES = {"mma": "3a", "naive": "1a", "tiled": "2a"}
+BY_FAMILY = replace(TODAY, source=joined(FAMILIES))
+
+
+def _of(family: str, time_us: float, width: int = 8) -> Entry:
+    """An entry of a family."""
+    return replace(_timed(width, time_us), config=Config.of(family, {"width": width}))
+
+
+def _from(*entries: Entry, **sources: str) -> Record:
+    """A record of several families, with the sources of each; today's of those not given."""
+    families = {entry.config.family for entry in entries}
+    text = joined({name: sources.get(name, FAMILIES[name]) for name in families})
+    return _made(*entries, source=text)
 
 
 def _times(merged: Record) -> list[float]:
@@ -93,13 +112,29 @@ def test_later_provenance_stands() -> None:
     assert reconcile(new, old, TODAY).provenance == new.provenance
 
 
-@pytest.mark.parametrize("older", [{"source": "0ld"}, {"compiler": "NVRTC 12.8"}, {"driver": "12"}])
-def test_older_record_of_todays_origin_stands(
-    older: dict[str, str],
-) -> None:
+TOOLS = [{"compiler": "NVRTC 12.8"}, {"driver": "12"}]
+
+
+def test_older_record_of_todays_sources_stands() -> None:
+    ours = _made(_timed(8, 100.0), date="2026-01-01T12:00:00Z")
+    theirs = _made(_timed(16, 50.0), date="2026-02-01T12:00:00Z", source="0ld")
+    assert reconcile(ours, theirs, TODAY) == reconcile(theirs, ours, TODAY) == ours
+
+
+@pytest.mark.parametrize("older", TOOLS)
+def test_entries_of_other_tools_join_todays_record(older: dict[str, str]) -> None:
     ours = _made(_timed(8, 100.0), date="2026-01-01T12:00:00Z")
     theirs = _made(_timed(16, 50.0), date="2026-02-01T12:00:00Z", **older)
-    assert reconcile(ours, theirs, TODAY) == reconcile(theirs, ours, TODAY) == ours
+    merged = reconcile(ours, theirs, TODAY)
+    assert merged == reconcile(theirs, ours, TODAY)
+    assert (_times(merged), merged.provenance) == ([50.0, 100.0], ours.provenance)
+
+
+def test_baseline_of_another_driver_does_not_join() -> None:
+    ours, theirs = _made(), replace(_made(driver="12.8"), baseline=Measurement(80.0))
+    assert reconcile(ours, theirs, TODAY).baseline is None
+    same = replace(theirs, provenance=replace(theirs.provenance, driver="13.0"))
+    assert reconcile(ours, same, TODAY).baseline == Measurement(80.0)
 
 
 def test_sources_outweigh_driver_and_compiler() -> None:
@@ -126,23 +161,141 @@ _entries = st.builds(
     st.sampled_from([1.0, 2.0]),
     st.sampled_from([3, 25]),
 )
-_records = st.builds(
+_dates = st.sampled_from(["2026-01-01T12:00:00Z", "2026-02-01T12:00:00Z"])
+_drivers = st.sampled_from(["13.0", "12.8"])
+_single = st.builds(
     lambda entries, date, driver: _made(*entries, date=date, driver=driver),
     st.lists(_entries, min_size=1, max_size=3, unique_by=lambda entry: entry.config),
-    st.sampled_from(["2026-01-01T12:00:00Z", "2026-02-01T12:00:00Z"]),
-    st.sampled_from(["13.0", "12.8"]),
+    _dates,
+    _drivers,
 )
 
 
-@given(_records, _records)
-def test_order_of_two_stores_does_not_matter(a: Record, b: Record) -> None:
-    assert reconcile(a, b, TODAY) == reconcile(b, a, TODAY)
+def _mixed(
+    entries: list[Entry], sources: dict[str, str] | str, date: str, driver: str, quick: bool
+) -> Record:
+    families = {entry.config.family for entry in entries}
+    named = sources if isinstance(sources, str) else joined({it: sources[it] for it in families})
+    return _made(*entries, source=named, date=date, driver=driver, quick=quick)
+
+
+_mixed_records = st.builds(
+    _mixed,
+    st.lists(
+        st.builds(
+            _of,
+            st.sampled_from([*FAMILIES]),
+            st.sampled_from([90.0, 100.0, 110.0]),
+            st.integers(4, 5),
+        ),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda entry: entry.config,
+    ).map(lambda entries: sorted(entries, key=lambda entry: entry.rank)),
+    st.sampled_from(["0ld", "0lder"])
+    | st.fixed_dictionaries(
+        {name: st.sampled_from([now, f"{now}0ld"]) for name, now in FAMILIES.items()}
+    ),
+    _dates,
+    _drivers,
+    st.booleans(),
+)
+_records = _single | _mixed_records
+_todays = st.sampled_from([TODAY, BY_FAMILY, None])
+
+
+@given(_records, _records, _todays)
+def test_order_of_two_stores_does_not_matter(a: Record, b: Record, today: Origin | None) -> None:
+    assert reconcile(a, b, today) == reconcile(b, a, today)
+
+
+@given(_records, _records, _todays)
+def test_merging_again_changes_nothing(a: Record, b: Record, today: Origin | None) -> None:
+    merged = reconcile(a, b, today)
+    assert reconcile(merged, a, today) == reconcile(merged, b, today) == merged
+
+
+@given(_records, _records, _todays)
+def test_merged_entries_keep_their_sources(a: Record, b: Record, today: Origin | None) -> None:
+    merged = reconcile(a, b, today)
+    known = {
+        (entry.config.family, sources_of(record)[entry.config.family])
+        for record in (a, b)
+        for entry in record.entries
+    }
+    assert {*sources_of(merged).items()} <= known
 
 
 @given(_records, _records)
-def test_merging_again_changes_nothing(a: Record, b: Record) -> None:
-    merged = reconcile(a, b, TODAY)
-    assert reconcile(merged, b, TODAY) == merged
+def test_tuning_keeps_entries_of_its_own_sources_alone(old: Record, new: Record) -> None:
+    run = replace(new, provenance=replace(new.provenance, source=BY_FAMILY.source))
+    merged = merge(old, run)
+    assert made_from(merged, BY_FAMILY.source)
+    expected = {
+        entry.config
+        for entry in old.entries
+        if sources_of(old)[entry.config.family] == FAMILIES[entry.config.family]
+    }
+    assert {entry.config for entry in merged.entries} == expected | {
+        entry.config for entry in new.entries
+    }
+
+
+# Of several families
+
+
+def test_record_of_one_family_has_its_hash_alone() -> None:
+    run = _made(_of("mma", 90.0), source=BY_FAMILY.source)
+    assert merge(None, run).provenance.source == "3a"
+
+
+def test_record_of_several_families_names_each_hash() -> None:
+    run = _made(_of("mma", 90.0), _of("tiled", 95.0), source=BY_FAMILY.source)
+    assert merge(None, run).provenance.source == "mma:3a tiled:2a"
+
+
+def test_tuning_keeps_entries_of_unchanged_families() -> None:
+    old = _from(_of("mma", 80.0), _of("tiled", 85.0), mma="0ld")
+    run = _made(_of("naive", 90.0), source=BY_FAMILY.source)
+    merged = merge(old, run)
+    assert [entry.config.family for entry in merged.entries] == ["tiled", "naive"]
+    assert merged.provenance.source == "naive:1a tiled:2a"
+
+
+def test_stores_share_entries_of_families_alike() -> None:
+    ours = _from(_of("mma", 80.0), _of("tiled", 85.0))
+    theirs = _from(_of("mma", 70.0, 9), _of("tiled", 84.0, 9), mma="0ld")
+    merged = reconcile(ours, theirs, BY_FAMILY)
+    assert _times(merged) == [80.0, 84.0, 85.0]
+    assert merged.provenance.source == "mma:3a tiled:2a"
+
+
+def test_todays_entries_of_a_family_replace_older_ones() -> None:
+    ours = _from(_of("tiled", 80.0), _of("mma", 85.0), mma="0ld")
+    theirs = _from(_of("mma", 90.0, 9))
+    for a, b in ((ours, theirs), (theirs, ours)):
+        merged = reconcile(a, b, BY_FAMILY)
+        assert (_times(merged), merged.provenance.source) == ([80.0, 90.0], "mma:3a tiled:2a")
+
+
+def test_earlier_records_of_one_hash_merge_as_before() -> None:
+    ours, theirs = _made(_of("mma", 80.0), source="0ld"), _made(_of("tiled", 85.0), source="0ld")
+    merged = reconcile(ours, theirs, BY_FAMILY)
+    assert (_times(merged), merged.provenance.source) == ([80.0, 85.0], "0ld")
+    run = _made(_of("naive", 90.0), source=BY_FAMILY.source)
+    assert _times(merge(merged, run)) == [90.0]
+
+
+def test_family_that_another_store_searched_joins() -> None:
+    merged = reconcile(_from(_of("mma", 80.0)), _from(_of("tiled", 85.0)), BY_FAMILY)
+    assert merged.provenance.source == "mma:3a tiled:2a"
+    assert _times(reconcile(_from(_of("mma", 80.0)), merged, BY_FAMILY)) == [80.0, 85.0]
+
+
+def test_search_that_ended_stays_final_with_other_tools() -> None:
+    ended, cut = _made(_timed(8, 90.0), driver="12.8"), _made(_timed(9, 95.0), interrupted=True)
+    assert merge(ended, cut).provenance.final
+    assert not merge(_made(_timed(8, 90.0), source="0ld"), cut).provenance.final
 
 
 # In the store
@@ -186,10 +339,43 @@ def test_replaced_record_is_kept_beside(store: Store) -> None:
     assert loads(beside.read_bytes()) == old
 
 
-@pytest.mark.parametrize("older", [{"source": "0ld"}, {"compiler": "NVRTC 12.8"}, {"driver": "12"}])
-def test_tuning_merges_no_times_of_another_origin(store: Store, older: dict[str, str]) -> None:
-    store.save(_made(_timed(8, 1.0), **older))
+def test_tuning_merges_no_times_of_other_sources(store: Store) -> None:
+    store.save(_made(_timed(8, 1.0), source="0ld"))
     assert _times(store.save(_made(_timed(16, 90.0)))) == [90.0]
+
+
+@pytest.mark.parametrize("older", TOOLS)
+def test_entries_survive_another_driver_or_compiler(store: Store, older: dict[str, str]) -> None:
+    old = store.save(_made(_timed(8, 80.0), _timed(9, 85.0), **older))
+    run = _made(_timed(16, 90.0))
+    saved = store.save(run, timed=[_timed(9, 0.0).config])
+    # What the run timed has a time of today's tools, which was not among its best.
+    assert (_times(saved), saved.provenance) == ([80.0, 90.0], run.provenance)
+    beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.superseded-1")
+    assert loads(beside.read_bytes()) == old
+
+
+def test_entries_timed_again_by_the_same_tools_stay(store: Store) -> None:
+    store.save(_made(_timed(8, 80.0)))
+    assert _times(store.save(_made(_timed(16, 90.0)), timed=[_timed(8, 0.0).config])) == [
+        80.0,
+        90.0,
+    ]
+
+
+def test_record_with_an_entry_of_older_kernels_is_kept_beside(store: Store) -> None:
+    store.save(_from(_of("mma", 80.0), _of("tiled", 85.0), mma="0ld"))
+    run = _made(_of("tiled", 90.0, 9), source=BY_FAMILY.source)
+    assert _times(store.save(run)) == [85.0, 90.0]
+    assert store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.superseded-1").exists()
+
+
+def test_new_family_keeps_no_record_beside(store: Store) -> None:
+    store.save(_from(_of("mma", 80.0)))
+    assert store.adopt(_from(_of("tiled", 85.0)), BY_FAMILY) == "better"
+    assert [path.suffix for path in store.path(H100, SQUARE).parent.glob("4*")] == [".json"]
+    assert store.adopt(_from(_of("mma", 80.0)), BY_FAMILY) == "equal"
+    assert store.adopt(_from(_of("mma", 1.0), mma="0ld"), BY_FAMILY) == "passed over"
 
 
 def test_baseline_of_another_driver_is_not_kept(store: Store) -> None:
@@ -214,27 +400,60 @@ def test_record_of_todays_origin_is_not_stale() -> None:
 @pytest.mark.parametrize(
     ("older", "message"),
     [
-        ({"driver": "12.8"}, "driver 12.8, now 13.0"),
-        ({"compiler": "NVRTC 12.8"}, "compiler NVRTC 12.8, now NVRTC 13.0"),
         ({"source": "0123456789abcdef"}, "kernel sources 0123456789ab, now 5e1f"),
-        ({"driver": "12.8", "source": "0ld"}, "driver 12.8, now 13.0; kernel sources 0ld, now"),
+        (
+            {"driver": "12.8", "source": "0ld"},
+            "driver 12.8, now 13.0; kernel sources 0ld, now 5e1f",
+        ),
     ],
 )
-def test_change_makes_a_record_stale(older: dict[str, str], message: str) -> None:
-    assert str(stale(_made(**older), TODAY)).startswith(message)
+def test_other_sources_make_a_record_stale(older: dict[str, str], message: str) -> None:
+    assert stale(_made(**older), TODAY) == changes(_made(**older), TODAY) == message
 
 
-def test_unknown_fields_make_nothing_stale() -> None:
-    assert stale(_made(driver="12.8"), replace(TODAY, driver="")) is None
+@pytest.mark.parametrize(
+    ("older", "message"),
+    [
+        ({"driver": "12.8"}, "driver 12.8, now 13.0"),
+        ({"compiler": "NVRTC 12.8"}, "compiler NVRTC 12.8, now NVRTC 13.0"),
+    ],
+)
+def test_other_tools_are_a_change_and_not_stale(older: dict[str, str], message: str) -> None:
+    assert changes(_made(**older), TODAY) == message
+    assert stale(_made(**older), TODAY) is None
+
+
+def test_unknown_fields_are_not_compared() -> None:
+    assert changes(_made(driver="12.8"), replace(TODAY, driver="")) is None
+    assert changes(_made(source="0ld"), replace(TODAY, source="")) is None
+
+
+def test_best_entry_of_changed_sources_makes_a_record_stale() -> None:
+    mixed = _from(_of("mma", 80.0), _of("tiled", 95.0), mma="0ld")
+    assert stale(mixed, BY_FAMILY) == "kernel sources 0ld, now 3a"
+
+
+def test_runner_up_of_changed_sources_makes_nothing_stale() -> None:
+    mixed = _from(_of("mma", 80.0), _of("tiled", 95.0), tiled="0ld")
+    assert changes(mixed, BY_FAMILY) is None
+
+
+def test_cold_winner_of_changed_sources_makes_a_record_stale() -> None:
+    hot, cold = _with_cold(_of("mma", 80.0), 120.0), _with_cold(_of("tiled", 95.0), 100.0)
+    mixed = _from(hot, cold, tiled="0ld")
+    assert stale(mixed, BY_FAMILY) == "tiled kernel sources 0ld, now 2a"
+
+
+def test_earlier_hash_of_all_sources_is_stale_for_every_family() -> None:
+    hot, cold = _with_cold(_of("mma", 80.0), 120.0), _with_cold(_of("tiled", 95.0), 100.0)
+    earlier = _made(hot, cold, source="0ld")
+    assert stale(earlier, BY_FAMILY) == "kernel sources 0ld, now 3a"
 
 
 @pytest.mark.parametrize("evidence", ["replayed", "predicted"])
 def test_only_measured_records_become_stale(evidence: Evidence) -> None:
     assert stale(replace(_made(source="0ld"), evidence=evidence), TODAY) is None
-
-
-def test_provenance_and_origin_compare_the_same() -> None:
-    assert comparable(_made().provenance, TODAY)
+    assert changes(replace(_made(driver="12.8"), evidence=evidence), TODAY) is None
 
 
 def refused(made: Record) -> Record:

@@ -14,6 +14,7 @@ from rich.console import Console
 from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
+import autotune
 from autotune.api import coverage, ranges
 from autotune.api.coverage import cover
 from autotune.candidates import cost, space
@@ -26,7 +27,7 @@ from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment
 from autotune.report.ranges import render
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 TOP = Problem(512, 1024, 1024)
 TWO = (Segment(1, 16, 16), Segment(17, 512, 512))
@@ -364,10 +365,10 @@ def test_range_of_earlier_versions_is_hot() -> None:
 @pytest.mark.parametrize("loss", [0.0, -1.0, float("nan"), float("inf")])
 def test_impossible_loss_is_refused(loss: float) -> None:
     with pytest.raises(UsageError, match="give more than 0"):
-        ranges.tune(SPAN, Options(), device="h100", loss=loss)
+        ranges.tune(SPAN, Search(), device="h100", loss=loss)
 
 
 def test_recording_names_the_missing_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     with pytest.raises(NotFoundError, match="does not hold 63x4096x4096:f32:nn"):
-        ranges.tune_range("63..64x4096x4096", device="replay:h100", trials=1)
+        autotune.tune("63..64x4096x4096", device="replay:h100", trials=1)

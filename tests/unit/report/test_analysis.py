@@ -37,7 +37,7 @@ from autotune.report.analysis.subject import subject_of, subject_of_recording
 from autotune.report.analysis.whole import analysed
 from autotune.report.record_page import record_figures, record_page
 from autotune.runners.base import Failure
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.tuning.outlook import Outlook
 from autotune.tuning.search.patience import ENOUGH
 
@@ -257,7 +257,7 @@ def test_journal_gives_the_trials_of_the_record(
 
 def test_user_kernel_has_its_trials_and_no_roofline(tmp_path: Path) -> None:
     store, tuned = Store(tmp_path), tunable()
-    record = tune(tuned, KernelRunner(), store, Options(), compile=compiled, origin=ORIGIN)
+    record = tune(tuned, KernelRunner(), store, Search(), compile=compiled, origin=ORIGIN)
     data = analysed(subject_of(record, tmp_path), stale=None, now=NOW)
     assert (data.source, len(data.steps)) == ("journal", LEGAL)
     assert data.roofline is None

@@ -281,7 +281,7 @@ def test_compiled_calls_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("name", "package"),
-    [("report", "plotly"), ("dashboard", "optuna-dashboard"), ("energy", "nvidia-ml-py")],
+    [("report", "plotly"), ("energy", "nvidia-ml-py")],
 )
 def test_missing_extra_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(wanted: str) -> str:

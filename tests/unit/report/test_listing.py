@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.sample_records import H100, SQUARE, entry, record
@@ -16,7 +18,7 @@ from autotune.api.listing import RecordList
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report import formatting, listing, printing
@@ -34,7 +36,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def kernel_record() -> KernelRecord:
     own = replace(entry(16, 10.0), config=Config.of("transpose", {"TILE": 32}))
-    call = Call("transpose<float>", ("float32[64,32]",))
+    call = KernelCall("transpose<float>", ("float32[64,32]",))
     return KernelRecord(H100, "measured", (KernelEntry.of(own),), None, record().provenance, call)
 
 
@@ -76,8 +78,17 @@ def test_row_without_cublas_has_no_ratio() -> None:
 
 
 def test_row_says_what_changed() -> None:
-    assert row(record()).stale is None
-    assert row(record(source="0ld")).stale == "kernel sources 0ld, now 5e1f"
+    assert (row(record()).changed, row(record()).stale) == (None, None)
+    stale = row(record(source="0ld"))
+    assert stale.changed == stale.stale == "kernel sources 0ld, now 5e1f"
+
+
+def test_another_driver_is_shown_and_not_stale() -> None:
+    (only,) = listing.rows([record()], replace(TODAY, driver="13.1"))
+    assert (only.changed, only.stale) == ("driver 13.0, now 13.1", None)
+    text = printing.text_of(listing.render([only]), 160)
+    assert "driver 13.0, now 13.1" in text
+    assert "stale" not in text
 
 
 def test_interrupted_search_is_marked() -> None:
@@ -114,20 +125,20 @@ def test_records_lists_the_cache_by_device_and_problem() -> None:
     store.save(kernel_record())
     for saved in (record(problem=SQUARE), record(problem=SMALL), record(device=find("a100"))):
         store.save(saved)
-    listed = autotune.records()
+    listed = autotune.list_records()
     assert [made.title for made in listed] == [
         str(SQUARE),
         str(SMALL),
         str(SQUARE),
         "transpose<float>(float32[64,32])",
     ]
-    assert {made.device.name for made in autotune.records("a100")} == {find("a100").name}
+    assert {made.device.name for made in autotune.list_records("a100")} == {find("a100").name}
 
 
 def test_records_of_an_empty_cache_are_none() -> None:
-    assert autotune.records() == ()
-    assert str(autotune.records()).split() == [
-        *("problem", "device", "evidence", "time", "over", "cuBLAS", "age", "stale")
+    assert autotune.list_records() == ()
+    assert str(autotune.list_records()).split() == [
+        *("problem", "device", "evidence", "time", "over", "cuBLAS", "age", "changed")
     ]
 
 
@@ -137,43 +148,59 @@ def test_records_skips_a_broken_file_with_a_warning() -> None:
     path = store.path(H100, SMALL)
     path.write_text("{")
     with pytest.warns(UserWarning, match=f"{path.name}: passed over: it is not JSON"):
-        assert [made.title for made in autotune.records()] == [str(SQUARE)]
-
-
-def test_records_can_be_called_after_its_modules_are_imported() -> None:
-    from autotune.records import store
-
-    assert store is autotune.records.store  # type: ignore[attr-defined]
-    assert callable(autotune.records)
+        assert [made.title for made in autotune.list_records()] == [str(SQUARE)]
 
 
 def test_notebooks_show_a_table_of_all_records() -> None:
     Store(settings.cache_dir()).save(kernel_record())
-    text = text_in(autotune.records()._repr_html_())
+    text = text_in(autotune.list_records()._repr_html_())
     assert "transpose<float>" in text
 
 
-def test_printed_record_is_that_of_the_command_line() -> None:
-    assert str(record()).splitlines()[0].split()[-1] == "MEASURED"
-    assert "speed      152.71 TFLOP/s" in str(record())
+def test_table_of_a_record_is_that_of_the_command_line() -> None:
+    shown = str(autotune.table(record()))
+    assert shown.splitlines()[0].split()[-1] == "MEASURED"
+    assert "speed      152.71 TFLOP/s" in shown
 
 
-def test_printed_kernel_record_has_its_parameters() -> None:
-    lines = [line.split(maxsplit=1) for line in str(kernel_record()).splitlines() if line]
+def test_table_of_a_kernel_record_has_its_parameters() -> None:
+    text = str(autotune.table(kernel_record()))
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line]
     assert lines[0][0] == "transpose<float>(float32[64,32])"
     assert lines[0][1].split() == ["on", *H100.name.split(), "MEASURED"]
-    assert ["config", "TILE=32"] in lines
+    assert ["config", "transpose:TILE=32"] in lines
     assert ["time", "10.00 us"] in lines
 
 
 def test_special_characters_of_html_are_escaped() -> None:
     made = replace(record(), device=replace(H100, name="<b>H100</b> & <script>"))
-    assert "<script>" not in made._repr_html_()
-    assert "<b>H100</b> & <script>" in text_in(made._repr_html_())
+    page = autotune.table(made)._repr_html_()
+    assert "<script>" not in page
+    assert "<b>H100</b> & <script>" in text_in(page)
     assert "<script>" not in RecordList([made])._repr_html_()
 
 
 def test_notebooks_show_a_record_as_it_is_printed() -> None:
     for made in (record(), kernel_record()):
-        shown = text_in(made._repr_html_())
-        assert [line.rstrip() for line in shown.splitlines()] == str(made).splitlines()
+        table = autotune.table(made)
+        shown = text_in(table._repr_html_())
+        assert [line.rstrip() for line in shown.splitlines()] == str(table).splitlines()
+
+
+def test_printed_record_is_lines_of_its_own_facts() -> None:
+    assert str(record(entry(16, 900.0), baseline_us=950.0)).splitlines() == [
+        f"{SQUARE} on {H100.name}, measured {record().provenance.date}",
+        str(entry(16, 900.0).config),
+        "900.00 us +- 0.00",
+        "occupancy 75.0%, bound by threads",
+        "vendor baseline 950.00 us",
+        "9 configurations tried in 6 s, 1 recorded",
+    ]
+    assert "transpose<float>(float32[64,32])" in str(kernel_record())
+
+
+def test_ipython_shows_the_lines_of_a_record() -> None:
+    shown = StringIO()
+    printer = SimpleNamespace(text=shown.write)
+    record()._repr_pretty_(printer, False)
+    assert shown.getvalue() == str(record())

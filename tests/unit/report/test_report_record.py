@@ -12,6 +12,7 @@ from hypothesis import given
 from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record, records
 
+import autotune
 from autotune.families.config import Config, Value
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
@@ -45,11 +46,20 @@ def _model_choice() -> Answer:
     return Answer(SQUARE, H100, SIMT, "predicted", "predicted", None, 2700.0, "the model's choice")
 
 
-def test_printed_answer_is_that_of_the_command_line() -> None:
+def test_table_of_an_answer_is_that_of_the_command_line() -> None:
     for answer in (_nearest(), _model_choice()):
-        assert str(answer) + "\n" == _text(answer)
-        assert "<pre" in answer._repr_html_()
-        assert html.escape(answer.note) in answer._repr_html_()
+        table = autotune.table(answer)
+        assert str(table) + "\n" == _text(answer)
+        assert "<pre" in table._repr_html_()
+        assert html.escape(answer.note) in table._repr_html_()
+
+
+def test_printed_answer_is_lines_of_its_own_facts() -> None:
+    assert str(_model_choice()).splitlines() == [
+        f"{SQUARE} on {H100.name}: 2700.00 us, predicted",
+        str(SIMT),
+        "the model's choice",
+    ]
 
 
 def test_record_text() -> None:
@@ -62,7 +72,7 @@ EXPECTED = """\
 time       27487.8 us +- 12.50 us
 speed      5.00 TFLOP/s, 7.5% of peak fp32
 cuBLAS     2666.0 us; 9.7% of its speed: faster, `matmul` calls it
-config     tiled tile_width=16
+config     tiled:tile_width=16
 block      256 threads, 32 registers a thread, 2048 bytes shared, 0 local
 occupancy  75.0%, bound by threads
 error      1.00e-04 largest, 1.00e-03 allowed
@@ -116,7 +126,7 @@ def test_text_has_the_energy_beside_cublas() -> None:
 def test_text_of_the_kernel_with_the_least_energy() -> None:
     text = _text(_metered(), "energy")
     assert "time       220.0 us +- 2.00 us\n" in text
-    assert "config     tiled tile_width=32\n" in text
+    assert "config     tiled:tile_width=32\n" in text
     assert "energy     96.4 mJ a run, 438 W at 1980 MHz; cuBLAS 93.1 mJ\n" in text
     assert "`matmul` calls it" not in text  # it goes by times
 
@@ -134,7 +144,7 @@ def test_text_of_the_cold_kernel() -> None:
     text = _text(_twofold(), "cold")
     assert "cold time  320.0 us +- 4.00 us, hot 220.0 us\n" in text
     assert "cuBLAS     350.0 us, hot 210.0 us; 109.4% of its speed, hot 95.5%\n" in text
-    assert "config     tiled tile_width=32\n" in text
+    assert "config     tiled:tile_width=32\n" in text
     assert "best hot   200.0 us, 105.0% of cuBLAS's speed: tile_width=16\n" in text
 
 
@@ -228,10 +238,10 @@ def test_family_asked_for_alone_comes_before_the_best_of_all() -> None:
     lines = captured.get().splitlines()
     assert lines[0].startswith("4096x4096x4096:f32:nn --family tiled on NVIDIA H100")
     assert [line.rstrip() for line in lines if line.startswith("config")] == [
-        "config       tiled tile_width=32"
+        "config       tiled:tile_width=32"
     ]
     (last,) = (line for line in lines if line.startswith("best of all"))
-    assert last.startswith("best of all  225.0 us, 4.00 times as fast, measured: simt bm=128")
+    assert last.startswith("best of all  225.0 us, 4.00 times as fast, measured: simt:bm=128")
     data = to_json(alone, overall=overall)
     assert (data["family"], data["config"]) == ("tiled", str(entry(32, 1.0).config))
     best_of_all = data["best_of_all"]

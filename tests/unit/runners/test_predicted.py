@@ -14,7 +14,7 @@ from autotune.runners.base import Candidate, Measurement
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 
 
 def predicted(width: int) -> tuple[PredictedRunner, Candidate]:
@@ -29,7 +29,7 @@ def tuned(store: Store) -> Record:
         GemmTunable(SQUARE, "tiled"),
         PredictedRunner(SQUARE, H100),
         store,
-        Options(sampler="exhaustive"),
+        Search(sampler="exhaustive"),
         compile=compiled,
         origin=ORIGIN,
     )

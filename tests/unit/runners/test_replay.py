@@ -35,7 +35,7 @@ from autotune.runners.recording import Recording, SweepRow
 from autotune.runners.replay import ReplayRunner, noisy
 from autotune.tuning.evaluate import Trial, prepare
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.tuning.resume import study_of
 from autotune.tuning.search import Journal
 from autotune.tuning.sweep import record
@@ -224,7 +224,7 @@ def test_replay_is_marked_as_replayed(tmp_path: Path) -> None:
         GemmTunable(SQUARE, "tiled"),
         ReplayRunner(recorded()),
         store,
-        Options(),
+        Search(),
         compile=uncompiled,
         origin=recorded().origin,
     )
@@ -235,7 +235,7 @@ def test_replay_is_marked_as_replayed(tmp_path: Path) -> None:
 def test_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
     def once(name: str) -> tuple[object, list[Trial]]:
         store = Store(tmp_path / name)
-        options = Options(trials=24, seed=11)
+        options = Search(trials=24, seed=11)
         runner = ReplayRunner(recorded(), seed=11)
         tiles = GemmTunable(SQUARE, "tiled")
         saved = tune(tiles, runner, store, options, compile=uncompiled, origin=ORIGIN)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.api import tuning
+import autotune
 from autotune.problem import Problem
 from autotune.report.ladder import rungs
 from autotune.runners import recording
@@ -74,7 +74,7 @@ def test_200_trials_come_within_2_percent_of_the_best(
     square: Recording, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    tuned = tuning.tune(4096, 4096, 4096, device="replay:h100", trials=200)
+    tuned = autotune.tune(4096, 4096, 4096, device="replay:h100", trials=200)
     times = {
         row.config: row.outcome.time_us
         for row in square.rows

@@ -179,7 +179,7 @@ def test_nothing_is_tuned(cache: Path) -> None:
                 block=32,
             )
         with pytest.raises(FrozenError, match="64x64x64:f32:nn: the mode is frozen"):
-            autotune.tune("64x64x64", device=H100, quick=True)
+            autotune.tune("64x64x64", device=H100, effort="quick")
         with pytest.raises(FrozenError, match="cannot measure records again"):
             next(iter(retime([], *[None] * 3)))  # type: ignore[arg-type]
     assert not cache.exists()
@@ -230,7 +230,7 @@ def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 VERBS = {
     "occupancy": "sm_90 --tile-width 16",
-    "explain": "4096x4096x4096 tiled:tile_width=16 --compile --device h100",
+    "best --why": "4096x4096x4096 tiled:tile_width=16 --why --compile --device h100",
     "export": "4096x4096x4096 --device h100 --out OUT",
     "export unrecorded": "64x64x64 --device h100 --out OUT",
     "best": "64x64x64 --device h100",

@@ -16,7 +16,7 @@ from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
 from autotune.problem.fields import ACTIVATIONS
-from autotune.runtime import Kernel
+from autotune.runtime import CallOptions, Kernel
 from autotune.verification.oracle import activated
 
 
@@ -182,7 +182,7 @@ def test_tuner_gets_the_epilogue(case: Case) -> None:
         tuned.append(problem)
 
     a, b, _ = case.operands(5, 7, 3)
-    case.matmul.tune(a, b, tuner, case.array(7), "gelu")
+    case.matmul.tune(a, b, tuner, CallOptions(activation="gelu"), bias=case.array(7))
     assert tuned == [Problem(5, 7, 3, epilogue="bias_gelu")]
 
 

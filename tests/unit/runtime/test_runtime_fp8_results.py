@@ -97,5 +97,5 @@ def test_scale_that_does_not_fit_is_refused(
 
 def test_kernel_of_another_type_takes_no_scale(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(M, N, K, "f8"), 0)
-    with pytest.raises(ArrayError, match="amax at 0x100: 5x7x300:f8:nn takes 0"):
+    with pytest.raises(ArrayError, match="amax is at 0x100; 5x7x300:f8:nn takes none: 0"):
         kernel.launch(0x100, 0x100, 0x100, amax=0x100)

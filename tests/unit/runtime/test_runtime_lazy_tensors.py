@@ -11,7 +11,7 @@ from support.runtime_case import TYPED, Case
 
 from autotune.errors import ArrayError
 from autotune.problem import Problem
-from autotune.runtime import Kernel, QuantizedKeywords
+from autotune.runtime import CallOptions, Kernel
 from autotune.runtime.quantized_product import QuantizedMatmul
 from autotune.runtime.quantizing import Quantizer
 
@@ -125,21 +125,20 @@ def test_quantising_refuses_negated_tensors(case: Case) -> None:
     assert refused(case, lambda: quantize(x, "e4m3", "row", out)) == f"scales {NEGATED}"
 
 
-@pytest.mark.parametrize(("place", "name"), [(0, "A"), (2, "out"), (3, "bias"), (4, "scale_b")])
+@pytest.mark.parametrize("name", ["A", "out", "bias", "scale_b"])
 @pytest.mark.usefixtures("torch")
-def test_quantised_product_refuses_negated_tensors(case: Case, place: int, name: str) -> None:
-    run, options = QuantizedMatmul(case.runtime), QuantizedKeywords(compute="f8")
-    operands: list[Any] = [
-        tensor(case, 5, 300),
-        Tensor(case.matrix(7, 300, dtype="float8_e4m3fn").T),
-        tensor(case, 5, 7),
-        tensor(case, 7),
-        tensor(case, 7, dtype="float32"),
-        options,
-    ]
-    run(*operands)
-    operands[place] = negated(operands[place])
-    assert refused(case, lambda: run(*operands)) == f"{name} {NEGATED}"
+def test_quantised_product_refuses_negated_tensors(case: Case, name: str) -> None:
+    run, options = QuantizedMatmul(case.runtime), CallOptions(compute="f8")
+    operands: dict[str, Any] = {
+        "a": tensor(case, 5, 300),
+        "b": Tensor(case.matrix(7, 300, dtype="float8_e4m3fn").T),
+        "out": tensor(case, 5, 7),
+        "bias": tensor(case, 7),
+        "scale_b": tensor(case, 7, dtype="float32"),
+    }
+    run(**operands, options=options)
+    operands[name.lower()] = negated(operands[name.lower()])
+    assert refused(case, lambda: run(**operands, options=options)) == f"{name} {NEGATED}"
 
 
 class Wrapper(Tensor):

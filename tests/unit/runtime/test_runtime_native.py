@@ -384,11 +384,10 @@ def test_real_pytorch_tensors_are_recognised(case: Case, library: Any) -> None:
     enqueued: list[int] = []
     bound = BoundGemm(0, enqueued.append, None)
     calls.serve(torch.Tensor)
-    absent = None, None, None, None
-    calls.keep((a, b, out, *absent), (1.0,), bound)
-    assert calls.repeat((a, b, out, *absent), (1.0,)) is bound
-    assert calls.repeat((a, b.contiguous(), out, *absent), (1.0,)) is False
-    assert calls.repeat((a, torch._neg_view(b), out, *absent), (1.0,)) is False
+    calls.keep((a, b, out), (1.0,), bound)
+    assert calls.repeat((a, b, out), (1.0,)) is bound
+    assert calls.repeat((a, b.contiguous(), out), (1.0,)) is False
+    assert calls.repeat((a, torch._neg_view(b), out), (1.0,)) is False
 
 
 def test_python_serves_arrays_of_two_libraries(case: Case, torch: FakeTorch) -> None:

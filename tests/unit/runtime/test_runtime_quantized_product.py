@@ -112,8 +112,8 @@ def test_product_starts_while_its_operand_is_quantised(case: Case, torch: FakeTo
     older = QuantizedMatmul(
         type(case.runtime)(case.runtime.driver, case._find, case._plan, case._build)
     )
-    options = runtime.QuantizedKeywords(compute="f8")
-    older(a, b, None, None, scale_b, options)
+    options = runtime.CallOptions(compute="f8")
+    older(a, b, None, options, scale_b=scale_b)
     assert [launch.dependent for launch in case.cuda.launches[4:]] == [False, False]
 
 
@@ -136,7 +136,7 @@ def test_copied_b_waits_too(case: Case, torch: FakeTorch) -> None:
         type(case.runtime)(case.runtime.driver, case._find, after_a_copy, case._build)
     )
     a, b, scale_b = operands(case, torch)
-    multiply(a, b, None, None, scale_b, runtime.QuantizedKeywords(compute="f8"))
+    multiply(a, b, None, runtime.CallOptions(compute="f8"), scale_b=scale_b)
     assert b_ready(case) == [0, 0]
 
 

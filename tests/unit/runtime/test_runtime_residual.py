@@ -160,7 +160,7 @@ def test_kernel_of_a_problem_takes_a_residual(case: Case, torch: FakeTorch) -> N
         ("residual", {}, "residual is at 0x0; "),
         ("none", {"residual": 256}, "residual is at 0x100; "),
         ("residual", {"residual": 257}, "residual is at 0x101; "),
-        ("residual", {"residual": 256, "ldr": 6}, "residual has leading dimension 6 and stride 0"),
+        ("residual", {"residual": 256, "ldr": 6}, "residual has leading dimension 6; it takes 7"),
     ],
 )
 def test_launch_checks_the_residual(case: Case, epilogue: str, keywords: Any, message: str) -> None:

@@ -13,6 +13,7 @@ from autotune.compiler import Program
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template, TensorMap
+from autotune.problem.call import Call
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Enqueue, Executable, Gpu
 
@@ -82,8 +83,9 @@ def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
 
 
 def bound(plan: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
-    addresses = a, *ADDRESSES[1:], 0, 0, 0, 0, 0
-    return plan.bind(addresses, (64, 64, 64, 0), (stride, 4096, 4096, 0), 0.5, 0.0).enqueue
+    addresses = dict(zip(("a", "b", "c", "bias"), (a, *ADDRESSES[1:]), strict=True))
+    pitches, strides = dict.fromkeys("abc", 64), {"a": stride, "b": 4096, "c": 4096}
+    return plan.bind(Call(addresses, pitches, strides, 0.5)).enqueue
 
 
 def run(plan: Executable, a: int = ADDRESSES[0]) -> None:

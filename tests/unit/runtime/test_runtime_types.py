@@ -24,7 +24,7 @@ from autotune import runtime
 from autotune.api.matmul import matmul as public_matmul
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
-from autotune.runtime import Kernel
+from autotune.runtime import CallOptions, Kernel
 
 # About two units in the last place of a sum of three products.
 ROUNDING = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
@@ -133,7 +133,9 @@ def test_tuner_gets_the_precision_and_the_output(case: Case, torch: FakeTorch) -
     a, b, out = _tensors(case, torch, "float16", "float16", "float32")
     case.matmul.tune(a, b, lambda problem, _: tuned.append(problem), out=out)
     a, b, out = _tensors(case, torch, *["float32"] * 3)
-    case.matmul.tune(a, b, lambda problem, _: tuned.append(problem), compute="tf32", out=out)
+    case.matmul.tune(
+        a, b, lambda problem, _: tuned.append(problem), CallOptions(compute="tf32"), out=out
+    )
     assert tuned == [Problem(5, 7, 3, "f16", output="f32"), Problem(5, 7, 3, "tf32")]
 
 

@@ -17,7 +17,7 @@ from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runtime.state import Runtime
 from autotune.targets.workplace import Workplace
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
 
@@ -61,7 +61,7 @@ def test_measuring_warmup_races_each_unrecorded_shape_first(
 ) -> None:
     raced: list[tuple[Problem, str, bool]] = []
 
-    def search(_: Workplace, problem: Problem, options: Options) -> None:
+    def search(_: Workplace, problem: Problem, options: Search) -> None:
         assert not case.looked_up  # the race comes before the look-up
         raced.append((problem, options.objective, options.quick))
 

@@ -15,10 +15,11 @@ from support.runtime_case import Case
 from support.sample_records import entry
 from support.sample_user_kernels import SAXPY, N, arguments, kernel
 
+import autotune
 from autotune import runtime
 from autotune.errors import ArrayError, NotFoundError
 from autotune.families.config import Config
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import process
 from autotune.runtime.tuned_kernel import TunedKernel
@@ -43,7 +44,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case()
 
 
-def tuned(case: Case, call: Call | None = None) -> TunedKernel:
+def tuned(case: Case, call: KernelCall | None = None) -> TunedKernel:
     launch = KernelLaunch(kernel().source, call or call_of("saxpy", arguments()), GEOMETRY)
     plan = launch.plan(CONFIG)
     template = plan.main.template
@@ -89,10 +90,10 @@ class TensorFramework:
         return array.data_ptr(), (array.shape, array.stride(), array.dtype)
 
     def describe(self, array: Tensor, name: str) -> Any:
-        from autotune.runtime.arrays import Operand
+        from autotune.runtime.arrays import ArrayInfo
 
         dtype = array.dtype.removeprefix("torch.")
-        return Operand(name, array.shape, array.stride(), dtype, array.device.index)
+        return ArrayInfo(name, array.shape, array.stride(), dtype, array.device.index)
 
     def stream(self, arrays: Any, ordinal: int) -> int:
         assert len(arrays) == 2
@@ -172,7 +173,7 @@ def test_wrong_number_of_arguments_is_refused(case: Case) -> None:
 
 
 def test_bits_stand_for_types_that_numpy_lacks(case: Case) -> None:
-    call = Call("saxpy", ("uint16[1000]", "uint16[1000]", "float32=1", "int32=0"))
+    call = KernelCall("saxpy", ("uint16[1000]", "uint16[1000]", "float32=1", "int32=0"))
     x = Interface(case.matrix(N, dtype="float16"))
     tuned(case, call)(x, x, 1.0, 0)
     assert len(case.cuda.launches) == 1
@@ -192,7 +193,7 @@ def loading(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Case:
 def test_entry_is_compiled_and_loaded(loading: Case) -> None:
     launch = KernelLaunch(kernel().source, call_of("saxpy", arguments()), GEOMETRY)
     recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG), launch)
-    loaded = recorded.kernel()
+    loaded = autotune.kernel(recorded)
     assert (loaded.grid, loaded.block, loaded.shared) == ((4, 1, 1), (256, 1, 1), 64)
     assert loaded.program.symbol.startswith("_Z5saxpyILi256ELi1EE")
     assert loading.cuda.limits[loaded.program.symbol] >= 64
@@ -201,7 +202,7 @@ def test_entry_is_compiled_and_loaded(loading: Case) -> None:
 def test_entry_without_source_says_what_to_do() -> None:
     recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG))
     with pytest.raises(NotFoundError, match=r"has no source: .* `autotune.tune_kernel` again"):
-        recorded.kernel()
+        autotune.kernel(recorded)
 
 
 def test_source_of_the_sample_is_complete() -> None:

@@ -20,7 +20,7 @@ import autotune
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.user_kernels import KernelTunable, UserKernel, define_kernel, source_folder
 from autotune.user_kernels.comparison import compare
 from autotune.user_kernels.workload import Workload, workload
@@ -40,7 +40,7 @@ DEFINITION = ("source", "name", "parameters", "constraints", "block", "shared")
 
 def kernel_of(example: Mapping[str, Any]) -> UserKernel:
     definition = {name: example[name] for name in DEFINITION}
-    return define_kernel(**definition, grid=example.get("grid", 1), include=())
+    return define_kernel(**definition, grid=example.get("grid", 1))
 
 
 class TuneCall(Exception):
@@ -148,7 +148,7 @@ def test_example_fits_an_h100(
 def test_other_configurations_are_rejected_with_reasons(
     example: Mapping[str, Any], fits: int, reasons: set[str]
 ) -> None:
-    rows = list(KernelTunable(kernel_of(example), Call("k", ())).rejected(H100))
+    rows = list(KernelTunable(kernel_of(example), KernelCall("k", ())).rejected(H100))
     rejections = [rejection.reason for _, rejection in rows if rejection]
     assert (len(rows) - len(rejections), set(rejections)) == (fits, reasons)
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
 
 import pytest
 from support.fake_runner import FakeRunner
+from support.sample_records import entry, record
 
-from autotune import gpu
+from autotune import gpu, settings
 from autotune.device import Device, find
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.source_text import hash_of
 from autotune.problem import Problem
+from autotune.records import Record
+from autotune.records.merging import merge, stale
 from autotune.targets import targets
 
 PROBLEM = Problem(64, 64, 64)
@@ -165,3 +174,64 @@ def test_numbers_and_a_device_exclude_each_other() -> None:
         targets.opening(PROBLEM, "h100", numbers="0"),
     ):
         raise AssertionError("opened")
+
+
+# The kernel sources of records
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The CUDA sources, to be changed."""
+    copy = copytree(settings.source_dir(), tmp_path / "cuda_src")
+    monkeypatch.setattr(settings, "source_dir", lambda: copy)
+    return copy
+
+
+def made_today(family: str) -> Record:
+    """A record of one family, with the sources that this machine has."""
+    best = replace(entry(16, 900.0), config=Config.of(family, {"width": 16}))
+    return merge(None, record(best, source=targets.here().source))
+
+
+CHANGES = {
+    "include/hopper/finish.cuh": {"wgmma"},
+    "include/mma/column.cuh": {"mma"},
+    "naive.cu": {"naive"},
+    "pack.cu": {"simt", "mma", "wgmma"},
+    "include/common/dependent_launch.cuh": {*registry.FAMILIES},
+    "verify.cu": set[str](),
+}
+
+
+@pytest.mark.parametrize("file", CHANGES)
+def test_changed_file_stales_the_families_that_compile_it(sources: Path, file: str) -> None:
+    records = {name: made_today(name) for name in registry.FAMILIES}
+    today = targets.here()
+    assert {name for name, made in records.items() if stale(made, today)} == set()
+    with (sources / file).open("a") as text:
+        text.write("// changed\n")
+    today = targets.here()
+    assert {name for name, made in records.items() if stale(made, today)} == CHANGES[file]
+
+
+def test_record_of_one_family_has_the_hash_of_its_files() -> None:
+    source = targets.here().source
+    assert made_today("mma").provenance.source == hash_of(source, "mma")
+    hashes = [hash_of(source, name) for name in registry.FAMILIES]
+    assert {len(digest) for digest in hashes} == {64}
+    assert len({*hashes}) == len(hashes)
+
+
+def test_known_sources_are_not_read_again(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, scanned, scandir = targets.here().source, list[str](), os.scandir
+    folders = [path for path in (sources, *sources.rglob("*")) if path.is_dir()]
+
+    def counted(path: str | Path) -> object:
+        if Path(path).is_relative_to(sources):
+            scanned.append(str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("autotune.compiler.sources.files.read", None)
+    monkeypatch.setattr(os, "scandir", counted)
+    assert targets.here().source == source
+    assert sorted(scanned) == sorted(map(str, folders))

@@ -12,7 +12,7 @@ from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 
 RECORDING = ROOT / "docs/results/h100/trials/1023x1025x1027-tf32x3-nn.json.gz"
 INACCURATE = 22
@@ -40,7 +40,7 @@ def test_search_spends_no_trial_on_inaccurate_kernels(store: Store) -> None:
     runner = CountingRunner(recording)
     tunable = GemmTunable(recording.problem)
     record = tune(
-        tunable, runner, store, Options(sampler="random"), compile=uncompiled, origin=ORIGIN
+        tunable, runner, store, Search(sampler="random"), compile=uncompiled, origin=ORIGIN
     )
     assert "accuracy" not in runner.failed
     assert runner.trials == len(recording.rows) - INACCURATE

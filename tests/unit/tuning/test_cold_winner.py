@@ -17,7 +17,7 @@ from autotune.runners.recording import Recording, find
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
 # The fastest kernel with L2 flushed takes 1.4 times as long hot as the fastest hot.
 WEIGHTS = Problem(16, 4096, 4096, "bf16")
@@ -72,7 +72,7 @@ def tuned(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> Rec
         GemmTunable(WEIGHTS),
         TimedRunner(recording),
         Store(tmp_path_factory.mktemp("cache")),
-        Options(sampler="exhaustive"),  # what is timed cold is tested here, not what is proposed
+        Search(sampler="exhaustive"),  # what is timed cold is tested here, not what is proposed
         compile=compiled,
         origin=recording.origin,
     )

@@ -29,7 +29,7 @@ from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
 from support.sample_records import SQUARE
 from autotune.records import Store, plausibility
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 
 plausibility.SHARE = plausibility.LEAST_US = 0.0  # the times are made up
 
@@ -41,7 +41,7 @@ def outcome(config):
 
 runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
 tiles = GemmTunable(SQUARE, "tiled")
-options = Options(trials=eval(sys.argv[3]), sampler="random")
+options = Search(trials=eval(sys.argv[3]), sampler="random")
 tune(tiles, runner, store, options, compile=compiled, origin=ORIGIN)
 """
 

@@ -23,9 +23,9 @@ from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import tune
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 
-ENERGY = Options(sampler="random", objective="energy")
+ENERGY = Search(sampler="random", objective="energy")
 FEW = replace(ENERGY, sampler="exhaustive", trials=12)
 
 
@@ -46,7 +46,7 @@ def by_power(config: Config) -> Energy:
 def go(
     runner: Runner,
     store: Store,
-    options: Options = ENERGY,
+    options: Search = ENERGY,
     problem: Problem = SQUARE,
     family: str = "tiled",
 ) -> Record:

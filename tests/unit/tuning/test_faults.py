@@ -35,12 +35,12 @@ from autotune.tuning import resume
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.tuning.search import Journal
 from autotune.tuning.search.journal.shared_study import SharedStudy
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
-EVERYTHING = Options(sampler="random")
+EVERYTHING = Search(sampler="random")
 KILLS = 40
 # Trials of a worker before it is killed, at most.
 MEASURED = 10
@@ -50,7 +50,7 @@ GONE_S = 10.0
 def go(
     runner: Runner,
     store: Store,
-    options: Options = EVERYTHING,
+    options: Search = EVERYTHING,
     *,
     family: str = "tiled",
     compile: Compile = compiled,
@@ -206,7 +206,7 @@ class JournalReader(Silent):
 @pytest.mark.usefixtures("slow_disk")
 def test_trials_are_told_once_they_are_written(store: Store) -> None:
     runner, reader = FakeRunner(), JournalReader(store)
-    go(runner, store, Options(trials=10), observer=reader)
+    go(runner, store, Search(trials=10), observer=reader)
     assert reader.configs == runner.measured
     assert reader.missing == []
 
@@ -220,7 +220,7 @@ def test_device_begins_once_the_last_trial_is_written(store: Store) -> None:
         return by_width(config)
 
     runner = FakeRunner(outcome, again=by_width)
-    go(runner, store, Options(trials=10))
+    go(runner, store, Search(trials=10))
     assert missing == [set()] * 10
 
 
@@ -229,7 +229,7 @@ def test_worker_killed_at_its_start_is_restarted(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
     runner = OutcomeRecorder("mortal")
-    assert go(runner, store, Options(trials=3)).provenance.trials == 3
+    assert go(runner, store, Search(trials=3)).provenance.trials == 3
     runner.close()
 
 
@@ -292,7 +292,7 @@ def test_trials_a_full_disk_refuses_are_rescued(
     monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
     runner = FakeRunner()
     with small_files(20_000), pytest.raises(CacheError, match="measured trials are kept in") as end:
-        go(runner, store, Options(trials=25, sampler="random"))
+        go(runner, store, Search(trials=25, sampler="random"))
     assert str(tmp_path / "rescued") in str(end.value)
     assert {trial.config for trial in told(store)} >= set(runner.measured)
 

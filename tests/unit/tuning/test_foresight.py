@@ -10,7 +10,7 @@ from support.sample_search import result, space
 
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Search
+from autotune.tuning.search import Proposer
 from autotune.tuning.search.foresight import CALM, GAIN, NEAR, RECENT, SHARE, Foresight
 from autotune.tuning.search.patience import ENOUGH
 
@@ -80,9 +80,9 @@ def test_outlook_stays_high_where_nothing_can_be_foreseen() -> None:
     random = np.random.default_rng(1)
     configs = space()[::4]
     told = [Trial(config, Measurement(100 * random.lognormal(0, 0.1))) for config in configs[:100]]
-    outlook = Search(configs, told=told).outlook()
+    outlook = Proposer(configs, told=told).outlook()
     assert outlook is not None
     assert outlook > ENOUGH
-    settled = Search(configs, told=map(result, configs[:100])).outlook()
+    settled = Proposer(configs, told=map(result, configs[:100])).outlook()
     assert settled is not None
     assert settled < outlook

@@ -22,7 +22,7 @@ from autotune.tuning import pipeline, run
 from autotune.tuning.accuracy import EXTRA
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.tuning.search import Journal
 
 COARSE, FINE = 1e-4, 1e-6
@@ -52,7 +52,7 @@ class FineRunner(LateRunner):
 def go(
     runner: FakeRunner,
     store: Store,
-    options: Options,
+    options: Search,
     family: str = "tiled",
     compile: Compile = compiled,
 ) -> Record:
@@ -67,7 +67,7 @@ def wide(config: Config) -> bool:
 @pytest.mark.parametrize("sampler", ["gp", "tpe", "random", "exhaustive"])
 def test_search_goes_on_until_a_trial_is_accurate(sampler: str, store: Store) -> None:
     runner = FineRunner(wide)
-    options = Options(trials=6, sampler=sampler)  # type: ignore[arg-type]
+    options = Search(trials=6, sampler=sampler)  # type: ignore[arg-type]
     record = go(runner, store, options)
     assert all(wide(entry.config) for entry in record.entries)
     assert 6 <= record.provenance.trials == len(runner.measured) <= SPACE
@@ -75,14 +75,14 @@ def test_search_goes_on_until_a_trial_is_accurate(sampler: str, store: Store) ->
 
 def test_accurate_trials_extend_no_search(store: Store) -> None:
     runner = FineRunner(lambda config: config.integer("tile_width") != 23)
-    record = go(runner, store, Options(trials=12, sampler="random"))
+    record = go(runner, store, Search(trials=12, sampler="random"))
     assert (record.provenance.trials, len(runner.measured)) == (12, 12)
 
 
 def test_slow_accurate_trials_lead_after_a_late_baseline(store: Store) -> None:
     # The fastest configurations are inaccurate.
     runner = FineRunner(lambda config: config.integer("tile_width") > 28)
-    record = go(runner, store, Options(sampler="random"))
+    record = go(runner, store, Search(sampler="random"))
     assert record.best.config == tiled(29, specialized=0)
     assert record.provenance.trials == SPACE
 
@@ -90,7 +90,7 @@ def test_slow_accurate_trials_lead_after_a_late_baseline(store: Store) -> None:
 def test_search_ends_after_a_number_of_refused_trials(store: Store) -> None:
     runner = FineRunner(lambda _: False)
     with pytest.raises(AutotuneError) as ended:
-        go(runner, store, Options(trials=12, sampler="random"), family="simt")
+        go(runner, store, Search(trials=12, sampler="random"), family="simt")
     count = 12 + EXTRA
     assert len(runner.measured) == count
     message = str(ended.value)
@@ -109,7 +109,7 @@ def test_budget_limits_the_extension(store: Store, monkeypatch: pytest.MonkeyPat
     runner = FineRunner(lambda _: False)
     ends_after_twelve(runner, monkeypatch)
     with pytest.raises(AutotuneError, match="allow more trials or time"):
-        go(runner, store, Options(trials=12, budget_s=12.5, sampler="random"), family="simt")
+        go(runner, store, Search(trials=12, seconds=12.5, sampler="random"), family="simt")
     assert len(runner.measured) == 12
 
 
@@ -132,7 +132,7 @@ def test_proposals_that_time_cuts_off_take_no_place(
     monkeypatch.setattr(Journal, "claim", granted)
     runner = FineRunner(lambda _: False)
     ends_after_twelve(runner, monkeypatch)
-    options = Options(trials=12, budget_s=12.5, sampler="random", jobs=TOGETHER)
+    options = Search(trials=12, seconds=12.5, sampler="random", jobs=TOGETHER)
     with pytest.raises(AutotuneError, match="allow more trials or time"):
         go(runner, store, options, family="simt", compile=compiled_together)
     assert len(runner.measured) == 12
@@ -145,7 +145,7 @@ def test_error_names_the_most_accurate_trial(store: Store) -> None:
     runner = FineRunner(lambda _: False)
     runner._outcome = lambda config: replace(by_width(config), relative_error=error(config))
     with pytest.raises(AutotuneError, match=r"the most accurate, tiled:tile_width=32,.*: relative"):
-        go(runner, store, Options(sampler="random"))
+        go(runner, store, Search(sampler="random"))
 
 
 def test_next_trials_follow_if_no_leader_passes_the_rematch(store: Store) -> None:
@@ -156,6 +156,6 @@ def test_next_trials_follow_if_no_leader_passes_the_rematch(store: Store) -> Non
         return Failure("accuracy", "on other operands") if near(config) else by_width(config)
 
     runner = FakeRunner(again=again)
-    record = go(runner, store, Options(sampler="random"))
+    record = go(runner, store, Search(sampler="random"))
     assert record.best.config == tiled(30, specialized=0)
     assert not any(near(entry.config) for entry in record.entries)

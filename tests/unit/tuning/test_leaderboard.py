@@ -34,6 +34,10 @@ def test_leaders_are_the_fastest_in_order() -> None:
     assert leaders == TWENTY[:LEADERS]
 
 
+def test_run_without_a_trial_has_a_summary() -> None:
+    assert leaderboard([]).failure_summary() == "none was tried; allow more trials or time"
+
+
 def test_leaders_within_reach() -> None:
     board = Leaderboard(reach=1.03)
     for trial in [timed(NAIVE, 114.0), *TWENTY]:

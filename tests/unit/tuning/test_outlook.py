@@ -14,7 +14,7 @@ from support.sample_search import (
 
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import OUTLOOK, Search
+from autotune.tuning.search import OUTLOOK, Proposer
 
 
 def test_outlook_is_unknown_at_first() -> None:
@@ -24,25 +24,25 @@ def test_outlook_is_unknown_at_first() -> None:
 def test_other_samplers_have_no_outlook() -> None:
     configs = space()
     told = map(result, configs[: 2 * OUTLOOK])
-    assert Search(configs, sampler="tpe", told=told).outlook() is None
+    assert Proposer(configs, sampler="tpe", told=told).outlook() is None
 
 
 def test_outlook_without_times_is_infinite() -> None:
     configs = space()
     told = [Trial(config, Failure("launch", "no")) for config in configs[:OUTLOOK]]
-    assert Search(configs, told=told).outlook() == math.inf
+    assert Proposer(configs, told=told).outlook() == math.inf
 
 
 def test_outlook_is_large_far_from_the_optimum() -> None:
     configs = sorted(space(), key=time_us)
-    outlook = Search(configs, told=map(result, configs[-OUTLOOK * 20 :: 20])).outlook()
+    outlook = Proposer(configs, told=map(result, configs[-OUTLOOK * 20 :: 20])).outlook()
     assert outlook is not None
     assert outlook > 0.02
 
 
 def test_outlook_is_small_once_all_good_are_tried() -> None:
     configs = sorted(space(), key=time_us)
-    outlook = Search(configs, told=map(result, [*configs[:100], *configs[100::40]])).outlook()
+    outlook = Proposer(configs, told=map(result, [*configs[:100], *configs[100::40]])).outlook()
     assert outlook is not None
     assert outlook < 0.005
 

@@ -19,7 +19,7 @@ from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.base import Measurement, Objective, Runner
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
 from autotune.tuning.tunable import Candidates
 
@@ -65,7 +65,7 @@ def test_an_order_of_summation_has_none(store: Store) -> None:
 def test_a_guided_search_begins_with_a_race(
     sampler: Sampler, store: Store, raced: tuple[Config, ...]
 ) -> None:
-    devices, options = runner(), Options(trials=RACED + FOLLOWING + 2, sampler=sampler, jobs=1)
+    devices, options = runner(), Search(trials=RACED + FOLLOWING + 2, sampler=sampler, jobs=1)
     tunable = GemmTunable(PROBLEM)
     tune(tunable, devices, store, options, compile=compiled, origin=ORIGIN)
     everything = contenders(PROBLEM, H100, Records(store)).configs
@@ -77,7 +77,7 @@ def test_a_guided_search_begins_with_a_race(
 def test_a_race_keeps_to_the_limit_on_trials(store: Store, raced: tuple[Config, ...]) -> None:
     devices = runner()
     tune(
-        *(GemmTunable(PROBLEM), devices, store, Options(trials=5, jobs=1)),
+        *(GemmTunable(PROBLEM), devices, store, Search(trials=5, jobs=1)),
         compile=compiled,
         origin=ORIGIN,
     )
@@ -87,7 +87,7 @@ def test_a_race_keeps_to_the_limit_on_trials(store: Store, raced: tuple[Config, 
 
 def test_a_later_search_goes_on_without_a_race(store: Store) -> None:
     def search(trials: int) -> list[Config]:
-        devices, options = runner(), Options(trials=trials, jobs=1)
+        devices, options = runner(), Search(trials=trials, jobs=1)
         tune(GemmTunable(PROBLEM), devices, store, options, compile=compiled, origin=ORIGIN)
         return devices.measured
 
@@ -110,7 +110,7 @@ def test_what_is_raced_beside_the_candidates_joins_them(store: Store) -> None:
             return Contenders.between(self.problem, device, beside)
 
     def search(trials: int) -> list[Config]:
-        devices, options = runner(H200), Options(trials=trials, jobs=1)
+        devices, options = runner(H200), Search(trials=trials, jobs=1)
         tune(Racing(problem), devices, store, options, compile=compiled, origin=ORIGIN)
         return devices.measured
 
@@ -137,14 +137,14 @@ def test_they_compile_while_candidates_are_listed(store: Store) -> None:
             return super().candidates(runner, unsafe, survey=survey)
 
     tunable = Waiting(PROBLEM)
-    tune(tunable, runner(), store, Options(trials=2), compile=noted, origin=ORIGIN)
+    tune(tunable, runner(), store, Search(trials=2), compile=noted, origin=ORIGIN)
     assert tunable.listed == [True]
 
 
 def test_quarantined_ones_are_left_out(store: Store, raced: tuple[Config, ...]) -> None:
     store.quarantine(H100, f"{raced[0]}@{ORIGIN.source}", "it hung")
     devices = runner()
-    options = Options(trials=RACED, jobs=1)
+    options = Search(trials=RACED, jobs=1)
     tune(GemmTunable(PROBLEM), devices, store, options, compile=compiled, origin=ORIGIN)
     assert raced[0] not in devices.measured
     assert {*raced[1:]} < {*devices.measured}

@@ -11,16 +11,16 @@ from support.sample_journals import cache as cache
 from autotune.families.config import Config
 from autotune.tuning.events import Silent
 from autotune.tuning.leaderboard import Leaderboard
-from autotune.tuning.options import Options
+from autotune.tuning.options import Search
 from autotune.tuning.proposals import Proposals
-from autotune.tuning.search import Journal, Search
+from autotune.tuning.search import Journal, Proposer
 
 pytestmark = pytest.mark.usefixtures("cache")
 
 
 def proposals(opened: Journal, *, trials: int) -> Proposals:
-    search = Search(CONFIGS, sampler="exhaustive")
-    options = Options(trials=trials)
+    search = Proposer(CONFIGS, sampler="exhaustive")
+    options = Search(trials=trials)
     return Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
 
 
@@ -60,7 +60,7 @@ def test_refused_configuration_is_not_proposed_again_at_once(
         return False
 
     monkeypatch.setattr(opened, "claim", claim)
-    search, options = Search(CONFIGS, sampler="random"), Options(trials=5)
+    search, options = Proposer(CONFIGS, sampler="random"), Search(trials=5)
     limited = Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
     assert [*limited.asked()] == []
     assert sorted(refused) == sorted(CONFIGS)

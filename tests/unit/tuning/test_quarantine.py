@@ -48,6 +48,16 @@ def test_other_sources_may_have_fixed_the_kernel(store: Store) -> None:
     assert not quarantine(store, source="5e2f").barred()(tiled(16))
 
 
+def test_quarantine_follows_the_sources_of_the_family(store: Store) -> None:
+    source = "mma:31da tiled:5e1f"
+    quarantine(store, source=source).note(SQUARE, tiled(16), HUNG)
+    other_mma = quarantine(store, source="mma:c0de tiled:5e1f")
+    assert other_mma.barred()(tiled(16))
+    assert not quarantine(store, source="mma:31da tiled:c0de").barred()(tiled(16))
+    # As a record of tiled kernels alone names them.
+    assert quarantine(store, source="5e1f").barred()(tiled(16))
+
+
 def test_another_device_has_its_own_quarantine(store: Store) -> None:
     quarantine(store).note(SQUARE, tiled(16), HUNG)
     another = replace(H100, name="NVIDIA A100")

@@ -18,7 +18,7 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.loop import tune
-from autotune.tuning.options import Options, quick_options
+from autotune.tuning.options import Search
 from autotune.tuning.quick import QuickTunable
 
 H100, PROBLEM = find("h100"), Problem.parse("300x200x1000:bf16")
@@ -40,7 +40,7 @@ def taking(time_us: float) -> Measurement:
 
 
 def race(tunable: QuickTunable, runner: FakeRunner, store: Store) -> Record:
-    options = quick_options(Options(jobs=2))
+    options = Search(effort="quick", jobs=2)
     return tune(tunable, runner, store, options, compile=program, origin=ORIGIN)
 
 

@@ -12,7 +12,7 @@ import pytest
 from autotune.families.config import Config
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Sampler, Search, axes_of
+from autotune.tuning.search import Proposer, Sampler, axes_of
 
 SAMPLERS: tuple[Sampler, ...] = ("gp", "tpe", "random", "exhaustive")
 LEARNING: tuple[Sampler, ...] = ("gp", "tpe")
@@ -58,7 +58,7 @@ def cost(config: Config) -> float:
     )
 
 
-def run(search: Search, trials: int, seed: int = 0) -> list[Trial]:
+def run(search: Proposer, trials: int, seed: int = 0) -> list[Trial]:
     """The trials of a search whose times have 2 % noise."""
     noise = random.Random(seed)
     done: list[Trial] = []
@@ -96,7 +96,7 @@ def of_either(config: Config) -> float:
     return thin_cost(config) if config.family == "thin" else cost(config)
 
 
-def asked(search: Search, trials: int) -> list[Config]:
+def asked(search: Proposer, trials: int) -> list[Config]:
     """The proposals of a search over both families."""
     proposals: list[Config] = []
     while len(proposals) < trials and (config := search.ask()) is not None:
@@ -116,12 +116,12 @@ def both() -> list[Config]:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_families_are_searched_together(sampler: Sampler) -> None:
     configs = both()[::6]
-    assert sorted(asked(Search(configs, sampler=sampler), 1000)) == sorted(configs)
+    assert sorted(asked(Proposer(configs, sampler=sampler), 1000)) == sorted(configs)
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_small_but_better_family_is_found(sampler: Sampler) -> None:
-    searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
+    searches = (Proposer(both(), sampler=sampler, seed=seed) for seed in range(3))
     bests = [min(map(of_either, asked(search, 60))) for search in searches]
     assert bests == [min(map(thin_cost, thin()))] * 3
 
@@ -131,7 +131,7 @@ def test_large_family_overtakes_a_small_one(
     sampler: Sampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(THIN, "best_us", 1280.0)  # the other family's best takes 1000
-    searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
+    searches = (Proposer(both(), sampler=sampler, seed=seed) for seed in range(3))
     bests = [min(map(of_either, asked(search, 120))) for search in searches]
     assert statistics.median(bests) < 1100
 
@@ -169,62 +169,62 @@ def test_absent_value_is_at_distance_zero() -> None:
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_search_over_families_continues_from_told(sampler: Sampler) -> None:
     configs = both()
-    first = asked(Search(configs, sampler=sampler, seed=4), 40)
+    first = asked(Proposer(configs, sampler=sampler, seed=4), 40)
     told = [Trial(config, Measurement(of_either(config))) for config in first]
-    again = asked(Search(configs, sampler=sampler, seed=4, told=told), 40)
+    again = asked(Proposer(configs, sampler=sampler, seed=4, told=told), 40)
     assert not {trial.config for trial in told} & set(again)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_configuration_is_proposed_once(sampler: Sampler) -> None:
     configs = synthetic()[::6]
-    asked = [trial.config for trial in run(Search(configs, sampler=sampler), 1000)]
+    asked = [trial.config for trial in run(Proposer(configs, sampler=sampler), 1000)]
     assert sorted(asked) == sorted(configs)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_told_configurations_are_not_proposed(sampler: Sampler) -> None:
     configs = synthetic()[::6]
-    told = run(Search(configs, sampler=sampler), 60)
-    again = run(Search(configs, sampler=sampler, told=told), 1000)
+    told = run(Proposer(configs, sampler=sampler), 60)
+    again = run(Proposer(configs, sampler=sampler, told=told), 1000)
     assert not {trial.config for trial in told} & {trial.config for trial in again}
     assert len(told) + len(again) == len(configs)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_several_may_be_asked_before_one_is_told(sampler: Sampler) -> None:
-    search = Search(synthetic(), sampler=sampler)
+    search = Proposer(synthetic(), sampler=sampler)
     asked = [search.ask() for _ in range(12)]
     assert len(set(asked)) == 12
 
 
 def test_exhaustive_keeps_the_order() -> None:
     configs = synthetic()[:20]
-    assert [trial.config for trial in run(Search(configs, sampler="exhaustive"), 20)] == configs
+    assert [trial.config for trial in run(Proposer(configs, sampler="exhaustive"), 20)] == configs
 
 
 def test_guesses_come_first() -> None:
     configs = synthetic()
     guesses = [configs[700], configs[3], Config("synthetic", (("bm", 7),)), configs[500]]
-    first = [trial.config for trial in run(Search(configs, guesses=guesses), 3)]
+    first = [trial.config for trial in run(Proposer(configs, guesses=guesses), 3)]
     assert first == [configs[700], configs[3], configs[500]]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_same_seed_repeats_the_proposals(sampler: Sampler) -> None:
-    first, second = (run(Search(synthetic(), sampler=sampler, seed=7), 50) for _ in range(2))
+    first, second = (run(Proposer(synthetic(), sampler=sampler, seed=7), 50) for _ in range(2))
     assert first == second
 
 
 def test_another_seed_changes_the_proposals() -> None:
-    first, second = (run(Search(synthetic(), seed=seed), 50) for seed in (1, 2))
+    first, second = (run(Proposer(synthetic(), seed=seed), 50) for seed in (1, 2))
     assert first != second
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_learning_samplers_beat_random_in_50_trials(sampler: Sampler) -> None:
     def reached(sampler: Sampler, seed: int) -> float:
-        return share(run(Search(synthetic(), sampler=sampler, seed=seed), 50, seed))
+        return share(run(Proposer(synthetic(), sampler=sampler, seed=seed), 50, seed))
 
     learnt = statistics.median(reached(sampler, seed) for seed in range(7))
     drawn = statistics.median(reached("random", seed) for seed in range(7))
@@ -233,7 +233,7 @@ def test_learning_samplers_beat_random_in_50_trials(sampler: Sampler) -> None:
 
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_learning_samplers_avoid_failures(sampler: Sampler) -> None:
-    search = Search(synthetic(), sampler=sampler, seed=3)
+    search = Proposer(synthetic(), sampler=sampler, seed=3)
     asked: list[Config] = []
     for _ in range(80):
         config = search.ask()
@@ -247,7 +247,7 @@ def test_learning_samplers_avoid_failures(sampler: Sampler) -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_search_continues_if_everything_fails(sampler: Sampler) -> None:
-    search = Search(synthetic(), sampler=sampler)
+    search = Proposer(synthetic(), sampler=sampler)
     for _ in range(40):
         config = search.ask()
         assert config is not None
@@ -257,12 +257,12 @@ def test_search_continues_if_everything_fails(sampler: Sampler) -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_single_configuration_can_be_searched(sampler: Sampler) -> None:
-    search = Search(synthetic()[:1], sampler=sampler)
+    search = Proposer(synthetic()[:1], sampler=sampler)
     assert [search.ask(), search.ask()] == [synthetic()[0], None]
 
 
 def test_optuna_logging_is_left_alone(capfd: pytest.CaptureFixture[str]) -> None:
     before = optuna.logging.get_verbosity()
-    run(Search(synthetic()), 3)
+    run(Proposer(synthetic()), 3)
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == before

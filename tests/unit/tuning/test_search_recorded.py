@@ -16,8 +16,8 @@ from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
-from autotune.tuning.search import Search
+from autotune.tuning.loop import Search, tune
+from autotune.tuning.search import Proposer
 
 SQUARE = Problem(4096, 4096, 4096)
 PATH = recording.path_of("h100", SQUARE)
@@ -41,7 +41,7 @@ def space() -> spaces.Space:
 def reached(seed: int, evaluations: int) -> float:
     """The share of the optimal speed that a search reaches."""
     recorded_space = space()
-    search = Search(
+    search = Proposer(
         recorded_space.configs,
         seed=seed,
         guesses=recorded_space.guesses,
@@ -60,7 +60,7 @@ def reached(seed: int, evaluations: int) -> float:
 
 def tuned(seed: int, root: Path) -> Record:
     runner = ReplayRunner(recorded(), seed)
-    options = Options(seed=seed)
+    options = Search(seed=seed)
     return tune(
         GemmTunable(SQUARE), runner, Store(root), options, compile=uncompiled, origin=ORIGIN
     )

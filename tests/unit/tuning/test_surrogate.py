@@ -22,7 +22,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Search, surrogate
+from autotune.tuning.search import Proposer, surrogate
 from autotune.tuning.search.described import WEIGHT
 from autotune.tuning.search.history import LEAST
 from autotune.tuning.search.sampler import SURE
@@ -30,7 +30,7 @@ from autotune.tuning.search.sampler import SURE
 
 def until_best(seed: int, describe: Describe | None) -> int:
     configs = space()
-    asked = proposed(Search(configs, seed=seed, describe=describe), 200)
+    asked = proposed(Proposer(configs, seed=seed, describe=describe), 200)
     return next((place for place, config in enumerate(asked, 1) if time_us(config) == 100), 200)
 
 
@@ -58,14 +58,14 @@ def test_unrunnable_predictions_are_not_preferred() -> None:
 
     configs = space()
     told = map(result, configs[: len(configs) // 2 : 99])
-    first = Search(configs, describe=half, told=told).ask()
+    first = Proposer(configs, describe=half, told=told).ask()
     assert first is not None
     assert first.integer("a") < 4
 
 
 def test_features_are_scaled_by_the_space_not_by_the_trials() -> None:
     configs = sorted(space(), key=time_us)
-    search = Search(configs, told=map(result, configs[:8]), describe=hint)
+    search = Proposer(configs, told=map(result, configs[:8]), describe=hint)
     assert search.ask() is not None
     assert search._surrogate is not None
     points = search._surrogate._space.points
@@ -76,7 +76,7 @@ def test_features_are_scaled_by_the_space_not_by_the_trials() -> None:
 def test_single_values_are_inputs_only_without_features(
     describe: Describe | None, more: bool
 ) -> None:
-    search = Search(space(), told=[result(space()[0])], describe=describe)
+    search = Proposer(space(), told=[result(space()[0])], describe=describe)
     assert search.ask() is not None
     assert search._surrogate is not None
     described = search._surrogate._space
@@ -92,7 +92,7 @@ def test_compiled_configs_are_described_by_resources() -> None:
         return hint(configs, resources)
 
     configs = space()
-    search = Search(configs, describe=noted)
+    search = Proposer(configs, describe=noted)
     tried = [*proposed(search, 12)]
     search.ask()
     assert {config for config, resources in seen.items() if resources == RESOURCES} == {*tried}
@@ -101,7 +101,7 @@ def test_compiled_configs_are_described_by_resources() -> None:
 def test_tail_of_guesses_ends_with_the_first_result() -> None:
     configs = space()
     guesses = configs[100 : 100 + 2 * SURE]
-    asked = [*proposed(Search(configs, guesses=guesses), 2 * SURE)]
+    asked = [*proposed(Proposer(configs, guesses=guesses), 2 * SURE)]
     assert asked[:SURE] == guesses[:SURE]
     assert not {*asked[SURE:]} >= {*guesses[SURE:]}
 
@@ -109,20 +109,20 @@ def test_tail_of_guesses_ends_with_the_first_result() -> None:
 def test_all_guesses_precede_the_first_result() -> None:
     configs = space()
     guesses = configs[100 : 100 + 2 * SURE]
-    search = Search(configs, guesses=guesses)
+    search = Proposer(configs, guesses=guesses)
     assert [search.ask() for _ in guesses] == guesses
 
 
 def test_slow_family_gets_no_more_trials() -> None:
     configs = [*space(), *space("two")]  # three times slower
-    asked = [*proposed(Search(configs, seed=1), 80)]
+    asked = [*proposed(Proposer(configs, seed=1), 80)]
     late = [config.family for config in asked].count("two")
     assert 0 < late <= LEAST + 2
 
 
 def test_failing_region_is_avoided() -> None:
     configs = space()
-    search = Search(configs, seed=2)
+    search = Proposer(configs, seed=2)
     asked: list[Config] = []
     for _ in range(60):
         config = search.ask()
@@ -135,7 +135,7 @@ def test_failing_region_is_avoided() -> None:
 
 @pytest.mark.parametrize("fits", [0, 1])
 def test_spare_configuration_fits(fits: int) -> None:
-    search = Search(space(), told=map(result, space()[::70]))
+    search = Proposer(space(), told=map(result, space()[::70]))
     spare = search.spare(lambda config: config.integer("d") % 2 == fits)
     assert spare is not None
     assert spare.integer("d") % 2 == fits
@@ -160,7 +160,7 @@ def test_no_spare_if_nothing_fits() -> None:
 
 
 def test_no_spare_before_the_first_time() -> None:
-    assert Search(space()).spare(lambda _: True) is None
+    assert Proposer(space()).spare(lambda _: True) is None
 
 
 def test_no_spare_at_the_end() -> None:
@@ -177,7 +177,7 @@ def test_unfit_configurations_stay_available() -> None:
 
 def test_nothing_is_proposed_twice_in_flight() -> None:
     configs = space()[::16]
-    search, under_way, asked = Search(configs), list[Config](), list[Config]()
+    search, under_way, asked = Proposer(configs), list[Config](), list[Config]()
     while (config := search.ask()) is not None:
         asked.append(config)
         under_way.append(config)
@@ -201,7 +201,7 @@ def test_optimum_outside_the_sample_is_found(
     configs = space()
     bests = []
     for seed in range(3):
-        search = Search(configs, seed=seed, describe=hint)
+        search = Proposer(configs, seed=seed, describe=hint)
         engine = search._surrogate
         assert engine is not None
         optimum = next(place for place, config in enumerate(configs) if time_us(config) == 100)
@@ -216,7 +216,7 @@ def test_neighbours_are_searched_in_the_whole_space(
     monkeypatch.setattr(surrogate, "SAMPLE", 400)
     monkeypatch.setattr(surrogate, "FIRST", 100)
     monkeypatch.setattr(surrogate, "AROUND", 60)
-    search = Search(space(), describe=hint)
+    search = Proposer(space(), describe=hint)
     for _ in proposed(search, 20):
         pass
     engine = search._surrogate
@@ -236,14 +236,14 @@ def test_only_a_sample_of_a_large_space_is_described(monkeypatch: pytest.MonkeyP
         return hint(configs, resources)
 
     configs = space()
-    for _ in proposed(Search(configs, describe=noted), 10):
+    for _ in proposed(Proposer(configs, describe=noted), 10):
         pass
     assert {*configs[:100]} <= seen
     assert len(seen) <= 400 + 10 * 60
 
 
 def test_same_seed_repeats_with_a_model() -> None:
-    first, second = ([*proposed(Search(space(), seed=7, describe=hint), 30)] for _ in range(2))
+    first, second = ([*proposed(Proposer(space(), seed=7, describe=hint), 30)] for _ in range(2))
     assert first == second
 
 
@@ -251,7 +251,7 @@ def test_value_can_be_the_cold_time() -> None:
     def cold(config: Config) -> Trial:
         return Trial(config, Measurement(1e5 / time_us(config), cold_us=time_us(config)))
 
-    search = Search(space(), value=lambda trial: trial.time("cold"))
+    search = Proposer(space(), value=lambda trial: trial.time("cold"))
     asked: list[Config] = []
     while len(asked) < 80:
         config = search.ask()

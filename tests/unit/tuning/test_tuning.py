@@ -40,6 +40,7 @@ from autotune.errors import AutotuneError, BudgetError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.families.source_text import joined
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, Store, TuningRecord
 from autotune.runners.base import BestTimes, Failure, Measurement, Objective, Stage
@@ -50,7 +51,8 @@ from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import LEADERS
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
+from autotune.tuning.resume import led_to, study_of
 from autotune.tuning.search import Journal
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
@@ -64,7 +66,7 @@ def store(tmp_path: Path) -> Store:
 def tune_with(
     runner: FakeRunner,
     store: Store,
-    options: Options = Options(sampler="random"),  # noqa: B008
+    options: Search = Search(sampler="random"),  # noqa: B008
     *,
     problem: Problem = SQUARE,
     compile: Compile = compiled,
@@ -109,7 +111,7 @@ def test_without_limits_every_configuration_is_tried_once(store: Store) -> None:
 
 
 def test_record_has_its_provenance(store: Store) -> None:
-    record = tune_with(FakeRunner(), store, Options(trials=20, seed=5))
+    record = tune_with(FakeRunner(), store, Search(trials=20, seed=5))
     run = record.provenance
     assert (run.driver, run.compiler, run.source) == ("13.0", "NVRTC 13.5", "5e1f")
     assert (run.seed, run.trials, record.evidence) == (5, 20, "measured")
@@ -119,7 +121,7 @@ def test_record_has_its_provenance(store: Store) -> None:
 def test_wrong_vendor_library_is_recorded_as_refused(store: Store) -> None:
     runner = FakeRunner()
     runner.baseline_fault = "wrong result for small integers"
-    record = tune_with(runner, store, Options(trials=20))
+    record = tune_with(runner, store, Search(trials=20))
     assert (record.baseline, record.vendor_wins) == (None, False)
     assert record.provenance.baseline_fault == "wrong result for small integers"
     assert store.family(H100, SQUARE, "tiled") == record
@@ -127,14 +129,14 @@ def test_wrong_vendor_library_is_recorded_as_refused(store: Store) -> None:
 
 def test_trials_are_limited(store: Store) -> None:
     runner = FakeRunner()
-    tune_with(runner, store, Options(trials=17))
+    tune_with(runner, store, Search(trials=17))
     assert len(runner.measured) == 17
 
 
 def test_budget_too_small_for_a_trial_is_an_error(store: Store) -> None:
     runner = FakeRunner()
     with pytest.raises(BudgetError, match=r"before a configuration of .* was timed; give 20 s"):
-        tune_with(runner, store, Options(budget_s=1e-9))
+        tune_with(runner, store, Search(seconds=1e-9))
     assert runner.measured == []
 
 
@@ -148,14 +150,14 @@ def test_budget_does_not_wait_for_the_compiler(store: Store) -> None:
     began = monotonic()
     try:
         with pytest.raises(BudgetError, match="give 20 s or more"):
-            tune_with(FakeRunner(), store, Options(budget_s=1.0), compile=slow)
+            tune_with(FakeRunner(), store, Search(seconds=1.0), compile=slow)
         assert monotonic() - began < 10
     finally:
         done.set()
 
 
 def test_deadline_of_the_call_ends_a_later_run(store: Store) -> None:
-    over = Options(budget_s=60.0, deadline=monotonic())
+    over = Search(seconds=60.0, deadline=monotonic())
     with pytest.raises(BudgetError, match="give 120 s or more"):
         tune_with(FakeRunner(), store, over)
 
@@ -171,14 +173,14 @@ def test_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
-    record = tune_with(runner, store, Options(budget_s=10))
+    record = tune_with(runner, store, Search(seconds=10))
     # 5 % are kept for the rematch, so the tenth trial ends the search at 10 s.
     assert (len(runner.measured), record.provenance.seconds) == (10, 10.0)
 
 
 def test_runner_is_told_the_best_time_so_far(store: Store) -> None:
     runner = FakeRunner()
-    tune_with(runner, store, Options(trials=30))
+    tune_with(runner, store, Search(trials=30))
     times = [by_width(config).time_us for config in runner.measured]
     assert runner.bests == [BestTimes(), *(BestTimes(min(times[:count])) for count in range(1, 30))]
 
@@ -221,13 +223,13 @@ def test_winner_that_fails_its_examination_is_not_recorded(store: Store) -> None
 def test_failed_winner_is_not_measured_again(store: Store) -> None:
     tune_with(FakeRunner(examination=failing_winner), store)
     second = FakeRunner()
-    tune_with(second, store, Options(trials=400))
+    tune_with(second, store, Search(trials=400))
     assert tiled(23, specialized=0) not in {*second.measured, *second.rematched}
 
 
 def test_failed_winner_leaves_an_earlier_record(store: Store, tmp_path: Path) -> None:
-    tune_with(FakeRunner(), store, Options(storage=str(tmp_path / "first")))
-    later = Options(storage=str(tmp_path / "second"))
+    tune_with(FakeRunner(), store, Search(storage=str(tmp_path / "first")))
+    later = Search(storage=str(tmp_path / "second"))
     record = tune_with(FakeRunner(examination=failing_winner), store, later)
     assert tiled(23, specialized=0) not in {entry.config for entry in record.entries}
 
@@ -235,7 +237,7 @@ def test_failed_winner_leaves_an_earlier_record(store: Store, tmp_path: Path) ->
 def test_error_names_why_every_winner_failed(store: Store) -> None:
     runner = FakeRunner(examination=crash)
     with pytest.raises(AutotuneError, match=r"crash 10; .*illegal access"):
-        tune_with(runner, store, Options(trials=12))
+        tune_with(runner, store, Search(trials=12))
 
 
 def test_interrupt_records_what_was_measured(store: Store) -> None:
@@ -255,7 +257,7 @@ def test_search_that_ends_is_not_marked(store: Store) -> None:
 
 
 def test_interrupt_leaves_a_finished_search_final(store: Store) -> None:
-    tune_with(FakeRunner(), store, Options(trials=12))
+    tune_with(FakeRunner(), store, Search(trials=12))
     with pytest.raises(KeyboardInterrupt):
         tune_with(failing_after(3, KeyboardInterrupt), store)
     saved = store.family(H100, SQUARE, "tiled")
@@ -274,7 +276,7 @@ def test_interrupt_while_saving_loses_no_record(
 
     monkeypatch.setattr(Store, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tune_with(FakeRunner(), store, Options(trials=12))
+        tune_with(FakeRunner(), store, Search(trials=12))
     saved = store.family(H100, SQUARE, "tiled")
     assert saved is not None
     assert not saved.provenance.interrupted
@@ -290,7 +292,7 @@ def test_interrupt_after_saving_saves_nothing_again(store: Store) -> None:
 
     observer = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        tune_with(FakeRunner(), store, Options(trials=12), observer=observer)
+        tune_with(FakeRunner(), store, Search(trials=12), observer=observer)
     assert observer.finishes == 1
 
 
@@ -316,8 +318,8 @@ def test_second_run_continues_an_interrupted_one(store: Store) -> None:
 
 def test_trials_of_earlier_runs_count(store: Store) -> None:
     second = FakeRunner()
-    tune_with(FakeRunner(), store, Options(trials=20))
-    tune_with(second, store, Options(trials=25))
+    tune_with(FakeRunner(), store, Search(trials=20))
+    tune_with(second, store, Search(trials=25))
     assert len(second.measured) == 5
 
 
@@ -329,6 +331,48 @@ def test_other_sources_or_tools_start_a_new_study(store: Store, changed: dict[st
     tune_with(FakeRunner(), store)
     tune_with(second, store, origin=replace(ORIGIN, **changed))
     assert len(second.measured) == SPACE
+
+
+BY_FAMILY = replace(ORIGIN, source="mma:31da naive:7ae0 tiled:5e1f")
+
+
+def test_search_of_a_family_continues_with_other_kernels_changed(store: Store) -> None:
+    first, second, third = FakeRunner(), FakeRunner(), FakeRunner()
+    tune_with(first, store, origin=BY_FAMILY)
+    record = tune_with(second, store, origin=replace(BY_FAMILY, source="mma:c0de tiled:5e1f"))
+    assert (len(first.measured), len(second.measured)) == (SPACE, 0)
+    assert record.provenance.source == "5e1f"
+    tune_with(third, store, origin=replace(BY_FAMILY, source="mma:31da tiled:c0de"))
+    assert len(third.measured) == SPACE
+
+
+@pytest.mark.usefixtures("two_families")
+def test_record_names_the_sources_of_its_families(store: Store) -> None:
+    record = tune_with(FakeRunner(naive_wins), store, family="auto", origin=BY_FAMILY)
+    assert {entry.config.family for entry in record.entries} == {"naive", "tiled"}
+    assert record.provenance.source == "naive:7ae0 tiled:5e1f"
+
+
+def test_study_of_every_family_fits_a_database() -> None:
+    source = joined({name: f"{number:064x}" for number, name in enumerate(registry.FAMILIES)})
+    for kinds in ("+".join(registry.FAMILIES), "quick-0123456789ab"):
+        assert len(study_of(kinds, replace(ORIGIN, source=source))) < 256
+
+
+@pytest.mark.parametrize(
+    ("study", "record", "led"),
+    [
+        ("mma:31da tiled:5e1f", "5e1f", True),
+        ("mma:31da tiled:c0de", "5e1f", False),
+        ("5e1f", "5e1f", True),
+        ("mma:31da naive:7ae0", "5e1f", False),
+        ("mma:31da tiled:0123456789ab", "0123456789abcdef", True),
+    ],
+)
+def test_study_leads_to_records_of_its_sources(study: str, record: str, led: bool) -> None:
+    made = sample_record(source=record)
+    assert led_to(f"tiled+mma@{study}@NVRTC 13.0@13.0", made) == led
+    assert not led_to(f"tiled+mma@{study}@NVRTC 13.0@12.8", made)
 
 
 def test_runner_failure_loses_nothing_measured(store: Store) -> None:
@@ -346,11 +390,6 @@ def test_error_counts_failures_by_stage(store: Store) -> None:
 
     with pytest.raises(AutotuneError, match=r"launch 46, verify 12; such as tiled:.*over 1e-3"):
         tune_with(FakeRunner(outcome), store)
-
-
-def test_run_without_a_trial_is_an_error(store: Store) -> None:
-    with pytest.raises(AutotuneError, match="none was tried; allow more trials or time"):
-        tune_with(FakeRunner(), store, Options(trials=0))
 
 
 def test_failure_affects_only_its_candidate(store: Store) -> None:
@@ -425,7 +464,7 @@ def test_neighbours_winner_is_among_the_first_guesses(store: Store) -> None:
         )
 
     winner = tune_with(FakeRunner(wide), store, problem=Problem(4096, 4096, 8192)).best.config
-    tune_with(runner := FakeRunner(), store, Options(trials=GUESSES + 1))
+    tune_with(runner := FakeRunner(), store, Search(trials=GUESSES + 1))
     assert winner in runner.measured
 
 
@@ -438,8 +477,8 @@ def test_recorded_configurations_need_no_compiler(store: Store) -> None:
 
 def test_same_seed_tries_the_same_configurations(tmp_path: Path) -> None:
     first, second = (FakeRunner(evidence="predicted") for _ in range(2))
-    tune_with(first, Store(tmp_path / "a"), Options(trials=40, seed=3, jobs=1))
-    tune_with(second, Store(tmp_path / "b"), Options(trials=40, seed=3, jobs=4))
+    tune_with(first, Store(tmp_path / "a"), Search(trials=40, seed=3, jobs=1))
+    tune_with(second, Store(tmp_path / "b"), Search(trials=40, seed=3, jobs=4))
     assert first.measured == second.measured
 
 
@@ -466,7 +505,7 @@ def test_auto_finds_the_best_of_all_families(store: Store) -> None:
 @pytest.mark.usefixtures("two_families")
 def test_every_family_is_among_the_first_guesses(store: Store) -> None:
     runner = FakeRunner(naive_wins)
-    tune_with(runner, store, Options(trials=GUESSES), family="auto")
+    tune_with(runner, store, Search(trials=GUESSES), family="auto")
     counts = Counter(config.family for config in runner.measured)
     assert min(counts["tiled"], counts["naive"]) >= 1
 
@@ -517,7 +556,7 @@ def test_slow_compilation_does_not_stall_the_device(store: Store) -> None:
     runner = FakeRunner(outcome)
     assert (
         tune_with(
-            runner, store, Options(sampler="random", jobs=2), compile=stalled
+            runner, store, Search(sampler="random", jobs=2), compile=stalled
         ).provenance.trials
         == SPACE
     )
@@ -542,7 +581,7 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     observer = Slow()
-    tune_with(FakeRunner(outcome), store, Options(trials=3), observer=observer)
+    tune_with(FakeRunner(outcome), store, Search(trials=3), observer=observer)
     assert observer.last is not None
     assert (observer.last.busy, observer.last.seconds) == (0.75, 8.0)
 
@@ -581,7 +620,7 @@ class RecordingObserver:
 
 def test_observer_gets_all_events_in_order(store: Store) -> None:
     observer = RecordingObserver()
-    tune_with(FakeRunner(), store, Options(trials=3), observer=observer)
+    tune_with(FakeRunner(), store, Search(trials=3), observer=observer)
     assert observer.events == [
         "started 58",
         "baseline 90.0",
@@ -605,14 +644,14 @@ def test_progress_counts_failures_and_names_the_best(store: Store) -> None:
 
 def test_search_ends_when_little_more_is_expected(store: Store) -> None:
     runner, observer = FakeRunner(), RecordingObserver()
-    tune_with(runner, store, Options(), observer=observer)
+    tune_with(runner, store, Search(), observer=observer)
     assert len(runner.measured) < SPACE
     assert [line.partition(" ")[0] for line in observer.events].count("enough") == 1
 
 
 def test_trial_limit_overrides_expectations(store: Store) -> None:
     runner = FakeRunner()
-    tune_with(runner, store, Options(trials=SPACE))
+    tune_with(runner, store, Search(trials=SPACE))
     assert len(runner.measured) == SPACE
 
 
@@ -629,7 +668,7 @@ def test_best_cold_configuration_is_recorded_too(store: Store) -> None:
 
 def test_runner_is_told_the_best_cold_time_too(store: Store) -> None:
     runner = FakeRunner(fastest_cold_at_width_4)
-    tune_with(runner, store, Options(trials=30))
+    tune_with(runner, store, Search(trials=30))
     times = [fastest_cold_at_width_4(config).cold_us or 0.0 for config in runner.measured]
     told = [best.cold_us for best in runner.bests if best is not None]
     assert told == [math.inf, *(min(times[:count]) for count in range(1, 30))]
@@ -638,7 +677,7 @@ def test_runner_is_told_the_best_cold_time_too(store: Store) -> None:
 @pytest.mark.parametrize("objective", ["hot", "cold"])
 def test_hot_and_cold_winner_are_examined(store: Store, objective: Objective) -> None:
     runner = FakeRunner(fastest_cold_at_width_4)
-    record = tune_with(runner, store, Options(objective=objective))
+    record = tune_with(runner, store, Search(objective=objective))
     assert record.best_cold is not None
     assert runner.examined == [record.best.config, record.best_cold.config]
 
@@ -672,13 +711,13 @@ def test_cold_winner_that_fails_its_examination_is_not_recorded(store: Store) ->
     ("options", "leaders"),
     [
         # A model-based search need not try what it predicts to be second.
-        (Options(trials=40, objective="cold"), {4}),
-        (Options(sampler="exhaustive", objective="cold"), {4, 5, 6, 7}),
+        (Search(trials=40, objective="cold"), {4}),
+        (Search(sampler="exhaustive", objective="cold"), {4, 5, 6, 7}),
     ],
     ids=["gp", "exhaustive"],
 )
 def test_objective_cold_minimises_cold_time(
-    store: Store, options: Options, leaders: set[int]
+    store: Store, options: Search, leaders: set[int]
 ) -> None:
     runner = FakeRunner(fastest_cold_at_width_4)
     tune_with(runner, store, options)
@@ -687,7 +726,7 @@ def test_objective_cold_minimises_cold_time(
 
 def test_cold_times_are_not_predicted(store: Store) -> None:
     with pytest.raises(AutotuneError, match="cold times are not predicted; give a GPU"):
-        tune_with(FakeRunner(evidence="predicted"), store, Options(objective="cold"))
+        tune_with(FakeRunner(evidence="predicted"), store, Search(objective="cold"))
 
 
 # The program of a process that is killed: it logs each configuration before measuring it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import UsageError
-from autotune.user_kernels import define_kernel, source_folder
+from autotune.user_kernels import Compilation, define_kernel, source_folder
 from autotune.user_kernels.mistakes import macros_kept, variables_filled
 
 BODY = """
@@ -25,11 +26,14 @@ extern "C" __global__ void k(float* x) {
 needs_nvcc = pytest.mark.skipif(settings.nvcc() is None, reason="nvcc is not installed")
 
 
-def compiled(source: str | Path, *, macros: bool = True, **changes: Any) -> Program:
+def compiled(
+    source: str | Path, *, macros: bool = True, options: Sequence[str] = (), **changes: Any
+) -> Program:
     """The last configuration of a kernel, compiled with both checks."""
     definition: dict[str, Any] = {
-        **{"constraints": None, "grid": 1, "block": 32, "shared": 0, "include": ()},
-        **{"parameters": {"TILE": (128,)} if macros else {}, "defines": True, **changes},
+        **{"constraints": None, "grid": 1, "block": 32, "shared": 0},
+        **{"parameters": {"TILE": (128,)} if macros else {}, **changes},
+        "compile": Compilation(defines=True, options=options),
     }
     kernel = define_kernel(source, definition.pop("name", "k"), **definition)
     *_, config = kernel.combinations()

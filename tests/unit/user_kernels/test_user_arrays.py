@@ -14,7 +14,7 @@ from support.sample_user_kernels import arguments, reference
 
 from autotune.api.kernel_runs import work_of
 from autotune.errors import UsageError
-from autotune.user_kernels import call_of
+from autotune.user_kernels import Verification, call_of
 from autotune.user_kernels.arrays import on_host
 
 
@@ -96,7 +96,7 @@ def test_arrays_of_a_library_are_copied_and_handed_back(
         asked.extend(type(array) for array in own[:2])
         return reference(*own)
 
-    work = work_of("saxpy", [kind(y), kind(x), a, n], in_library, None, None)
+    work = work_of("saxpy", [kind(y), kind(x), a, n], in_library, Verification())
     assert work.call == call_of("saxpy", arguments()) == call_of("saxpy", [kind(y), kind(x), a, n])
     assert set(asked) == {kind}
     first, second = work.buffers
@@ -108,7 +108,7 @@ def test_arrays_of_a_library_are_copied_and_handed_back(
 def test_expected_arrays_may_be_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
     y, x, a, n = arguments()
-    work = work_of("saxpy", [y, x, a, n], [Tensor(a * x + y), None, None, None], None, None)
+    work = work_of("saxpy", [y, x, a, n], [Tensor(a * x + y), None, None, None], Verification())
     assert work.buffers[0].expected is not None
 
 

@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.records.kernel_record import Geometry
-from autotune.user_kernels import source_folder
+from autotune.user_kernels import Compilation, source_folder
 from autotune.user_kernels.geometry import rejection
 
 P = {"TILE": (8, 16), "ROWS": (1,)}
@@ -79,15 +79,21 @@ def test_parameter_values_are_deduplicated() -> None:
         ({"parameters": {"A": ("16",)}}, "A has the value '16'; give a word .* that is no number"),
         ({"parameters": {"A": ("pair<a, b>",)}}, "without commas, .* name a type with commas"),
         ({"parameters": {"A": (10**15,)}}, "A has the value 1000000000000000; give numbers below"),
-        ({"options": "-G"}, "options is '-G'; give a list of the compiler's options"),
-        ({"options": ["fast"]}, r"options is \['fast'\]"),
+        (
+            {"compile": Compilation(options="-G")},
+            "options is '-G'; give a list of",
+        ),
+        ({"compile": Compilation(options=["fast"])}, r"options is \['fast'\]"),
         (
             {"parameters": {name: range(100) for name in "ABCD"}},
             "have 100,000,000 combinations; give values that have at most 250,000",
         ),
         ({"constraints": {"even": True}}, "constraint 'even' is True; give .* a function"),
         ({"constraints": {" ": lambda _: True}}, "constraint ' ' is .*; give a short reason"),
-        ({"include": ["no/such"]}, "include has 'no/such', which is no folder"),
+        (
+            {"compile": Compilation(include=["no/such"])},
+            "include has 'no/such', which is no",
+        ),
     ],
 )
 def test_invalid_definitions_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -101,7 +107,9 @@ def test_headers_are_found_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "more" / "deep").mkdir(parents=True)
     (tmp_path / "more" / "deep" / "inner.cuh").write_text('#include "../beside.cuh"\n')
     (tmp_path / "more" / "beside.cuh").write_text("// beside\n")
-    mine = kernel(source=tmp_path / "mine.cu", include=[str(tmp_path / "more")])
+    mine = kernel(
+        source=tmp_path / "mine.cu", compile=Compilation(include=[str(tmp_path / "more")])
+    )
     assert (mine.source.file, mine.source.folders) == ("mine.cu", (".", "more"))
     assert {path for path, _ in mine.source.files} == {
         *("mine.cu", "mine.cuh", "more/deep/inner.cuh", "more/beside.cuh")

@@ -10,11 +10,12 @@ from support.fake_runner import ORIGIN, compiled
 from support.sample_records import H100
 from support.sample_user_kernels import KernelRunner, kernel, work
 
+import autotune
 from autotune.errors import MissingError, UsageError
 from autotune.records import KernelRecord, Store
 from autotune.tuning import searches
-from autotune.tuning.loop import Options, tune
-from autotune.tuning.search import Search
+from autotune.tuning.loop import Search, tune
+from autotune.tuning.search import Proposer
 from autotune.user_kernels import KernelTunable
 from autotune.user_kernels.outcomes import KernelResult, Metric, Score, check_metrics
 
@@ -30,7 +31,7 @@ def go(
     call = work()
     score = None if objective is None else Score(objective)
     tunable = KernelTunable(kernel(), call.call, call.arguments, metrics=metrics, score=score)
-    options = Options(score=score, energy=energy)
+    options = Search(score=score, energy=energy)
     used = runner or KernelRunner()
     return tune(tunable, used, store, options, compile=compiled, origin=ORIGIN)
 
@@ -48,8 +49,8 @@ def test_metrics_are_recorded_with_each_entry(store: Store) -> None:
             "threads": entry.config.values["THREADS"],
         }
     assert store.kernel(H100, record.call) == record
-    assert "speed" in str(record)
-    assert "objective" not in str(record)
+    assert "speed" in str(autotune.table(record))
+    assert "objective" not in str(autotune.table(record))
 
 
 def test_result_has_times_resources_and_parameters(store: Store) -> None:
@@ -80,7 +81,7 @@ def test_objective_of_the_user_is_minimised(store: Store) -> None:
         entry.score for entry in record.entries if entry.score is not None
     )
     assert store.kernel(H100, record.call) == record
-    assert "objective" in str(record)
+    assert "objective" in str(autotune.table(record))
 
 
 def test_objective_may_change_between_runs(store: Store) -> None:
@@ -90,13 +91,13 @@ def test_objective_may_change_between_runs(store: Store) -> None:
 
 def test_search_learns_the_objective(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    own = Search
+    own = Proposer
 
     def noted(*arguments: Any, **keywords: Any) -> Any:
         told.append(keywords["value"])
         return own(*arguments, **keywords)
 
-    monkeypatch.setattr(searches, "Search", noted)
+    monkeypatch.setattr(searches, "Proposer", noted)
     go(store, lambda result: result["THREADS"])
     assert isinstance(told[0], Score)
 
@@ -131,7 +132,7 @@ def test_metrics_of_energy_need_that_of_the_leaders(store: Store) -> None:
         energy = entry.measurement.energy
         assert energy is not None
         assert dict(entry.metrics) == {"edp": energy.joules * entry.measurement.time_us}
-    assert " J a run, " in str(product)
+    assert " J a run, " in str(autotune.table(product))
 
 
 def test_objective_of_energy_measures_that_of_every_trial(store: Store) -> None:
@@ -151,7 +152,7 @@ def test_result_has_power_and_clock(store: Store) -> None:
 
 
 def test_energy_without_being_asked_for_is_refused_in_a_line(store: Store) -> None:
-    with pytest.raises(UsageError, match=r"energies were not measured; give energy=True"):
+    with pytest.raises(UsageError, match=r"; give search=autotune.Search\(energy=True\)"):
         go(store, lambda result: 2 * result.joules)
 
 

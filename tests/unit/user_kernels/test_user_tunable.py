@@ -13,11 +13,11 @@ from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kern
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Resources, Template
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Compile
-from autotune.tuning.loop import Options, tune
+from autotune.tuning.loop import Search, tune
 from autotune.user_kernels import KernelTunable, occupancy_table
 
 TUNABLE = tunable()
@@ -30,7 +30,7 @@ def go(
     compile: Compile = compiled,
     **options: Any,
 ) -> KernelRecord:
-    return tune(tuned, runner, store, Options(**options), compile=compile, origin=ORIGIN)
+    return tune(tuned, runner, store, Search(**options), compile=compile, origin=ORIGIN)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_fastest_configuration_is_recorded(store: Store) -> None:
 def test_record_describes_the_call(store: Store) -> None:
     record = go(KernelRunner(), store)
     arguments = "float32[1000]", "float32[1000]", "float32=2.5", "int32=1000"
-    assert record.call == Call("saxpy", arguments)
+    assert record.call == KernelCall("saxpy", arguments)
     assert (record.evidence, record.baseline, record.provenance.source) == (
         "measured",
         None,
@@ -144,7 +144,7 @@ def test_digest_covers_sources_call_and_geometry_only() -> None:
     assert tunable(grid=lambda p: -(-1000 // p["EACH"] // p["THREADS"])).digest("a") == (
         TUNABLE.digest("a")
     )
-    without_arguments = KernelTunable(kernel(), Call("saxpy", ()))
+    without_arguments = KernelTunable(kernel(), KernelCall("saxpy", ()))
     assert len({TUNABLE.digest("a"), TUNABLE.digest("b"), without_arguments.digest("a")}) == 3
 
 

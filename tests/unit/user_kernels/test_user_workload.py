@@ -13,7 +13,7 @@ from support.sample_user_kernels import arguments, work
 
 from autotune.errors import UsageError
 from autotune.families.plan import Argument
-from autotune.problem.call import Call
+from autotune.problem.kernel_call import KernelCall
 from autotune.user_kernels import call_of, comparison
 from autotune.user_kernels.comparison import ExpectedArray, compare
 from autotune.user_kernels.workload import (
@@ -58,7 +58,7 @@ def test_numbers_change_the_call() -> None:
 
 
 def test_slug_is_valid_in_a_file_name() -> None:
-    slug = Call("my::k", ("float32[2,3]",)).slug
+    slug = KernelCall("my::k", ("float32[2,3]",)).slug
     assert (slug[:5], len(slug), slug.replace("-", "").isalnum()) == ("my-k-", 21, True)
 
 
