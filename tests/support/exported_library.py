@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from autotune.compiler import Program
 from autotune.device import Device
-from autotune.driver.arguments import FORMATS
+from autotune.driver.arguments import layout
 from autotune.export import ExportedLibrary, gather, write_library
 from autotune.export.library import ExportedGemm
 from autotune.export.tables import codes
@@ -292,7 +291,7 @@ def counter_bytes(library: ExportedLibrary) -> int:
 
 
 def _sizes(launch: plan.Launch) -> list[str]:
-    return [str(struct.calcsize(FORMATS[argument.type])) for argument in launch.arguments]
+    return [str(layout((type,)).size) for type in launch.parameters]
 
 
 def _kind(launch: plan.Launch) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.families.plan import Argument
+from autotune.families.shared.arguments import magic
 from autotune.families.wgmma.tiles import WgmmaKSharing
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -34,15 +35,6 @@ def schedule_arguments(
         Argument("i64", magic(group * columns)),
         *_divisor(last_group),
     )
-
-
-def magic(value: int) -> int:
-    """The number with which `Divisor` in `cuda_src/include/common/divisor.cuh` divides by `value`.
-
-    Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994.
-    """
-    shift = (value - 1).bit_length()
-    return ceil_div(2 ** (31 + shift), value) + (shift << 32)
 
 
 def _divisor(value: int) -> tuple[Argument, Argument]:

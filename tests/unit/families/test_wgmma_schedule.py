@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.families.config import Config
+from autotune.families.shared.arguments import magic
 from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.schedule import magic, schedule_arguments
+from autotune.families.wgmma.schedule import schedule_arguments
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
