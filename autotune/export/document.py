@@ -129,7 +129,7 @@ def _argument(argument: Argument) -> dict[str, object]:
     value = argument.value
     if isinstance(value, Struct):
         members = [_argument(member) | {"name": name} for name, member in value.members]
-        return {"type": "struct", "name": value.name, "members": members}
+        return {"type": "struct", "struct": value.name, "members": members}
     return {
         "type": argument.type,
         "value": asdict(value) if isinstance(value, TensorMap) else value,

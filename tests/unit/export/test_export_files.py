@@ -54,7 +54,7 @@ def document(library: ExportedLibrary, folder: Path, format: str = "json") -> An
 def read_argument(data: Any) -> Argument:
     if data["type"] == "struct":
         members = ((member["name"], read_argument(member)) for member in data["members"])
-        return Argument("struct", Struct(data["name"], tuple(members)))
+        return Argument("struct", Struct(data["struct"], tuple(members)))
     value = data["value"]
     if isinstance(value, dict):
         value = TensorMap(**{**value, "box": tuple(value["box"])})

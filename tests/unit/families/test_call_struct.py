@@ -25,6 +25,12 @@ LAUNCHES = [
     registry.plan(Config.parse(config), Problem(512, 512, 512, compute)).main
     for compute, config in [
         ("f32", "gemv:rows=16,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3"),
+        (
+            "bf16",
+            "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,"
+            "source=shared,low=none,pack=needed,bk=64,promote=0,cluster=1x1,split_k=1,"
+            "reduction=none,workers=0,store=staged,stages=3,group=1",
+        ),
     ]
 ]
 
