@@ -25,6 +25,12 @@ LAUNCHES = [
     registry.plan(Config.parse(config), Problem(512, 512, 512, compute)).main
     for compute, config in [
         ("f32", "gemv:rows=16,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3"),
+        (
+            "f32",
+            "simt:bm=64,bn=128,wm=32,wn=64,tm=8,tn=8,slices=1,bk=16,copy=async,stages=3,"
+            "fragments=2,min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,"
+            "group=1,fence=0,order=columns",
+        ),
     ]
 ]
 
