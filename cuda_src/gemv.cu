@@ -114,8 +114,9 @@ struct GemvSchedule {
 
 template <class Params>
 __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
-    gemv(const Call<float, float, float> operands, const GemvSchedule schedule, int m, int n, int k,
-         float alpha, float beta) {
+    gemv(const __grid_constant__ Call<float, float, float> operands,
+         const __grid_constant__ GemvSchedule schedule, int m, int n, int k, float alpha,
+         float beta) {
     constexpr int ROWS = Params::ROWS, COLUMNS = Params::COLUMNS, DEPTH = Params::DEPTH;
     constexpr int ACROSS = Params::ACROSS, WAYS = Params::WAYS, STAGES = Params::STAGES;
     constexpr bool TRANS_A = Params::TRANS_A, TRANS_B = Params::TRANS_B;

@@ -297,7 +297,8 @@ def _sizes(launch: plan.Launch) -> list[str]:
 def _kind(launch: plan.Launch) -> str:
     """Transpositions and epilogue of a plain fp32 kernel; the epilogue is -1 for other kernels."""
     values = launch.template.numbers
-    names = [argument.value for argument in launch.arguments]
-    plain = names[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0
-    epilogue = values.get("EPILOGUE", 0) if plain else -1
+    cells = [cell.value for cell in launch.cells]
+    plain = cells[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0
+    struct = launch.template.kernel == "simt" and cells[:3] == ["a", "b", "c"]
+    epilogue = values.get("EPILOGUE", 0) if plain or struct else -1
     return f"{values.get('TRANS_A', 0)} {values.get('TRANS_B', 0)} {epilogue}"

@@ -5,11 +5,17 @@
 // warp, as those of scalar parameters are; members of a struct are not to it. With beta in the
 // struct every stored vector of an unrolled epilogue has a branch of its own.
 //
-// Kernels for compute capability 7.0 and above may take both as `const __grid_constant__`. `simt` and
-// `gemv` also serve 5.x and 6.x, where NVRTC refuses that, and take them by value.
+// Both structs are `const __grid_constant__`. Without that `simt` takes up to 20 registers more where
+// a block computes several tiles.
 #pragma once
 
 #include "common/number.cuh"
+
+// NVRTC refuses the annotation below compute capability 7.0, for which `simt` compiles too.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#undef __grid_constant__
+#define __grid_constant__
+#endif
 
 // `call_struct` in autotune/families/shared/arguments.py makes it. A test compares them.
 template <class TypeA, class TypeB, class Result>

@@ -26,6 +26,12 @@ LAUNCHES = [
     for compute, config in [
         ("f32", "gemv:rows=16,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3"),
         (
+            "f32",
+            "simt:bm=64,bn=128,wm=32,wn=64,tm=8,tn=8,slices=1,bk=16,copy=async,stages=3,"
+            "fragments=2,min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,"
+            "group=1,fence=0,order=columns",
+        ),
+        (
             "bf16",
             "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,"
             "source=shared,low=none,pack=needed,bk=64,promote=0,cluster=1x1,split_k=1,"
