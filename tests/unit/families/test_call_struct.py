@@ -31,6 +31,11 @@ LAUNCHES = [
             "fragments=2,min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,"
             "group=1,fence=0,order=columns",
         ),
+        (
+            "bf16",
+            "mma:compute=bf16,swap=0,bm=128,bn=64,wm=32,wn=32,slices=1,bk=64,copy=async,pack=none,"
+            "stages=3,split_k=1,promote=0,min_blocks=1,store=direct,group=1",
+        ),
     ]
 ]
 
