@@ -33,6 +33,11 @@ LAUNCHES = [
         ),
         (
             "bf16",
+            "mma:compute=bf16,swap=0,bm=128,bn=64,wm=32,wn=32,slices=1,bk=64,copy=async,pack=none,"
+            "stages=3,split_k=1,promote=0,min_blocks=1,store=direct,group=1",
+        ),
+        (
+            "bf16",
             "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,"
             "source=shared,low=none,pack=needed,bk=64,promote=0,cluster=1x1,split_k=1,"
             "reduction=none,workers=0,store=staged,stages=3,group=1",
