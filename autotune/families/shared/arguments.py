@@ -14,17 +14,6 @@ def words(*names: str) -> tuple[Argument, ...]:
     return tuple(Argument(WORDS[name], name) for name in names)
 
 
-RESIDUAL = words("residual", "ldr", "stride_r")
-"""The residual, last in kernels that serve operands of 16 and 8 bits."""
-
-RESULT_SCALE = words("scale_c", "amax")
-"""The scale of an fp8 C and what its largest size raises, last in kernels that serve 8-bit
-operands."""
-
-B_READY = words("b_ready")
-"""Last in kernels that load B ahead of the launch before, which writes A."""
-
-
 def call_struct(**replaced: Argument) -> Argument:
     """The struct `Call` of `cuda_src/include/common/call.cuh`, first among the arguments of a tuned
     kernel: the operands, the scratch memory, the pitches and strides, and whether B is ready.
@@ -69,23 +58,17 @@ def sizes_and_factors(problem: Problem) -> tuple[Argument, ...]:
 
 
 def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
-    """The arguments that every kernel which computes C takes first, in order.
+    """The plain arguments that untuned kernels which compute C take first, in order.
 
-    Those that serve 8-bit operands are `scaled`.
+    Those that serve 8-bit operands are `scaled`: they take the scales of A and B too.
     """
+    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
     return (
-        *words("a", "lda", "b", "ldb"),
-        *result(problem, scaled=scaled),
+        *words("a", "lda", "b", "ldb", "c", "ldc"),
+        *sizes,
+        *words("alpha", "beta", "bias", *(("scale_a", "scale_b") if scaled else ())),
         *words("stride_a", "stride_b", "stride_c"),
     )
-
-
-def result(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
-    """C, the sizes, the factors, the bias and, for kernels that are `scaled`, the scales of A and
-    B."""
-    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
-    scales = words("scale_a", "scale_b") if scaled else ()
-    return (*words("c", "ldc"), *sizes, *words("alpha", "beta", "bias"), *scales)
 
 
 def transposes(problem: Problem) -> tuple[tuple[str, Constant], ...]:
