@@ -36,6 +36,7 @@
 // address of A in floats, and m (TRANS_A = 1) or k (0), and is 1 if TRANS_A = TRANS_B; VB does for
 // B, k (TRANS_B = 1) or n (0), and divides COLUMNS for TRANS_B = 0. The counters are zero at entry
 // and at the end.
+#include "common/call.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/depth.cuh"
 #include "common/epilogue.cuh"
@@ -106,12 +107,16 @@ __device__ __forceinline__ bool reduce_blocks(float* shared, float* workspace, i
     return true;
 }
 
+// The work of a launch of `gemv`, as gemv/launches.py in Python makes it.
+struct GemvSchedule {
+    int share;
+};
+
 template <class Params>
 __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
-    gemv(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
-         float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
-         const float* __restrict__ bias, long long stride_a, long long stride_b, long long stride_c,
-         int share, float* workspace, int* counters) {
+    gemv(const __grid_constant__ Call<float, float, float> operands,
+         const __grid_constant__ GemvSchedule schedule, int m, int n, int k, float alpha,
+         float beta) {
     constexpr int ROWS = Params::ROWS, COLUMNS = Params::COLUMNS, DEPTH = Params::DEPTH;
     constexpr int ACROSS = Params::ACROSS, WAYS = Params::WAYS, STAGES = Params::STAGES;
     constexpr bool TRANS_A = Params::TRANS_A, TRANS_B = Params::TRANS_B;
@@ -123,11 +128,14 @@ __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
     constexpr int GROUP = Columns::GROUP, STAGE = Rows::SIZE + Columns::SIZE;
     extern __shared__ __align__(16) float shared[];
 
+    const Gemm<float, float, float> call = in_registers(operands, m, n, k, alpha, beta);
+    const int share = schedule.share;
     const long long first_column = static_cast<long long>(blockIdx.x) * WIDTH;
     const int first = blockIdx.y * share, steps = summed(min(share, k - first), alpha);
-    Rows rows(a + blockIdx.z * stride_a + (TRANS_A ? first * lda : first), lda, m);
-    Columns columns(b + blockIdx.z * stride_b + (TRANS_B ? first : first * ldb), ldb, first_column,
-                    n);
+    Rows rows(call.a + blockIdx.z * call.stride_a + (TRANS_A ? first * call.lda : first), call.lda,
+              m);
+    Columns columns(call.b + blockIdx.z * call.stride_b + (TRANS_B ? first : first * call.ldb),
+                    call.ldb, first_column, n);
     int ahead = steps, writing = 0;
     const auto load = [&] {
         if (!ASYNC || ahead > 0) {
@@ -178,17 +186,20 @@ __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
         own[Params::TRANSPOSED ? x * ROWS + row : row * WIDTH + x] = sums[row][i % COLUMNS];
     }
     add_up<WAYS, TILE, THREADS>(shared);
-    if (gridDim.y > 1 && !reduce_blocks<TILE, WAYS, THREADS>(shared, workspace, counters)) return;
+    if (gridDim.y > 1 &&
+        !reduce_blocks<TILE, WAYS, THREADS>(shared, call.workspace, call.counters))
+        return;
 
-    c += blockIdx.z * stride_c;
+    float* const c = call.c + blockIdx.z * call.stride_c;
     for (int i = threadIdx.x; i < TILE; i += THREADS) {
         const int row = Params::TRANSPOSED ? i % ROWS : i / WIDTH;
         const long long column = first_column + (Params::TRANSPOSED ? i / ROWS : i % WIDTH);
         const float value = alpha * shared[i];
         if (row >= m || column >= n) continue;
-        float* const element = c + (Params::TRANSPOSED ? column * ldc + row : row * ldc + column);
+        float* const element = c + (Params::TRANSPOSED ? column * call.ldc + row
+                                                       : row * call.ldc + column);
         *element =
-            finish<Params::EPILOGUE>(beta == 0.0f ? value : fmaf(beta, *element, value), bias,
+            finish<Params::EPILOGUE>(beta == 0.0f ? value : fmaf(beta, *element, value), call.bias,
                                      Params::TRANSPOSED ? row : static_cast<int>(column));
     }
 }

@@ -68,37 +68,26 @@
 
 template <class Params>
 __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Params::MIN_BLOCKS)
-    mma(const typename Element<Params::TYPE_A>::Type* __restrict__ a, long long lda,
-        const typename Element<Params::TYPE_B>::Type* __restrict__ b, long long ldb,
-        typename Element<Params::OUTPUT>::Type* __restrict__ c, long long ldc, int m, int n, int k,
-        float alpha, float beta, const Bias<Params::OUTPUT>* __restrict__ bias,
-        const float* __restrict__ scale_a, const float* __restrict__ scale_b, long long stride_a,
-        long long stride_b, long long stride_c, long long start_a, long long start_b, int group,
-        float* workspace, long long start_partials, int* __restrict__ counters,
-        const typename Element<Params::OUTPUT>::Type* residual, long long ldr, long long stride_r,
-        const float* scale_c, float* amax) {
+    mma(const __grid_constant__ MmaCall<Params> operands,
+        const __grid_constant__ MmaSchedule given, int m, int n, int k, float alpha, float beta) {
     using S = Shape<Params>;
     extern __shared__ __align__(128) char arena[];
-    using Args = Arguments<typename S::TypeA, typename S::TypeB, typename S::Result>;
-    const Args args = {
-        a,        lda,      b,        ldb,      c,        ldc,     m,        n,     k,
-        alpha,    beta,     bias,     scale_a,  scale_b,  stride_a, stride_b, stride_c, start_a,
-        start_b,  group,    workspace, start_partials, counters, residual, ldr, stride_r,
-        scale_c,  amax};
+    const typename S::Args args = in_registers(operands, m, n, k, alpha, beta);
+    const MmaSchedule schedule = in_registers(given);
     typename S::Sum sums[S::ROWS][S::COLUMNS][4] = {};
     {
         const SplitShare share(summed(ceil_div(k, S::BK), alpha));
-        const Place at = place_of<S>(args, threadIdx.x % S::THREADS);
+        const Place at = place_of<S>(args, schedule.group, threadIdx.x % S::THREADS);
         const int slice = threadIdx.x / S::THREADS, lane = threadIdx.x % 32;
         const long long first = static_cast<long long>(share.begin) * S::BK;
         const int steps =
             static_cast<int>(min(static_cast<long long>(share.end) * S::BK - first, k - first));
-        const typename S::TypeA* of_a = a + start_a + blockIdx.z * stride_a;
-        const typename S::TypeB* of_b = b + start_b + blockIdx.z * stride_b;
-        of_a += S::TRANS_A ? first * lda + at.row : at.row * lda + first;
-        of_b += S::TRANS_B ? at.column * ldb + first : first * ldb + at.column;
-        typename S::TileA tile_a(of_a, lda, m - at.row, steps);
-        typename S::TileB tile_b(of_b, ldb, n - at.column, steps);
+        const typename S::TypeA* of_a = args.a + schedule.start_a + blockIdx.z * args.stride_a;
+        const typename S::TypeB* of_b = args.b + schedule.start_b + blockIdx.z * args.stride_b;
+        of_a += S::TRANS_A ? first * args.lda + at.row : at.row * args.lda + first;
+        of_b += S::TRANS_B ? at.column * args.ldb + first : first * args.ldb + at.column;
+        typename S::TileA tile_a(of_a, args.lda, m - at.row, steps);
+        typename S::TileB tile_b(of_b, args.ldb, n - at.column, steps);
         const typename S::FragmentsA fragments_a(at.thread_row, slice * S::STEPS, lane);
         const typename S::FragmentsB fragments_b(at.thread_column, slice * S::STEPS, lane);
         // Buffers are named by their offset in shared memory.
@@ -201,13 +190,13 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
     // Recomputed here to keep positions out of registers during the main loop.
     const SplitShare share(ceil_div(k, S::BK));
     const int index = kept(threadIdx.x), slice = index / S::THREADS, thread = index % S::THREADS;
-    const Place at = place_of<S>(args, thread);
+    const Place at = place_of<S>(args, schedule.group, thread);
     float* const shared = reinterpret_cast<float*>(arena);
     if constexpr (S::SLICES > 1)
         add_slices<S::SUMS, S::THREADS, S::SLICES>(&sums[0][0][0], shared, slice, thread);
     else if constexpr (S::STAGED)
         __syncthreads();
-    using Store = TileStore<S, Args>;
+    using Store = TileStore<S>;
     const Store target(args, at, shared + (S::SLICES - 1) * S::BM * S::BN, thread, index % 32);
     if constexpr (!S::FUSED) {
         if (slice > 0) return;
@@ -219,8 +208,8 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
         }
         target.raise_amax();
     } else {
-        float* const partials = workspace + start_partials;
-        int* const counter = counters + blockIdx.z * gridDim.x + blockIdx.x;
+        float* const partials = args.workspace + schedule.start_partials;
+        int* const counter = args.counters + blockIdx.z * gridDim.x + blockIdx.x;
         const bool last = leave_sums<S::SUMS, S::THREADS>(&sums[0][0][0], share, partials, counter,
                                                           slice == 0, thread);
         if (!last || slice > 0) return;
@@ -244,19 +233,12 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
 
 template <class Params>
 __global__ void __launch_bounds__(Shape<Params>::THREADS, Params::MIN_BLOCKS)
-    mma_column(const typename Element<Params::TYPE_A>::Type* __restrict__ a, long long lda,
-               const typename Element<Params::TYPE_B>::Type* __restrict__ b, long long ldb,
-               typename Element<Params::OUTPUT>::Type* __restrict__ c, long long ldc, int m, int n,
-               int k, float alpha, float beta,
-               const Bias<Params::OUTPUT>* __restrict__ bias, long long stride_a,
-               long long stride_b, long long stride_c, long long start_a, long long start_b,
-               int group, const typename Element<Params::OUTPUT>::Type* residual, long long ldr,
-               long long stride_r) {
+    mma_column(const __grid_constant__ MmaCall<Params> operands,
+               const __grid_constant__ MmaSchedule given, int m, int n, int k, float alpha,
+               float beta) {
     using S = Shape<Params>;
     extern __shared__ __align__(128) char arena[];
-    const Arguments<typename S::TypeA, typename S::TypeB, typename S::Result> args = {
-        a,     lda,  b,    ldb,     c,       ldc,      m,        n,        summed(k, alpha),
-        alpha, beta, bias, nullptr, nullptr, stride_a, stride_b, stride_c, start_a,
-        start_b, group, nullptr, 0, nullptr, residual, ldr, stride_r, nullptr, nullptr};
-    Column<S>(args, arena).compute();
+    const typename S::Args args = in_registers(operands, m, n, k, alpha, beta);
+    const MmaSchedule schedule = in_registers(given);
+    Column<S>(args, schedule, arena).compute();
 }

@@ -61,38 +61,34 @@ __device__ __forceinline__ bool add_chunk(float (&sums)[S::TM][S::TN], float* wa
 
 template <class Params>
 __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Params::MIN_BLOCKS)
-    simt(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
-         float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
-         const float* __restrict__ bias, long long stride_a, long long stride_b,
-         long long stride_c, long long start_a, long long start_b, int group, int streamed,
-         int workers, float* workspace, long long start_partials,
-         int* __restrict__ counters) {
+    simt(const __grid_constant__ Call<float, float, float> operands,
+         const __grid_constant__ SimtSchedule given, int m, int n, int k, float alpha, float beta) {
     using S = Shape<Params>;
     extern __shared__ __align__(16) float arena[];
     float* const shared = arena + S::WAITING;
-    const Arguments args = {a,        lda,      b,         ldb,            c,       ldc,
-                            m,        n,        k,         alpha,          beta,    bias,
-                            stride_a, stride_b, stride_c,  start_a,        start_b, group,
-                            streamed, workers,  workspace, start_partials, counters};
+    const SimtGemm call = in_registers(operands, m, n, k, alpha, beta);
+    const SimtSchedule schedule = {given.start_a, given.start_b,  given.start_partials,
+                                   given.group,   given.streamed, given.workers};
     for (int part = 0;; ++part) {
         alignas(16) float sums[S::TM][S::TN] = {};
         {
-            const typename S::Share share(ceil_div(k, S::BK), streamed, workers, part / S::CHUNKS);
+            const typename S::Share share(ceil_div(k, S::BK), schedule.streamed, schedule.workers,
+                                          part / S::CHUNKS);
             if (S::STREAM && share.begin >= share.end) return;
             const int chunk = ceil_div(share.end - share.begin, S::CHUNKS);
             const int begin = min(share.end, share.begin + part % S::CHUNKS * chunk);
             const int end = begin + summed(min(share.end - begin, chunk), alpha);
-            const Place at = place_of<S>(args, threadIdx.x % S::THREADS, share.tile());
+            const Place at = place_of<S>(call, schedule.group, threadIdx.x % S::THREADS, share.tile());
             const int slice = threadIdx.x / S::THREADS;
             const long long first = static_cast<long long>(begin) * S::BK;
             const int steps =
                 static_cast<int>(min(static_cast<long long>(end) * S::BK - first, k - first));
-            const float* of_a = a + start_a + blockIdx.z * stride_a;
-            const float* of_b = b + start_b + blockIdx.z * stride_b;
-            of_a += S::TRANS_A ? first * lda + at.row : at.row * lda + first;
-            of_b += S::TRANS_B ? at.column * ldb + first : first * ldb + at.column;
-            typename S::TileA tile_a(of_a, lda, m - at.row, steps);
-            typename S::TileB tile_b(of_b, ldb, n - at.column, steps);
+            const float* of_a = call.a + schedule.start_a + blockIdx.z * call.stride_a;
+            const float* of_b = call.b + schedule.start_b + blockIdx.z * call.stride_b;
+            of_a += S::TRANS_A ? first * call.lda + at.row : at.row * call.lda + first;
+            of_b += S::TRANS_B ? at.column * call.ldb + first : first * call.ldb + at.column;
+            typename S::TileA tile_a(of_a, call.lda, m - at.row, steps);
+            typename S::TileB tile_b(of_b, call.ldb, n - at.column, steps);
             // Buffers are named by their offset in shared memory.
             const auto load = [&](int buffer) {
                 tile_a.load(shared + buffer);
@@ -160,7 +156,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
         if constexpr (S::CHUNKS > 1) {
             if (!add_chunk<S>(sums, arena, part)) continue;
         }
-        finish_tile<S>(sums, args, shared, part);
+        finish_tile<S>(sums, call, schedule, shared, part);
         if constexpr (!S::STREAM) return;
         __syncthreads();
     }

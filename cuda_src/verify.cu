@@ -55,48 +55,40 @@ __device__ inline __attribute__((noinline)) float normal(long long seed, long lo
     return radius * cospif((bits & 0xffffff) * 0x1p-23f);
 }
 
-// The bits of a number of a type, and of the NaN that is its poison.
-template <int TYPE>
-struct Stored {
-    using Bits = unsigned short;
-    static constexpr Bits POISON = 0x7fed;  // a quiet NaN of fp16 and of bfloat16
+// The bits of a number of so many bytes, and those that are its poison.
+template <int BYTES>
+struct Poison;
 
-    static __device__ Bits bits(float x) {
-        return from_float<typename Number<TYPE>::Type>(x).bits;
-    }
-};
-
-template <typename T>
-struct StoredByte {
+template <>
+struct Poison<1> {
     using Bits = unsigned char;
     static constexpr Bits POISON = 0x7f;  // a NaN of fp8, and the largest of int8, which has none
-
-    static __device__ Bits bits(float x) { return static_cast<Bits>(byte_of(from_float<T>(x))); }
 };
 
 template <>
-struct Stored<3> : StoredByte<E4M3> {};
-
-template <>
-struct Stored<4> : StoredByte<E5M2> {};
-
-template <>
-struct Stored<5> : StoredByte<signed char> {};
-
-template <>
-struct Stored<6> {
-    using Bits = unsigned;
-    static constexpr Bits POISON = 0x7fffdead;
-
-    static __device__ Bits bits(float x) { return static_cast<unsigned>(from_float<int>(x)); }
+struct Poison<2> {
+    using Bits = unsigned short;
+    static constexpr Bits POISON = 0x7fed;  // a quiet NaN of fp16 and of bfloat16
 };
 
 template <>
-struct Stored<0> {
+struct Poison<4> {
     using Bits = unsigned;
-    static constexpr Bits POISON = 0x7fffdead;
+    static constexpr Bits POISON = 0x7fffdead;  // a quiet NaN of fp32
+};
 
-    static __device__ Bits bits(float x) { return bits_of(x); }
+// The bits of a number of a type, and of its poison.
+template <int TYPE, typename T = typename Number<TYPE>::Type>
+struct Stored : Poison<sizeof(T)> {
+    using typename Poison<sizeof(T)>::Bits;
+
+    static __device__ Bits bits(float x) {
+        const union {
+            T value;
+            Bits bits;
+        } both = {from_float<T>(x)};
+        return both.bits;
+    }
 };
 
 // The layout of a buffer.

@@ -64,7 +64,7 @@
 
 template <class S, class Result>
 __device__ void consume(const Arguments<Result>& args, const Maps& maps, const Stages<S>& stages) {
-    const Tiles<S> tiles(args.schedule);
+    const Tiles<S> tiles(args);
     const ClusterPlace<S>& place = tiles.place;
     const Consumer<S> consumer;
     auto scheduler = tiles.scheduler();
@@ -118,30 +118,15 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
     __launch_bounds__(Shape<Params>::THREADS, Params::MIN_BLOCKS)
         wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
               const __grid_constant__ TensorMap map_low, const __grid_constant__ TensorMap map_c,
-              typename Element<Params::OUTPUT>::Type* __restrict__ c, long long ldc, int m, int n,
-              int k, float alpha, float beta,
-              const Bias<Params::OUTPUT>* __restrict__ bias,
-              const float* __restrict__ scale_a, const float* __restrict__ scale_b,
-              long long stride_a, long long stride_b, long long stride_c, int rows, int columns,
-              int steps, int batch, int streamed, int part_steps, int longer_parts,
-              long long tiles_magic, int shares, long long shares_magic, int group,
-              long long group_magic, long long group_tiles_magic, int last_group,
-              long long last_group_magic, float* __restrict__ workspace, long long start,
-              int* __restrict__ counters,
-              const typename Element<Params::OUTPUT>::Type* residual, long long ldr,
-              long long stride_r, int b_ready, const float* scale_c, float* amax) {
+              const __grid_constant__ Operands<typename Element<Params::OUTPUT>::Type> operands,
+              const __grid_constant__ WgmmaSchedule schedule, int m, int n, int k, float alpha,
+              float beta) {
     using S = Shape<Params>;
     extern __shared__ __align__(1024) char shared[];
     const Stages<S> stages(shared);
     const Maps maps = {&map_a, &map_b, &map_low, &map_c};
-    const Arguments<typename S::Result> args = {
-        c, ldc, m, n, k, alpha, beta, bias, scale_a, scale_b, stride_a != 0, stride_b != 0,
-        stride_c,
-        {rows, columns, steps, batch, streamed, part_steps, longer_parts,
-         {rows * columns, tiles_magic}, {shares, shares_magic},
-         {group * columns, group_tiles_magic}, {group, group_magic},
-         {last_group, last_group_magic}, alpha},
-        workspace + start, counters, residual, ldr, stride_r, scale_c, amax};
+    const Arguments<typename S::Result> args = {in_registers(operands, m, n, k, alpha, beta),
+                                                in_registers(schedule)};
     const int warp = warp_uniform(threadIdx.x / 32);
     // Alone in its cluster, the producer opens the stages and need not wait for anyone.
     constexpr int OPENER = S::CLUSTER > 1 ? 1 : 0;
@@ -161,7 +146,7 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
         named_sync(START_BARRIER, S::THREADS);
     int ahead = 0;
     if constexpr (S::ELEMENT == 1) {
-        if (b_ready && warp == 0 && elected()) ahead = load_ahead<S>(args, maps, stages);
+        if (args.b_ready && warp == 0 && elected()) ahead = load_ahead<S>(args, maps, stages);
         __syncwarp();
     }
     wait_for_primary();

@@ -115,7 +115,7 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
     }
     runtime = current().runtime
     arguments = resolve_arguments(launch.arguments, values, runtime.driver.encode)
-    ready = pack_arguments([argument.type for argument in launch.arguments], arguments)
+    ready = pack_arguments(launch.parameters, arguments)
     program = runtime.program(launch.template, runtime.gpu(0).device)
     function = driver.CUfunction(runtime.gpu(0).kernel(program))
     shape = *launch.grid, *launch.block, launch.shared

@@ -7,6 +7,7 @@ Kernel Tuner gets what an experienced user would write:
 
 - a code generator that puts the template's arguments before the source as constants, so that words
   and derived values need no parameters of their own;
+- a kernel that takes the members of the structs one by one, as its backends pass no struct;
 - functions of the parameters for the grid, for dynamic shared memory and for arguments that vary;
 - an observer that allows the kernel more than 48 KB of dynamic shared memory, which Kernel Tuner
   does not request itself;
@@ -18,6 +19,7 @@ Results are not verified, which favours Kernel Tuner's time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +40,7 @@ from kernel_tuner_replay import Grid, feasible, grid_of, seed_all
 from autotune import settings
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.families.plan import Argument, Launch
+from autotune.families.plan import Argument, Launch, Struct
 from autotune.problem import Problem
 
 SCALARS: Mapping[str, Callable[[Any], Any]] = {
@@ -47,6 +49,10 @@ SCALARS: Mapping[str, Callable[[Any], Any]] = {
     "f32": np.float32,
     "pointer": np.uint64,
 }
+
+C_TYPES = {"i32": "int", "i64": "long long", "f32": "float", "pointer": "void*"}
+_KERNEL = re.compile(r"__global__ void (__launch_bounds__\([^{]*\))\s+(\w+)\(([^{]*)\) \{\n")
+_STRUCT = re.compile(r"const __grid_constant__ (\w+(?:<[^>]*>)?) \w+")
 
 Params = Mapping[str, Value]
 
@@ -91,14 +97,14 @@ class Kernel:
 
     def source(self, params: Params) -> str:
         """The kernel's source, followed by the template arguments of a configuration."""
-        template = self.launch(params).template
-        text = (settings.source_dir() / template.source).read_text(encoding="utf-8")
-        return f"{text}\n{template.declaration}"
+        launch = self.launch(params)
+        text = (settings.source_dir() / launch.template.source).read_text(encoding="utf-8")
+        return f"{_with_members(text, launch)}\n{launch.template.declaration}"
 
     def arguments(self, arrays: Mapping[str, Any]) -> list[Any]:
-        """The kernel's arguments; `arrays` holds `a`, `b` and `c`."""
+        """The kernel's arguments, one by one; `arrays` holds `a`, `b` and `c`."""
         supplied = _supplied(self.problem) | dict(arrays)
-        each = [self.launch(params).arguments for params in self._all]
+        each = [self.launch(params).cells for params in self._all]
         return [
             self._argument(place, column, supplied)
             for place, column in enumerate(zip(*each, strict=True))
@@ -108,7 +114,7 @@ class Kernel:
         values = {argument: _value(argument, supplied) for argument in dict.fromkeys(column)}
         if len(values) == 1:
             return values[column[0]]
-        return Tunable(lambda params: self.launch(params).arguments[place], values)
+        return Tunable(lambda params: self.launch(params).cells[place], values)
 
     @property
     def _first(self) -> Params:
@@ -258,6 +264,31 @@ def measured(cache: Path) -> list[dict[str, Any]]:
         return []
     content = kernel_tuner.util.read_cache(str(cache), open_cache=False)
     return [*content["cache"].values()]
+
+
+def _with_members(text: str, launch: Launch) -> str:
+    """The source of a kernel with a kernel of the same name that takes members, not structs."""
+    match = _KERNEL.search(text)
+    assert match is not None
+    bounds, name, parameters = match.groups()
+    types = iter(_STRUCT.findall(parameters))
+    declared, passed = [], []
+    for place, argument in enumerate(launch.arguments):
+        members = argument.value.members if isinstance(argument.value, Struct) else ()
+        for member, value in members or ((f"argument_{place}", argument),):
+            declared.append(f"{C_TYPES[value.type]} {member}")
+        if members:
+            struct = next(types)
+            casts = (f"(decltype({struct}::{member})){member}" for member, _ in members)
+            passed.append(f"{struct}{{{', '.join(casts)}}}")
+        else:
+            passed.append(f"argument_{place}")
+    body = f"__device__ __forceinline__ void {name}_body({parameters}) {{\n"
+    return (
+        f"{text[: match.start()]}{body.replace('__grid_constant__ ', '')}{text[match.end() :]}\n"
+        f"template <class Params>\n__global__ void {bounds} {name}({', '.join(declared)}) {{\n"
+        f"    {name}_body<Params>({', '.join(passed)});\n}}\n"
+    )
 
 
 def _supplied(problem: Problem) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from autotune.runners.objective import HOT
 DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
 """A card of each architecture."""
 KINDS = ("f32", "tf32", "tf32x3", "bf16", "f8", "i8")
-"""Precisions; those of the same kernels share a list (`autotune.lookup.portfolio.KIN`)."""
+"""Precisions; twins share a list (`Precision.twin`)."""
 LAYOUTS = ("nn", "nt", "tn")
 SIZES = (
     *((4096, 4096, 4096), (1000, 1000, 1000), (8, 1000, 1000), (1000, 8, 1000)),

@@ -7,10 +7,11 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from autotune.driver.tensor_maps import ALIGNMENT, BYTES
-from autotune.families.plan import Argument, ArgumentType, TensorMap
+from autotune.families.plan import Argument, ArgumentType, ParameterType, TensorMap
 
 Values = Mapping[str, float]
 """The values of the symbols in a plan: `a`, `lda`, `alpha` and so on."""
@@ -44,44 +45,103 @@ class PackedArguments:
         return ctypes.addressof(self.pointers)
 
 
+class Resolver:
+    """Gives the values of a launch's arguments: the members of structs are values of their own.
+
+    What follows from the arguments alone is worked out once, as every new binding resolves them.
+    """
+
+    def __init__(self, arguments: Sequence[Argument]) -> None:
+        cells = [cell.value for argument in arguments for cell in argument.cells]
+        self._maps = [
+            (place, value) for place, value in enumerate(cells) if isinstance(value, TensorMap)
+        ]
+        self._numbers: dict[Any, Any] = {
+            place: value for place, value in enumerate(cells) if not isinstance(value, str)
+        }
+        keys = [value if isinstance(value, str) else place for place, value in enumerate(cells)]
+        # With a single key, `itemgetter` gives no tuple.
+        self._get = (
+            itemgetter(*keys) if len(keys) > 1 else lambda values: tuple(map(values.get, keys))
+        )
+
+    def __call__(self, values: Values, encode: Encode) -> tuple[int | float | bytes, ...]:
+        """The arguments with their symbols replaced by values.
+
+        Raises:
+            RunnerError: if a tensor map cannot be encoded.
+        """
+        complete = {**values, **self._numbers}
+        for place, tensor_map in self._maps:
+            complete[place] = encode(tensor_map, values)
+        resolved: tuple[int | float | bytes, ...] = self._get(complete)
+        return resolved
+
+
 def resolve_arguments(
     arguments: Sequence[Argument], values: Values, encode: Encode
-) -> list[int | float | bytes]:
-    """The arguments with their symbols replaced by values.
-
-    Raises:
-        RunnerError: if a tensor map cannot be encoded.
-    """
-    resolved: list[int | float | bytes] = []
-    for argument in arguments:
-        value = argument.value
-        if isinstance(value, TensorMap):
-            resolved.append(encode(value, values))
-        else:
-            resolved.append(values[value] if isinstance(value, str) else value)
-    return resolved
+) -> tuple[int | float | bytes, ...]:
+    """The arguments with their symbols replaced by values (see `Resolver`)."""
+    return Resolver(arguments)(values, encode)
 
 
 def pack_arguments(
-    types: Sequence[ArgumentType], values: Sequence[int | float | bytes]
+    types: Sequence[ParameterType], values: Sequence[int | float | bytes]
 ) -> PackedArguments:
-    """Values of these types, packed. Tensor maps come first, at multiples of 64 bytes."""
-    packed, offsets = _layout(tuple(types))
+    """Values for parameters of these types, packed: a value for each member of a struct. Tensor
+    maps come first, at multiples of 64 bytes."""
+    packed = layout(tuple(types))
     memory = ctypes.create_string_buffer(packed.size + ALIGNMENT)
     address = ctypes.addressof(memory)
     first = -address % ALIGNMENT
-    packed.pack_into(memory, first, *values)
+    packed.members.pack_into(memory, first, *values)
     base = address + first
-    return PackedArguments(
-        (ctypes.c_void_p * len(offsets))(*[base + offset for offset in offsets]), memory
-    )
+    pointers = [base + offset for offset in packed.parameters]
+    return PackedArguments((ctypes.c_void_p * len(pointers))(*pointers), memory)
+
+
+class Layout(NamedTuple):
+    """Parameters in memory.
+
+    Attributes:
+        members: the parameters as one C struct, with a value for each cell.
+        parameters: the offset of each parameter in bytes.
+        cells: the offset of each parameter that is no struct and of each member of the structs.
+        size: bytes of all.
+    """
+
+    members: struct.Struct
+    parameters: tuple[int, ...]
+    cells: tuple[int, ...]
+    size: int
 
 
 @lru_cache(maxsize=256)
-def _layout(types: tuple[ArgumentType, ...]) -> tuple[struct.Struct, tuple[int, ...]]:
-    """The C struct of these types, and the offset of each member."""
-    formats = [FORMATS[type] for type in types]
-    ends = (struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats)))
-    sizes = (struct.calcsize(format) for format in formats)
-    offsets = tuple(end - size for end, size in zip(ends, sizes, strict=True))
-    return struct.Struct("@" + "".join(formats)), offsets
+def layout(types: tuple[ParameterType, ...]) -> Layout:
+    """Parameters of these types in memory, each aligned as in C."""
+    cells: list[int] = []
+    parameters, format = [], "@"
+    for type in types:
+        parameters.append(len(cells))
+        format = _extended(format, type, cells)
+    members = struct.Struct(format)
+    return Layout(members, tuple(cells[place] for place in parameters), tuple(cells), members.size)
+
+
+def _extended(format: str, type: ParameterType, cells: list[int]) -> str:
+    """A format of `struct` with a parameter at its end, whose offsets are added to `cells`. A
+    struct starts and ends where its widest member may."""
+    aligned = format + _aligned(type)
+    if isinstance(type, str):
+        cells.append(struct.calcsize(aligned))
+        return format + FORMATS[type]
+    for member in type:
+        aligned = _extended(aligned, member, cells)
+    return aligned + _aligned(type)
+
+
+def _aligned(type: ParameterType) -> str:
+    """The format of no bytes that are aligned as the type is."""
+    if isinstance(type, str):
+        return f"0{FORMATS[type][-1]}"
+    return max(map(_aligned, type), key=lambda code: struct.calcsize(f"@b{code}"))

@@ -10,7 +10,7 @@ from autotune.compiler import Program
 from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.export.manifest import MADE_BY
 from autotune.export.portable import ptx_file
-from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
+from autotune.families.plan import Argument, Launch, LaunchPlan, Struct, TensorMap
 from autotune.version import __version__
 
 SCHEMA = 1
@@ -121,12 +121,16 @@ def launch_json(launch: Launch, program: Program) -> dict[str, object]:
         "block": list(launch.block),
         "cluster": launch.cluster,
         "shared": launch.shared,
-        "arguments": [
-            {"type": argument.type, "value": _value(argument)} for argument in launch.arguments
-        ],
+        "arguments": [_argument(argument) for argument in launch.arguments],
     }
 
 
-def _value(argument: Argument) -> object:
+def _argument(argument: Argument) -> dict[str, object]:
     value = argument.value
-    return asdict(value) if isinstance(value, TensorMap) else value
+    if isinstance(value, Struct):
+        members = [_argument(member) | {"name": name} for name, member in value.members]
+        return {"type": "struct", "struct": value.name, "members": members}
+    return {
+        "type": argument.type,
+        "value": asdict(value) if isinstance(value, TensorMap) else value,
+    }

@@ -9,7 +9,7 @@ from pathlib import Path
 from autotune import settings
 from autotune.compiler import Program
 from autotune.export.c_text import line_comments
-from autotune.families.plan import Launch, TensorMap
+from autotune.families.plan import Argument, Launch, Struct, TensorMap
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
 _ONCE = re.compile(r"^\s*#\s*pragma\s+once\s*$\n?", re.MULTILINE)
@@ -40,7 +40,7 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
     start = match.end() - 1
     parameters = [
         " ".join(parameter.split())
-        for parameter in flat[start + 1 : _closing(flat, start)].split(",")
+        for parameter in _parameters(flat[start + 1 : _closing(flat, start)])
     ]
     separator = f",\n{INDENT}"
     return (
@@ -76,6 +76,18 @@ def _closing(text: str, start: int) -> int:
     raise ValueError("a bracket is not closed")
 
 
+def _parameters(text: str) -> list[str]:
+    """The parameters of a list, which commas within `<>` do not separate."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += {"<": 1, ">": -1}.get(sign, 0)
+        if sign == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
+
+
 def _how(launch: Launch, program: Program, parameters: Sequence[str]) -> str:
     """The comment on how to compile and launch a kernel."""
     grid, block = (" x ".join(map(str, size)) for size in (launch.grid, launch.block))
@@ -86,8 +98,20 @@ def _how(launch: Launch, program: Program, parameters: Sequence[str]) -> str:
         f"memory; it takes {program.registers} registers a thread. Arguments, in order:",
     ]
     for parameter, argument in zip(parameters, launch.arguments, strict=True):
-        value = argument.value
-        if isinstance(value, TensorMap):
-            value = f"tensor map of {value.base}, as the launch plan says"
-        lines.append(f"    {parameter.rpartition(' ')[2]} = {value}")
+        lines += _value(parameter.rpartition(" ")[2], argument)
     return line_comments(*lines)
+
+
+def _value(name: str, argument: Argument, indent: str = INDENT) -> list[str]:
+    """The lines on an argument; those on a struct's members follow, indented."""
+    value = argument.value
+    if isinstance(value, Struct):
+        deeper = indent + INDENT
+        members = [_value(member, inner, deeper) for member, inner in value.members]
+        return [
+            f"{indent}{name} is a {value.name}:",
+            *(line for lines in members for line in lines),
+        ]
+    if isinstance(value, TensorMap):
+        value = f"tensor map of {value.base}, as the launch plan says"
+    return [f"{indent}{name} = {value}"]

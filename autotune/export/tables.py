@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autotune.compiler import Program
 from autotune.driver import tensor_maps
+from autotune.driver.arguments import Layout, layout
 from autotune.export.c_text import c_string, numbers, table
 from autotune.export.kernel_tables import KernelTables
 from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
@@ -110,7 +111,8 @@ class _TableWriter:
             "PLAN_COUNT": len(plans),
             "GENERAL_COUNT": len(generals),
             "COUNTER_COUNT": library.counters,
-            "ARGUMENT_LIMIT": max(len(launch.arguments) for launch, _ in library.launches),
+            "PARAMETER_LIMIT": max(len(launch.arguments) for launch, _ in library.launches),
+            "PARAMETER_BYTES": max([1, *(_packed(launch).size for launch, _ in library.launches)]),
             "LAUNCH_LIMIT": max([1, *(len(gemm.plan.launches) for gemm in library.gemms)]),
             "MAP_LIMIT": max(1, *(_map_count(launch) for launch, _ in library.launches)),
         }
@@ -173,14 +175,25 @@ class _TableWriter:
         self, launch: Launch, program: Program, grid: Sequence[int], tile: Sequence[int]
     ) -> None:
         first = len(self._arguments)
-        self._arguments += [self._argument(argument) for argument in launch.arguments]
+        rows = self._rows(launch)
+        self._arguments += rows
         self._launches.append(
             f"{{{self._indices[program.key]}, {{{numbers(*grid)}}}, "
             f"{{{numbers(*launch.block)}}}, {launch.shared}, {{{numbers(*tile)}}}, "
-            f"{numbers(first, len(launch.arguments))}}}"
+            f"{numbers(first, len(rows))}}}"
         )
 
-    def _argument(self, argument: Argument) -> str:
+    def _rows(self, launch: Launch) -> list[str]:
+        """A row for each tensor map, for each plain argument and for each member of a struct."""
+        packed = _packed(launch)
+        offsets = [0] * _map_count(launch) + [*packed.cells]
+        starts = {*packed.parameters}
+        return [
+            self._row(cell, cell.type == "tensor_map" or offset in starts, offset)
+            for cell, offset in zip(launch.cells, offsets, strict=True)
+        ]
+
+    def _row(self, argument: Argument, starts: bool, offset: int) -> str:
         """An argument. Its number is whole: the only floats, `alpha` and `beta`, are symbols."""
         value = argument.value
         word = 0
@@ -190,7 +203,7 @@ class _TableWriter:
             word, value = _WORDS.index(value), 0
         elif not isinstance(value, int):
             raise TypeError(f"a kernel takes the number {value!r}; C tables hold whole ones")
-        return f"{{{numbers(_TYPES.index(argument.type), word, value)}}}"
+        return f"{{{numbers(_TYPES.index(argument.type), word, int(starts), offset, value)}}}"
 
 
 def _map(tensor_map: TensorMap) -> str:
@@ -206,6 +219,11 @@ def _map(tensor_map: TensorMap) -> str:
         f"{{{numbers(*kinds, tensor_maps.SWIZZLES[tensor_map.swizzle], *words, *offsets)}, "
         f"{{{numbers(*tensor_map.box)}}}}}"
     )
+
+
+def _packed(launch: Launch) -> Layout:
+    """The parameters behind the tensor maps in memory."""
+    return layout(tuple(type for type in launch.parameters if type != "tensor_map"))
 
 
 def _map_count(launch: Launch) -> int:

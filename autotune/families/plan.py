@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -21,6 +21,8 @@ from autotune.problem import TENSOR_MAP_TYPES, Problem
 ArgumentType = Literal[
     "tensor_map", "pointer", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"
 ]
+ParameterType: TypeAlias = "ArgumentType | tuple[ParameterType, ...]"
+"""The type of a kernel's parameter; a struct is the tuple of its members' types."""
 
 SCALARS: dict[str, ArgumentType] = {
     **{"bool": "u8", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"},
@@ -113,11 +115,44 @@ class Argument:
     A `value` that is a word is supplied at the launch: those of a GEMM are the `WORDS` of
     `problem.call`, where an absent operand is a null pointer.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
-    multiple of 64, so that tensor maps come before all other arguments.
+    multiple of 64, so that tensor maps come before all other arguments. A struct has arguments as
+    its members.
     """
 
-    type: ArgumentType
-    value: str | int | float | TensorMap
+    type: ArgumentType | Literal["struct"]
+    value: str | int | float | TensorMap | Struct
+
+    @property
+    def parameter(self) -> ParameterType:
+        """The type of the parameter that takes it."""
+        if isinstance(self.value, Struct):
+            return tuple(member.parameter for _, member in self.value.members)
+        assert self.type != "struct", f"a struct with the value {self.value!r}"
+        return self.type
+
+    @property
+    def cells(self) -> tuple[Argument, ...]:
+        """The argument itself, or the members of a struct and of the structs in it."""
+        if isinstance(self.value, Struct):
+            return tuple(cell for _, member in self.value.members for cell in member.cells)
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A struct that a kernel takes by value.
+
+    Attributes:
+        name: its name in the CUDA sources, such as `Call`.
+        members: its members by name, in the order of its declaration.
+    """
+
+    name: str
+    members: tuple[tuple[str, Argument], ...]
+
+    def __getitem__(self, name: str) -> Argument:
+        """The member of that name."""
+        return dict(self.members)[name]
 
 
 @dataclass(frozen=True)
@@ -138,6 +173,21 @@ class Launch:
     def threads(self) -> int:
         """Threads a block."""
         return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def parameters(self) -> tuple[ParameterType, ...]:
+        """The types of the kernel's parameters."""
+        return tuple(argument.parameter for argument in self.arguments)
+
+    @property
+    def cells(self) -> tuple[Argument, ...]:
+        """The arguments in order, with the members of structs instead of the structs."""
+        return tuple(cell for argument in self.arguments for cell in argument.cells)
+
+    def struct(self, name: str) -> Struct:
+        """The struct of that name among the arguments."""
+        structs = (a.value for a in self.arguments if isinstance(a.value, Struct))
+        return next(struct for struct in structs if struct.name == name)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.driver.arguments import pack_arguments
-from autotune.families.plan import ArgumentType
+from autotune.families.plan import ParameterType
 
 Dim3 = tuple[int, int, int]
 
@@ -26,7 +26,7 @@ class DriverKernel:
         cuda: `cuda.bindings.driver`.
         checked: returns the value of a call, or raises if its status is not success.
         function: the CUfunction, which lives as long as the process.
-        types: types of its arguments.
+        types: types of its parameters.
         stream: address of the CUstream.
         shared: dynamic shared memory in bytes.
         dependent: whether launches are dependent (programmatic dependent launch).
@@ -35,7 +35,7 @@ class DriverKernel:
     cuda: Any
     checked: Callable[[tuple[Any, ...]], Any] = field(repr=False)
     function: Any
-    types: Sequence[ArgumentType]
+    types: Sequence[ParameterType]
     stream: int
     shared: int
     dependent: bool
@@ -48,7 +48,7 @@ class DriverKernel:
         cubin: bytes,
         symbol: str,
         *,
-        types: Sequence[ArgumentType],
+        types: Sequence[ParameterType],
         stream: int,
         shared: int,
         dependent: bool = False,

@@ -14,7 +14,7 @@ from autotune.compiler import Program
 from autotune.driver import bindings, tensor_maps
 from autotune.driver.arguments import Values, resolve_arguments
 from autotune.driver.dependent_launch import dependent_launches
-from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
+from autotune.families.plan import ArgumentType, Launch, ParameterType, Resources, TensorMap
 from autotune.gpu.driver_kernels import Dim3, DriverKernel
 from autotune.gpu.nvml import EnergyCounter, open_counter
 from autotune.gpu.probing import probe
@@ -143,7 +143,7 @@ class Session(ABC):
     def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> LoadedKernel:
         """Loads a program's kernel for launches with `shared` bytes of dynamic shared memory.
 
-        Not for kernels that take tensor maps.
+        Not for kernels that take tensor maps or structs.
         """
 
     def broken(self) -> bool:
@@ -218,15 +218,16 @@ class Session(ABC):
             checked(cuda.cuModuleUnload(module))
 
     def _loaded(self, program: Program, launch: Launch, dependent: bool = False) -> LoadedKernel:
-        types = [argument.type for argument in launch.arguments]
-        if "tensor_map" not in types and not dependent:
-            return self.load(program, types, launch.shared)
-        return self._driver_kernel(program, types, launch.shared, dependent)
+        types = [type for type in launch.parameters if isinstance(type, str)]
+        structs = len(types) < len(launch.parameters)
+        if structs or "tensor_map" in types or dependent:
+            return self._driver_kernel(program, launch.parameters, launch.shared, dependent)
+        return self.load(program, types, launch.shared)
 
     def _driver_kernel(
         self,
         program: Program,
-        types: Sequence[ArgumentType],
+        types: Sequence[ParameterType],
         shared: int,
         dependent: bool = False,
     ) -> DriverKernel:

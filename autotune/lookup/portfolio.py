@@ -26,8 +26,6 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
 
-KIN = {"f16": "bf16", "f8e5": "f8"}
-"""Precisions that share the list of another, whose kernels differ in the type alone."""
 FEWEST = 24
 """Members that suit a problem; with fewer, those come too that are only thought to be slow."""
 FEWEST_OF_FAMILY = 8
@@ -107,7 +105,9 @@ def new_variants(
 def members_of(problem: Problem, device: Device) -> list[Config]:
     """The members for the precision on the architecture, those that cover most first."""
     arch = _listed(device)
-    texts = _lists().get(arch, {}).get(KIN.get(problem.compute, problem.compute), ())
+    lists = _lists().get(arch, {})
+    # Kernels of twins differ in the type alone, so that one list serves both.
+    texts = lists.get(problem.compute) or lists.get(str(problem.precision.twin), ())
     return [for_compute(config, problem) for config in map(_parsed, texts)]
 
 

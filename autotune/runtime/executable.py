@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from autotune.compiler import Program
-from autotune.driver.arguments import PackedArguments, Values, pack_arguments, resolve_arguments
+from autotune.driver.arguments import PackedArguments, Resolver, Values, pack_arguments
 from autotune.driver.dependent_launch import Dependence, dependent_launches
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.problem.call import Call
@@ -238,13 +238,12 @@ class _LoadedLaunch:
 
     def __init__(self, driver: Driver, handle: int, launch: Launch) -> None:
         self._driver, self._handle, self._launch = driver, handle, launch
-        self._types = [argument.type for argument in launch.arguments]
+        self._types, self._resolve = launch.parameters, Resolver(launch.arguments)
         self._configurations: tuple[_Configurations, _Configurations] = ({}, {})
 
     def bind(self, values: Values, dependent: bool) -> tuple[Enqueue, SingleLaunch]:
         """The function that enqueues the launch with these values, and the launch itself."""
-        arguments = resolve_arguments(self._launch.arguments, values, self._encode)
-        packed = pack_arguments(self._types, arguments)
+        packed = pack_arguments(self._types, self._resolve(values, self._encode))
         handle, address, driver = self._handle, packed.address, self._driver
         configurations = self._configurations[dependent]
         launch, configure = driver.launch, partial(self._configure, dependent)

@@ -285,25 +285,48 @@ int cuTensorMapEncodeTiled(void *to, int type, uint32_t rank, void *address,
     return 0;
 }
 
-/* The first 15 arguments of every kernel that reads A and B in place and writes C. */
+/* `Call` of cuda_src/include/common/call.cuh, for fp32. */
+typedef struct {
+    const float *a, *b;
+    float *c;
+    const float *bias, *scale_a, *scale_b, *residual, *scale_c;
+    float *amax, *workspace;
+    int *counters;
+    int64_t lda, ldb, ldc, ldr, stride_a, stride_b, stride_c, stride_r;
+    int b_ready;
+} Call;
+
+/* Kernels that read A and B in place and write C take `Call`, a schedule, the sizes and the factors;
+ * or their operands one by one, before all other arguments. */
 static void compute(const Kernel *kernel, void **given, unsigned batch) {
-    const float *a = *(const float **)given[0], *b = *(const float **)given[2];
-    const float *bias = *(const float **)given[11];
-    float *c = *(float **)given[4], alpha = *(float *)given[9], beta = *(float *)given[10];
-    int64_t lda = *(int64_t *)given[1], ldb = *(int64_t *)given[3], ldc = *(int64_t *)given[5];
-    int64_t i, j, p, m = *(int *)given[6], n = *(int *)given[7], k = *(int *)given[8];
-    for (; batch-- > 0; a += *(int64_t *)given[12], b += *(int64_t *)given[13], c += *(int64_t *)given[14])
+    Call call = {0};
+    void **sizes = given + 2;
+    float alpha, beta;
+    int64_t i, j, p, m, n, k;
+    if (kernel->size[0] == sizeof call) {
+        call = *(Call *)given[0];
+    } else {
+        call.a = *(const float **)given[0], call.b = *(const float **)given[2];
+        call.c = *(float **)given[4], call.bias = *(const float **)given[11];
+        call.lda = *(int64_t *)given[1], call.ldb = *(int64_t *)given[3];
+        call.ldc = *(int64_t *)given[5], call.stride_a = *(int64_t *)given[12];
+        call.stride_b = *(int64_t *)given[13], call.stride_c = *(int64_t *)given[14];
+        sizes = given + 6;
+    }
+    m = *(int *)sizes[0], n = *(int *)sizes[1], k = *(int *)sizes[2];
+    alpha = *(float *)sizes[3], beta = *(float *)sizes[4];
+    for (; batch-- > 0; call.a += call.stride_a, call.b += call.stride_b, call.c += call.stride_c)
         for (i = 0; i < m; ++i)
             for (j = 0; j < n; ++j) {
                 double sum = 0, x;
                 for (p = 0; p < k; ++p)
-                    sum += (double)a[kernel->transposed[0] ? p * lda + i : i * lda + p] *
-                           b[kernel->transposed[1] ? j * ldb + p : p * ldb + j];
-                x = alpha * sum + (beta != 0 ? beta * c[i * ldc + j] : 0);
-                if (kernel->epilogue & 1) x += bias[j];
+                    sum += (double)call.a[kernel->transposed[0] ? p * call.lda + i : i * call.lda + p] *
+                           call.b[kernel->transposed[1] ? j * call.ldb + p : p * call.ldb + j];
+                x = alpha * sum + (beta != 0 ? beta * call.c[i * call.ldc + j] : 0);
+                if (kernel->epilogue & 1) x += call.bias[j];
                 if (kernel->epilogue / 2 == 1 && x < 0) x = 0;
                 if (kernel->epilogue / 2 == 2) x *= (1 + erf(x / sqrt(2.0))) / 2;
-                c[i * ldc + j] = (float)x;
+                call.c[i * call.ldc + j] = (float)x;
             }
 }
 
@@ -331,7 +354,9 @@ int cuLaunchKernelEx(const Config *config, void *kernel, void **given, void **ex
     if (!bx || !by || !bz || bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024) return 1;
     ++fake_cuda_launches;
     for (i = 0; i < launched->count; ++i) {
-        if ((uintptr_t)given[i] % (launched->size[i] == 128 ? 64 : (uintptr_t)launched->size[i])) return 716;
+        /* Tensor maps lie at multiples of 64, structs and pointers of 8. */
+        int alignment = launched->size[i] == 128 ? 64 : launched->size[i] < 8 ? launched->size[i] : 8;
+        if ((uintptr_t)given[i] % (uintptr_t)alignment) return 716;
         for (j = 0; j < launched->size[i]; ++j) to += sprintf(to, "%02x", ((unsigned char *)given[i])[j]);
         *to++ = ',';
     }

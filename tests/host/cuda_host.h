@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "tensor_host.h"
@@ -147,11 +148,15 @@ void copy_async(void* shared, const void* global, int bytes, bool valid);
 void copy_commit();
 void copy_wait(int allowed_pending);
 
-// A kernel argument as a plan gives it; `type` is p(ointer), i(32), l(ong, i64), f(32) or
-// t(ensor map).
+constexpr std::size_t STRUCT_LIMIT = 512;  // bytes
+
+// A kernel argument as a plan gives it; `type` is p(ointer), i(32), l(ong, i64), f(32), t(ensor map)
+// or s(truct), which has `size` bytes.
 struct Argument {
     char type;
+    std::size_t size;
     union {
+        unsigned char bytes[STRUCT_LIMIT];
         void* pointer;
         int i32;
         long long i64;
@@ -168,9 +173,9 @@ struct Argument {
     }
 };
 
-// A parameter with the size of a tensor map is one.
+// A parameter with the size and the alignment of a tensor map is one.
 template <typename T>
-constexpr char type_of = sizeof(T) == 128 ? 't' : 0;
+constexpr char type_of = sizeof(T) == 128 && alignof(T) == 64 ? 't' : std::is_class_v<T> ? 's' : 0;
 template <typename T>
 constexpr char type_of<T*> = 'p';
 template <>
@@ -180,8 +185,10 @@ constexpr char type_of<long long> = 'l';
 template <>
 constexpr char type_of<float> = 'f';
 
-// Aborts with a message unless `arguments`, `count` of them, have the types in `taken`.
-void expect(const Argument* arguments, std::size_t count, const char* taken);
+// Aborts with a message unless `arguments`, `count` of them, have the types in `taken`, and structs
+// these sizes.
+void expect(const Argument* arguments, std::size_t count, const char* taken,
+            const std::size_t* sizes);
 
 template <typename P>
 P value_of(const Argument& argument) {
@@ -189,6 +196,11 @@ P value_of(const Argument& argument) {
         P map{};
         std::memcpy(&map, &argument.map, sizeof argument.map);
         return map;
+    } else if constexpr (type_of<P> == 's') {
+        static_assert(std::is_trivially_copyable_v<P>, "a struct is copied byte by byte");
+        P value;
+        std::memcpy(&value, argument.bytes, sizeof value);
+        return value;
     } else {
         return static_cast<P>(argument);
     }
@@ -211,7 +223,8 @@ template <typename... P, void (*KERNEL)(P...)>
 struct Kernel<KERNEL> {
     static void run(const Argument* arguments, std::size_t count) {
         static constexpr char taken[] = {type_of<P>..., 0};
-        expect(arguments, count, taken);
+        static constexpr std::size_t sizes[] = {sizeof(P)...};
+        expect(arguments, count, taken, sizes);
         call(KERNEL, arguments, std::index_sequence_for<P...>());
     }
 };

@@ -126,6 +126,22 @@ TensorMapValue read_map(const std::vector<std::unique_ptr<Buffer>>& buffers) {
     return map;
 }
 
+Argument read_argument(const std::vector<std::unique_ptr<Buffer>>& buffers);
+
+// The members of a struct that are no structs, each with its offset.
+void read_struct(Argument& argument, const std::vector<std::unique_ptr<Buffer>>& buffers) {
+    argument.size = read<uint32_t>();
+    if (argument.size > STRUCT_LIMIT) fail("a struct of %zu bytes", argument.size);
+    std::memset(argument.bytes, NAN_BYTE, argument.size);
+    for (auto count = read<uint32_t>(); count > 0; --count) {
+        const auto offset = read<uint32_t>();
+        const Argument member = read_argument(buffers);
+        const size_t size = member.type == 'i' || member.type == 'f' ? 4 : 8;
+        if (offset + size > argument.size) fail("a member at %u of %zu bytes", offset, argument.size);
+        std::memcpy(argument.bytes + offset, member.bytes, size);
+    }
+}
+
 Argument read_argument(const std::vector<std::unique_ptr<Buffer>>& buffers) {
     Argument argument{};
     argument.type = read<char>();
@@ -139,6 +155,7 @@ Argument read_argument(const std::vector<std::unique_ptr<Buffer>>& buffers) {
         case 'l': argument.i64 = read<int64_t>(); break;
         case 'f': argument.f32 = read<float>(); break;
         case 't': argument.map = read_map(buffers); break;
+        case 's': read_struct(argument, buffers); break;
         default: fail("argument of type %c", argument.type);
     }
     return argument;
@@ -173,13 +190,17 @@ void run_case(Machine& machine) {
 
 Instance::Instance(const char* name, Run run, dim3 cluster) { instances()[name] = {run, cluster}; }
 
-void expect(const Argument* arguments, size_t count, const char* taken) {
+void expect(const Argument* arguments, size_t count, const char* taken, const size_t* sizes) {
     if (count != std::strlen(taken))
         fail("the plan passes %zu arguments, the kernel takes %zu", count, std::strlen(taken));
     for (size_t i = 0; i < count; ++i)
         if (arguments[i].type != taken[i])
             fail("argument %zu: the plan passes %c, the kernel takes %c", i, arguments[i].type,
                  taken[i]);
+    for (size_t i = 0; i < count; ++i)
+        if (taken[i] == 's' && arguments[i].size != sizes[i])
+            fail("argument %zu: the plan passes a struct of %zu bytes, the kernel takes %zu", i,
+                 arguments[i].size, sizes[i]);
 }
 
 }  // namespace host

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from autotune.compiler import Program
 from autotune.device import Device
-from autotune.driver.arguments import FORMATS
+from autotune.driver.arguments import layout
 from autotune.export import ExportedLibrary, gather, write_library
 from autotune.export.library import ExportedGemm
 from autotune.export.tables import codes
@@ -292,13 +291,14 @@ def counter_bytes(library: ExportedLibrary) -> int:
 
 
 def _sizes(launch: plan.Launch) -> list[str]:
-    return [str(struct.calcsize(FORMATS[argument.type])) for argument in launch.arguments]
+    return [str(layout((type,)).size) for type in launch.parameters]
 
 
 def _kind(launch: plan.Launch) -> str:
     """Transpositions and epilogue of a plain fp32 kernel; the epilogue is -1 for other kernels."""
     values = launch.template.numbers
-    names = [argument.value for argument in launch.arguments]
-    plain = names[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0
-    epilogue = values.get("EPILOGUE", 0) if plain else -1
+    cells = [cell.value for cell in launch.cells]
+    plain = cells[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0
+    struct = launch.template.kernel == "simt" and cells[:3] == ["a", "b", "c"]
+    epilogue = values.get("EPILOGUE", 0) if plain or struct else -1
     return f"{values.get('TRANS_A', 0)} {values.get('TRANS_B', 0)} {epilogue}"

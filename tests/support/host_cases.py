@@ -12,9 +12,18 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from autotune.driver.arguments import layout
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
+from autotune.families.plan import (
+    Alignment,
+    Argument,
+    Launch,
+    LaunchPlan,
+    Struct,
+    Template,
+    TensorMap,
+)
 from autotune.problem import Problem
 from autotune.verification import oracle, quantised
 from support import eight_bits
@@ -348,6 +357,11 @@ def _launch(launch: Launch, case: Case) -> bytes:
 
 
 def _argument(argument: Argument, case: Case) -> bytes:
+    if isinstance(argument.value, Struct):
+        packed = layout((argument.parameter,))
+        cells = zip(packed.cells, argument.cells, strict=True)
+        members = [struct.pack("<I", offset) + _argument(cell, case) for offset, cell in cells]
+        return struct.pack("<cII", b"s", packed.size, len(members)) + b"".join(members)
     if argument.type == "pointer":
         absent = {"bias"} if case.bias is None else set()
         if case.residual is None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from autotune.device import Device
-from autotune.driver.arguments import FORMATS
+from autotune.driver.arguments import layout
 from autotune.export import ExportedLibrary
 from autotune.export.general import General
 from autotune.families.config import Config
@@ -46,9 +46,7 @@ class Recorder(FakeCuda):
         super().__init__()
         self.raw: list[Launch] = []
         self._sizes = {
-            program.symbol: [
-                struct.calcsize(FORMATS[argument.type]) for argument in launch.arguments
-            ]
+            program.symbol: [layout((type,)).size for type in launch.parameters]
             for launch, program in library.launches
         }
         self.counters: set[int] = set()
@@ -85,11 +83,12 @@ class Recorder(FakeCuda):
 
     def placed(self, argument: bytes, counted: int) -> bytes:
         """An argument's value if scratch memory is in the caller's workspace."""
-        if len(argument) not in (8, 128):
+        if len(argument) < 8:
             return argument
         words = list(struct.unpack(f"<{len(argument) // 8}Q", argument))
         for place, word in enumerate(words):
-            if SCRATCH <= word < 2 * SCRATCH and (len(words) == 1 or place == 2):
+            # A tensor map has one address.
+            if SCRATCH <= word < 2 * SCRATCH and (len(argument) != 128 or place == 2):
                 start = 0 if word >> 48 in self.counters else counted
                 words[place] = WORKSPACE + start + word % (1 << 48)
         return struct.pack(f"<{len(words)}Q", *words)

@@ -14,15 +14,13 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import (
-    B_READY,
-    RESIDUAL,
-    RESULT_SCALE,
     each_type,
     epilogue,
     operands,
     scale,
     transposes,
     type_arguments,
+    words,
 )
 from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
@@ -124,7 +122,7 @@ def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
     (launch,) = plan.launches
     arguments = *launch.template.arguments, *type_arguments(problem)
     template = Template("typed.cu", "typed", arguments)
-    every = *launch.arguments, *RESIDUAL
+    every = *launch.arguments, *words("residual", "ldr", "stride_r")
     launch = replace(launch, template=template, arguments=every)
     return replace(plan, config=TYPED, launches=(launch,))
 
@@ -134,7 +132,8 @@ def scaled_plan(problem: Problem) -> LaunchPlan:
     arguments = *transposes(problem), epilogue(problem), *each_type(problem), scale(problem)
     template = Template("typed.cu", "scaled", arguments)
     grid = 1, 1, problem.batch
-    every = *operands(problem, scaled=True), *RESIDUAL, *B_READY, *RESULT_SCALE
+    more = words("residual", "ldr", "stride_r", "b_ready", "scale_c", "amax")
+    every = *operands(problem, scaled=True), *more
     launch = Launch(template, grid, (32, 1, 1), 0, every)
     return LaunchPlan(TYPED, (launch,))
 

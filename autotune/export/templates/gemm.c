@@ -28,8 +28,9 @@ enum { TENSOR_MAP, POINTER, I32, I64, F32 };
  * dimensions and strides, and of the operands that are vectors. */
 /* @WORDS@ */
 
-/* The index of a map, a symbol (word), or a number with the word NUMBER. */
-typedef struct { uint8_t type, word; int64_t value; } Argument;
+/* The index of a map, a symbol (word), or a number with the word NUMBER. An argument that starts no
+ * parameter is a member of the struct before; all but maps lie at their offsets. */
+typedef struct { uint8_t type, word, starts; uint16_t offset; int64_t value; } Argument;
 /* Arguments of cuTensorMapEncodeTiled. A pitch or stride is a symbol unless its word is NUMBER. */
 typedef struct {
     uint8_t base, type, element_bytes, swizzle, pitch_word, stride_word;
@@ -372,28 +373,28 @@ static int launched(const Launch *launch, const Given *given, const Card *card, 
     static const LaunchAttribute ATTRIBUTE = {PROGRAMMATIC_STREAM_SERIALIZATION, {0}, 1, {0}};
     LaunchConfig config;
     ALIGNED(64) unsigned char maps[MAP_LIMIT][128];
-    union { void *pointer; int32_t i32; int64_t i64; uint32_t bits; } cells[ARGUMENT_LIMIT];
-    void *parameters[ARGUMENT_LIMIT];
-    int i, j, used = 0, status;
+    ALIGNED(8) unsigned char bytes[PARAMETER_BYTES] = {0};
+    void *parameters[PARAMETER_LIMIT];
+    int i, j, used = 0, parameter = 0, status;
     for (i = 0; i < launch->count; ++i) {
         const Argument *one = &ARGUMENTS[launch->first + i];
         int64_t value = one->word ? given->words[one->word] : one->value;
-        parameters[i] = &cells[i];
+        const int32_t low = (int32_t)value;
+        const void *pointer = (void *)(uintptr_t)value;
+        unsigned char *to = bytes + one->offset;
+        if (one->starts) parameters[parameter++] = to;
         switch (one->type) {
             case TENSOR_MAP:
-                /* A kernel may take the same map several times. */
+                /* A kernel may take the same map several times; maps come first. */
                 for (j = 0; j < i; ++j)
-                    if (ARGUMENTS[launch->first + j].type == TENSOR_MAP &&
-                        ARGUMENTS[launch->first + j].value == value)
-                        break;
+                    if (ARGUMENTS[launch->first + j].value == value) break;
                 parameters[i] = j < i ? parameters[j] : maps[used++];
                 if (j == i && (status = encode(&MAPS[value], given, parameters[i])) != 0)
                     return status;
                 break;
-            case POINTER: cells[i].pointer = (void *)(uintptr_t)value; break;
-            case I32: cells[i].i32 = (int32_t)value; break;
-            case I64: cells[i].i64 = value; break;
-            default: memcpy(&cells[i].bits, &value, sizeof cells[i].bits); break;
+            case POINTER: memcpy(to, &pointer, sizeof pointer); break;
+            case I64: memcpy(to, &value, sizeof value); break;
+            default: memcpy(to, &low, sizeof low); break;  /* I32, and the bits of F32 */
         }
     }
     memset(&config, 0, sizeof config);

@@ -8,7 +8,13 @@ from math import gcd
 from autotune.families.config import Config
 from autotune.families.gemv.parameters import GemvParams, is_transposed, oriented
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.arguments import operands, variants, words
+from autotune.families.shared.arguments import (
+    call_struct,
+    sizes_and_factors,
+    struct,
+    variants,
+    words,
+)
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
@@ -23,9 +29,9 @@ def plan(config: Config, p: GemvParams, problem: Problem, alignment: Alignment) 
         block=(p.threads, 1, 1),
         shared=p.shared_bytes(along_k(form, "b")),
         arguments=(
-            *(_swapped_operands(form) if swap else operands(form)),
-            Argument("i32", p.steps(form)),
-            *words("workspace", "counters"),
+            call_struct(**(_exchanged() if swap else {})),
+            struct("GemvSchedule", share=Argument("i32", p.steps(form))),
+            *sizes_and_factors(form),
         ),
     )
     if p.split_k == 1:
@@ -58,11 +64,8 @@ def _template(p: GemvParams, form: Problem, alignment: Alignment, swap: bool) ->
     )
 
 
-def _swapped_operands(form: Problem) -> tuple[Argument, ...]:
-    """The operands of C^T: the kernel's A is the caller's B."""
-    pairs = (("a", "b"), ("lda", "ldb"), ("stride_a", "stride_b"))
-    swapped: dict[object, str] = {**dict(pairs), **{b: a for a, b in pairs}}
-    return tuple(
-        replace(argument, value=swapped.get(argument.value, argument.value))
-        for argument in operands(form)
-    )
+def _exchanged() -> dict[str, Argument]:
+    """The members of `Call` for C^T: the kernel's A is the caller's B."""
+    names = ("a", "lda", "stride_a"), ("b", "ldb", "stride_b")
+    pairs = zip((*names[0], *names[1]), words(*names[1], *names[0]), strict=True)
+    return dict(pairs)

@@ -18,12 +18,12 @@ from autotune.families.plan import (
 )
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import (
-    RESIDUAL,
-    RESULT_SCALE,
+    call_struct,
     each_type,
     epilogue,
-    operands,
     scale,
+    sizes_and_factors,
+    struct,
     transposes,
     words,
 )
@@ -104,40 +104,23 @@ def _gemm(
     form = p.oriented(problem)
     first, second = reversed(pair) if p.swap else pair
     (a, lda, stride_a, start_a), (b, ldb, stride_b, start_b) = first.arguments, second.arguments
-    replaced = {
-        "a": a,
-        "lda": lda,
-        "stride_a": stride_a,
-        "b": b,
-        "ldb": ldb,
-        "stride_b": stride_b,
-    }
+    schedule = struct(
+        "MmaSchedule",
+        start_a=start_a,
+        start_b=start_b,
+        start_partials=Argument("i64", start // 4),
+        group=Argument("i32", p.group),
+    )
     return Launch(
         template=_template(p, problem, alignment.c, (first.width, second.width)),
         grid=p.grid(problem),
         block=(p.threads, 1, 1),
         shared=p.shared_bytes,
         arguments=(
-            *(
-                replaced.get(str(argument.value), argument)
-                for argument in operands(form, scaled=p.copy != "ahead")
-            ),
-            start_a,
-            start_b,
-            Argument("i32", p.group),
-            *(() if p.copy == "ahead" else _partial_sums(start)),
-            *RESIDUAL,
-            *(() if p.copy == "ahead" else RESULT_SCALE),
+            call_struct(a=a, lda=lda, stride_a=stride_a, b=b, ldb=ldb, stride_b=stride_b),
+            schedule,
+            *sizes_and_factors(form),
         ),
-    )
-
-
-def _partial_sums(start: int) -> tuple[Argument, ...]:
-    """The arguments of partial sums that start so many bytes into the workspace."""
-    return (
-        *words("workspace"),
-        Argument("i64", start // 4),
-        *words("counters"),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.families.plan import Argument, Constant
+from autotune.families.plan import Argument, Constant, Struct
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.problem import ElementType, Problem
 from autotune.problem.call import WORDS
+from autotune.problem.integers import ceil_div
 
 
 def words(*names: str) -> tuple[Argument, ...]:
@@ -13,35 +14,61 @@ def words(*names: str) -> tuple[Argument, ...]:
     return tuple(Argument(WORDS[name], name) for name in names)
 
 
-RESIDUAL = words("residual", "ldr", "stride_r")
-"""The residual, last in kernels that serve operands of 16 and 8 bits."""
+def call_struct(**replaced: Argument) -> Argument:
+    """The struct `Call` of `cuda_src/include/common/call.cuh`, first among the arguments of a tuned
+    kernel: the operands, the scratch memory, the pitches and strides, and whether B is ready.
 
-RESULT_SCALE = words("scale_c", "amax")
-"""The scale of an fp8 C and what its largest size raises, last in kernels that serve 8-bit
-operands."""
+    Args:
+        replaced: members by name that are not the words of the same name, such as the pointer and
+            the pitch of a packed operand.
+    """
+    members = {
+        name: Argument(type, name)
+        for wanted in ("pointer", "i64", "i32")
+        for name, type in WORDS.items()
+        if type == wanted
+    }
+    return Argument("struct", Struct("Call", (*{**members, **replaced}.items(),)))
 
-B_READY = words("b_ready")
-"""Last in kernels that load B ahead of the launch before, which writes A."""
+
+def struct(name: str, **members: Argument) -> Argument:
+    """A struct that a kernel takes by value, such as the family's schedule; its members in the
+    order of its declaration in `cuda_src/`."""
+    return Argument("struct", Struct(name, (*members.items(),)))
+
+
+def divisor(value: int) -> Argument:
+    """The struct `Divisor` of `cuda_src/include/common/divisor.cuh`, which divides by `value`."""
+    return struct("Divisor", value=Argument("i32", value), magic=Argument("i64", magic(value)))
+
+
+def magic(value: int) -> int:
+    """The number with which `Divisor` divides by `value`.
+
+    Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994.
+    """
+    shift = (value - 1).bit_length()
+    return ceil_div(2 ** (31 + shift), value) + (shift << 32)
+
+
+def sizes_and_factors(problem: Problem) -> tuple[Argument, ...]:
+    """m, n, k, alpha and beta, last among the arguments of a tuned kernel."""
+    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
+    return (*sizes, *words("alpha", "beta"))
 
 
 def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
-    """The arguments that every kernel which computes C takes first, in order.
+    """The plain arguments that untuned kernels which compute C take first, in order.
 
-    Those that serve 8-bit operands are `scaled`.
+    Those that serve 8-bit operands are `scaled`: they take the scales of A and B too.
     """
+    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
     return (
-        *words("a", "lda", "b", "ldb"),
-        *result(problem, scaled=scaled),
+        *words("a", "lda", "b", "ldb", "c", "ldc"),
+        *sizes,
+        *words("alpha", "beta", "bias", *(("scale_a", "scale_b") if scaled else ())),
         *words("stride_a", "stride_b", "stride_c"),
     )
-
-
-def result(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
-    """C, the sizes, the factors, the bias and, for kernels that are `scaled`, the scales of A and
-    B."""
-    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
-    scales = words("scale_a", "scale_b") if scaled else ()
-    return (*words("c", "ldc"), *sizes, *words("alpha", "beta", "bias"), *scales)
 
 
 def transposes(problem: Problem) -> tuple[tuple[str, Constant], ...]:

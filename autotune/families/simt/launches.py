@@ -8,7 +8,13 @@ from math import gcd
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared import packing
-from autotune.families.shared.arguments import epilogue, operands, words
+from autotune.families.shared.arguments import (
+    call_struct,
+    epilogue,
+    sizes_and_factors,
+    struct,
+    words,
+)
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.families.shared.layout import along_k
 from autotune.families.simt.parameters import FLOAT_BYTES, SimtParams, reduction_rows
@@ -42,7 +48,7 @@ class _FloatOperand:
 
     @property
     def arguments(self) -> dict[str, Argument]:
-        """The arguments that its packed copy replaces."""
+        """The members of `Call` that its packed copy replaces."""
         if self.copy is None:
             return {}
         return {
@@ -95,22 +101,24 @@ def _gemm(
 ) -> Launch:
     """The GEMM, whose partial sums start `start` floats into the workspace."""
     a, b = pair
-    packed = a.arguments | b.arguments
+    schedule = struct(
+        "SimtSchedule",
+        start_a=Argument("i64", a.start),
+        start_b=Argument("i64", b.start),
+        start_partials=Argument("i64", start),
+        group=Argument("i32", p.group),
+        streamed=Argument("i32", p.streamed(problem)),
+        workers=Argument("i32", p.workers),
+    )
     return Launch(
         template=_template(p, problem, alignment, pair),
         grid=p.grid(problem),
         block=(p.threads, 1, 1),
         shared=p.shared_bytes(a.along_k + b.along_k),
         arguments=(
-            *(packed.get(str(argument.value), argument) for argument in operands(problem)),
-            Argument("i64", a.start),
-            Argument("i64", b.start),
-            Argument("i32", p.group),
-            Argument("i32", p.streamed(problem)),
-            Argument("i32", p.workers),
-            *words("workspace"),
-            Argument("i64", start),
-            *words("counters"),
+            call_struct(**a.arguments, **b.arguments),
+            schedule,
+            *sizes_and_factors(problem),
         ),
     )
 

@@ -18,21 +18,18 @@ from autotune.families.plan import (
 )
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import (
-    B_READY,
-    RESIDUAL,
-    RESULT_SCALE,
+    call_struct,
     each_type,
     epilogue,
-    result,
     scale,
-    words,
+    sizes_and_factors,
 )
 from autotune.families.shared.cuda_enums import Store, enumerator
 from autotune.families.shared.layout import transposed
 from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
 from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS, thread_count
-from autotune.families.wgmma.schedule import schedule_arguments
+from autotune.families.wgmma.schedule import schedule_struct
 from autotune.problem import Problem
 from autotune.problem.integers import round_up
 
@@ -113,18 +110,10 @@ def _gemm(
             map_b,
             b.tensor_map(problem, low=True) if p.low == "pass" else map_b,
             _map_c(p, problem) if store == "tma" else map_b,
-            # C and its epilogue; tensor maps stand for the pointers and pitches of A and B.
-            *result(problem, scaled=True),
-            a.stride,
-            b.stride,
-            *words("stride_c"),
-            *schedule_arguments(p, p.bk, p.group, problem),
-            *words("workspace"),
-            Argument("i64", copies_end(copies) // FLOAT_BYTES),
-            *words("counters"),
-            *RESIDUAL,
-            *B_READY,
-            *RESULT_SCALE,
+            # Tensor maps stand for the pointers and pitches of A and B.
+            call_struct(**{f"stride_{operand.name}": operand.stride for operand in (a, b)}),
+            schedule_struct(p, p.bk, p.group, problem, copies_end(copies) // FLOAT_BYTES),
+            *sizes_and_factors(problem),
         ),
         cluster=p.shape.blocks,
     )

@@ -3,47 +3,37 @@
 from __future__ import annotations
 
 from autotune.families.plan import Argument
+from autotune.families.shared.arguments import divisor, struct
 from autotune.families.wgmma.tiles import WgmmaKSharing
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
 
-def schedule_arguments(
-    sharing: WgmmaKSharing, bk: int, group: int, problem: Problem
-) -> tuple[Argument, ...]:
-    """The arguments that become `Schedule` in `cuda_src/include/k_sharing/tile_scheduler.cuh`.
+def schedule_struct(
+    sharing: WgmmaKSharing, bk: int, group: int, problem: Problem, start_partials: int
+) -> Argument:
+    """The struct `WgmmaSchedule` of `cuda_src/include/k_sharing/tile_scheduler.cuh`.
 
-    Tiles are those of a cluster, whose blocks work together.
+    Tiles are those of a cluster, whose blocks work together. Partial sums start `start_partials`
+    floats into the workspace.
     """
     rows, columns = sharing.cluster_rows_and_columns(problem)
     steps = ceil_div(problem.k, bk)
     part_steps, longer_parts = divmod(steps, sharing.split_k)
     group = min(group, rows)
-    last_group = rows % group or group
-    return (
-        Argument("i32", rows),
-        Argument("i32", columns),
-        Argument("i32", steps),
-        Argument("i32", problem.batch),
-        Argument("i32", sharing.streamed(problem)),
-        Argument("i32", part_steps),
-        Argument("i32", longer_parts),
-        Argument("i64", magic(rows * columns)),
-        *_divisor(sharing.grid_splits),
-        *_divisor(group),
-        Argument("i64", magic(group * columns)),
-        *_divisor(last_group),
+    return struct(
+        "WgmmaSchedule",
+        start_partials=Argument("i64", start_partials),
+        tiles=divisor(rows * columns),
+        shares=divisor(sharing.grid_splits),
+        group_tiles=divisor(group * columns),
+        group=divisor(group),
+        last_group=divisor(rows % group or group),
+        rows=Argument("i32", rows),
+        columns=Argument("i32", columns),
+        steps=Argument("i32", steps),
+        batch=Argument("i32", problem.batch),
+        streamed=Argument("i32", sharing.streamed(problem)),
+        part_steps=Argument("i32", part_steps),
+        longer_parts=Argument("i32", longer_parts),
     )
-
-
-def magic(value: int) -> int:
-    """The number with which `Divisor` in `cuda_src/include/common/divisor.cuh` divides by `value`.
-
-    Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994.
-    """
-    shift = (value - 1).bit_length()
-    return ceil_div(2 ** (31 + shift), value) + (shift << 32)
-
-
-def _divisor(value: int) -> tuple[Argument, Argument]:
-    return Argument("i32", value), Argument("i64", magic(value))

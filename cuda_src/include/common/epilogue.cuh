@@ -169,7 +169,10 @@ __device__ __forceinline__ float activate(float value) {
 // read and may be null. T is the type of C and the bias.
 template <Epilogue EPILOGUE, typename T>
 __device__ __forceinline__ float finish(float value, const T* bias, int column) {
-    if constexpr (has_bias(EPILOGUE)) value += to_float(bias[column]);
+    if constexpr (has_bias(EPILOGUE)) {
+        const auto bits = load_invariant<sizeof(T)>(bias + column);
+        value += to_float(reinterpret_cast<const T&>(bits));
+    }
     return activate<EPILOGUE, T>(value);
 }
 

@@ -65,6 +65,13 @@ __device__ __forceinline__ void copy_vector(float* to, const float* from) {
     *reinterpret_cast<Type*>(to) = *reinterpret_cast<const Type*>(from);
 }
 
+// Copies WIDTH floats (1, 2 or 4) that no thread writes while the kernel runs.
+template <int WIDTH>
+__device__ __forceinline__ void load_vector(float* to, const float* from) {
+    using Type = typename Floats<WIDTH>::Type;
+    *reinterpret_cast<Type*>(to) = __ldg(reinterpret_cast<const Type*>(from));
+}
+
 __device__ __forceinline__ float4 vector_of(const float* values) {
     return make_float4(values[0], values[1], values[2], values[3]);
 }

@@ -51,7 +51,7 @@ public:
                     copy_async<4 * VECTOR>(to, from, valid);
                 } else {
                     alignas(16) float values[VECTOR] = {};
-                    if (valid) copy_vector<VECTOR>(values, from);
+                    if (valid) load_vector<VECTOR>(values, from);
                     copy_vector<VECTOR>(to, values);
                 }
             }

@@ -90,8 +90,8 @@ __device__ bool reduce_shares(typename S::Sum (&d)[S::MMAS][S::SUMS], const Work
     // see what other SMs write.
     const auto place = [&](int share, int mma, int i) {
         constexpr int THREADS = S::TEAM * WARPGROUP;
-        float* slot =
-            args.partials + (scheduler.slot(unit, share) * parts + part) * (S::TILE_M * S::TILE_N);
+        float* slot = args.workspace + args.schedule.start_partials +
+                      (scheduler.slot(unit, share) * parts + part) * (S::TILE_M * S::TILE_N);
         return reinterpret_cast<float4*>(slot + (mma * S::SUMS + i) * THREADS) +
                consumer.in_team();
     };

@@ -12,7 +12,7 @@ __device__ void load_scales(const Arguments<Result>& args, const Stages<S>& stag
     constexpr int WARPS = 3, BLOCKS = S::TILE_K / SCALE_BLOCK;
     constexpr int ROWS = S::TRANSPOSED ? S::TILE_N : S::TILE_M, FEW = S::BLOCK_SCALES - ROWS;
     constexpr int EACH = (ROWS + 31) / 32, APART = S::TRANSPOSED ? 64 : SCALE_BLOCK;
-    const Tiles<S> tiles(args.schedule);
+    const Tiles<S> tiles(args);
     const int blocks = (args.k + SCALE_BLOCK - 1) / SCALE_BLOCK;
     const int blocks_n = (args.n + SCALE_BLOCK - 1) / SCALE_BLOCK;
     auto scheduler = tiles.scheduler();

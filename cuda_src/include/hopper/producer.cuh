@@ -52,7 +52,7 @@ private:
 template <class S, class Result>
 __device__ int load_ahead(const Arguments<Result>& args, const Maps& maps,
                           const Stages<S>& stages) {
-    const Tiles<S> tiles(args.schedule);
+    const Tiles<S> tiles(args);
     const Copies<S> copies(maps, stages, tiles.place);
     auto scheduler = tiles.scheduler();
     WorkUnit unit;
@@ -63,9 +63,9 @@ __device__ int load_ahead(const Arguments<Result>& args, const Maps& maps,
 #pragma unroll 1
     for (int stage = 0; stage < count; ++stage) {
         if constexpr (S::TRANSPOSED)
-            copies.a(stage, m, unit.begin + stage, args.batch_a ? unit.matrix : 0);
+            copies.a(stage, m, unit.begin + stage, matrix_of_a<S>(args, unit.matrix));
         else
-            copies.b(stage, n, unit.begin + stage, args.batch_b ? unit.matrix : 0);
+            copies.b(stage, n, unit.begin + stage, matrix_of_b<S>(args, unit.matrix));
     }
     return count;
 }
@@ -75,7 +75,7 @@ __device__ int load_ahead(const Arguments<Result>& args, const Maps& maps,
 template <class S, class Result>
 __device__ void produce(const Arguments<Result>& args, const Maps& maps, const Stages<S>& stages,
                         int ahead) {
-    const Tiles<S> tiles(args.schedule);
+    const Tiles<S> tiles(args);
     const Copies<S> copies(maps, stages, tiles.place);
     auto scheduler = tiles.scheduler();
     PipelineState<S::STAGES> at;
@@ -83,8 +83,8 @@ __device__ void produce(const Arguments<Result>& args, const Maps& maps, const S
     while (scheduler.next(unit)) {
         int m, n;
         tiles.locate(unit.tile, m, n);
-        const int matrix_a = args.batch_a ? unit.matrix : 0;
-        const int matrix_b = args.batch_b ? unit.matrix : 0;
+        const int matrix_a = matrix_of_a<S>(args, unit.matrix);
+        const int matrix_b = matrix_of_b<S>(args, unit.matrix);
 #pragma unroll 1
         for (int step = unit.begin; step < unit.end; ++step, at.next()) {
             barrier_wait(stages.empty(at.stage), at.phase ^ 1);
@@ -103,7 +103,7 @@ __device__ void produce(const Arguments<Result>& args, const Maps& maps, const S
 template <class S, class Result>
 __device__ void split(const Arguments<Result>& args, const Stages<S>& stages, int thread) {
     constexpr int PIECES = S::B::BYTES / PIECE;
-    const Tiles<S> tiles(args.schedule);
+    const Tiles<S> tiles(args);
     auto scheduler = tiles.scheduler();
     PipelineState<S::STAGES> at;
     WorkUnit unit;

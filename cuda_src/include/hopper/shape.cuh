@@ -2,6 +2,7 @@
 // roles share: the ring of stages and the tiles of C.
 #pragma once
 
+#include "common/call.cuh"
 #include "common/choice.cuh"
 #include "common/epilogue.cuh"
 #include "common/result_scale.cuh"
@@ -160,24 +161,26 @@ struct Maps {
     const TensorMap *a, *b, *low, *c;
 };
 
+// The operands: tensor maps stand for the pointers and pitches of A and B.
 template <class Result>
-struct Arguments {
-    Result* c;
-    long long ldc;
-    int m, n, k;
-    float alpha, beta;
-    const typename BiasOf<Result>::Type* bias;
-    const float *scale_a, *scale_b;
-    bool batch_a, batch_b;  // whether each matrix of the batch has its own
-    long long stride_c;
-    Schedule schedule;  // of the tiles of a cluster
-    float* partials;
-    int* counters;
-    const Result* residual;
-    long long ldr, stride_r;
-    const float* scale_c;
-    float* amax;
+using Operands = Call<void, void, Result>;
+
+// The arguments but for the tensor maps, in registers.
+template <class Result>
+struct Arguments : Gemm<void, void, Result> {
+    WgmmaSchedule schedule;  // of the tiles of a cluster
 };
+
+// The matrix of the kernel's A, and of its B, in a batch whose matrices may share one (stride 0).
+template <class S, class Result>
+__device__ __forceinline__ int matrix_of_a(const Arguments<Result>& args, int matrix) {
+    return (S::TRANSPOSED ? args.stride_b : args.stride_a) != 0 ? matrix : 0;
+}
+
+template <class S, class Result>
+__device__ __forceinline__ int matrix_of_b(const Arguments<Result>& args, int matrix) {
+    return (S::TRANSPOSED ? args.stride_a : args.stride_b) != 0 ? matrix : 0;
+}
 
 // The shared memory of a block, and its barriers: `full` when a stage has been loaded, `split` when
 // the low part of B has been made, `empty` when all have read it.
@@ -258,10 +261,12 @@ struct ClusterPlace {
 template <class S>
 class Tiles {
 public:
-    __device__ explicit Tiles(const Schedule& schedule) : schedule_(schedule) {}
+    template <class Result>
+    __device__ explicit Tiles(const Arguments<Result>& args)
+        : schedule_(args.schedule), alpha_(args.alpha) {}
 
     __device__ typename S::Scheduler scheduler() const {
-        return {schedule_, static_cast<int>(blockIdx.x / S::CLUSTER),
+        return {schedule_, alpha_, static_cast<int>(blockIdx.x / S::CLUSTER),
                 static_cast<int>(gridDim.x / S::CLUSTER), S::CLUSTER_K, place.k};
     }
 
@@ -283,5 +288,6 @@ public:
     const ClusterPlace<S> place;
 
 private:
-    const Schedule& schedule_;
+    const WgmmaSchedule& schedule_;
+    const float alpha_;
 };

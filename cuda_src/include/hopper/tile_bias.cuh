@@ -16,7 +16,9 @@ public:
     __device__ TileBias(const Arguments<typename S::Result>& args, int m, int n,
                         const Consumer<S>& consumer) {
         if constexpr (USED) {
-            const auto bits = [&](int column) { return args.bias[min(column, args.n - 1)].bits; };
+            const auto bits = [&](int column) {
+                return load_invariant<2>(args.bias + min(column, args.n - 1));
+            };
 #pragma unroll
             for (int i = 0; i < WORDS; ++i) {
                 const int pair = n + 64 * i + 2 * consumer.lane;

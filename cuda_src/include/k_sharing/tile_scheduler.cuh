@@ -21,22 +21,47 @@ struct WorkUnit {
     int share, shares;  // this one, and how many there are of the tile
 };
 
-// Tiles of C and the k-tiles of each. As `schedule_arguments` in
-// autotune/families/wgmma/schedule.py, which makes its numbers once for all blocks.
-struct Schedule {
-    int rows, columns;  // tiles of one C
-    int steps, batch, streamed;
-    int part_steps, longer_parts;            // k-tiles of a share's part; the first have one more
+// Tiles of C and the k-tiles of each, made once for all blocks by `schedule_struct` in
+// autotune/families/wgmma/schedule.py.
+struct WgmmaSchedule {
+    long long start_partials;                // in the workspace, in floats
     Divisor tiles, shares;                   // of one C; of a tile
     Divisor group_tiles, group, last_group;  // tiles of a group of rows; rows of one, of the last
-    float alpha;                             // 0 leaves no k-tiles to a unit of work
+    int rows, columns;                       // of tiles of one C
+    int steps, batch, streamed;
+    int part_steps, longer_parts;  // k-tiles of a share's part; the first have one more
 };
+
+__device__ __forceinline__ Divisor in_registers(const Divisor& divisor) {
+    return {divisor.value, divisor.magic};
+}
+
+// Copies member by member, but multiplies the tiles of one C and of a group again: with those of the
+// struct 9 of 63 programs spilled more than before, instead of one.
+__device__ __forceinline__ WgmmaSchedule in_registers(const WgmmaSchedule& schedule) {
+    return {schedule.start_partials,
+            {schedule.rows * schedule.columns, schedule.tiles.magic},
+            in_registers(schedule.shares),
+            {schedule.group.value * schedule.columns, schedule.group_tiles.magic},
+            in_registers(schedule.group),
+            in_registers(schedule.last_group),
+            schedule.rows,
+            schedule.columns,
+            schedule.steps,
+            schedule.batch,
+            schedule.streamed,
+            schedule.part_steps,
+            schedule.longer_parts};
+}
 
 template <bool PERSISTENT, bool STREAM>
 class TileScheduler {
 public:
-    __device__ TileScheduler(const Schedule& schedule, int block, int blocks, int parts, int part)
+    // With `alpha` = 0 units have no k-tiles.
+    __device__ TileScheduler(const WgmmaSchedule& schedule, float alpha, int block, int blocks,
+                             int parts, int part)
         : schedule_(schedule),
+          alpha_(alpha),
           next_(block),
           blocks_(blocks),
           units_(schedule.tiles.value * schedule.shares.value * schedule.batch),
@@ -59,7 +84,7 @@ public:
         }
         unit.begin = start(unit.share * parts_ + part_);
         unit.end = start(unit.share * parts_ + part_ + 1);
-        if (schedule_.alpha == 0.0f) unit.end = unit.begin;
+        if (alpha_ == 0.0f) unit.end = unit.begin;
         return true;
     }
 
@@ -74,7 +99,8 @@ private:
         return part * schedule_.part_steps + min(part, schedule_.longer_parts);
     }
 
-    const Schedule& schedule_;
+    const WgmmaSchedule& schedule_;
+    const float alpha_;
     int next_;
     const int blocks_, units_, parts_, part_;
 };
@@ -82,8 +108,9 @@ private:
 template <>
 class TileScheduler<true, true> {
 public:
-    __device__ TileScheduler(const Schedule& schedule, int block, int blocks, int, int)
+    __device__ TileScheduler(const WgmmaSchedule& schedule, float alpha, int block, int blocks, int, int)
         : schedule_(schedule),
+          alpha_(alpha),
           stream_(schedule.steps, schedule.streamed, blocks),
           tiles_(schedule.tiles.value),
           whole_(schedule.streamed + block),
@@ -101,13 +128,13 @@ public:
             at_ = first + unit.end;
             unit.share = stream_.owner(first + unit.begin) - stream_.owner(first);
             unit.shares = stream_.shares(unit.tile);
-            if (schedule_.alpha == 0.0f) unit.end = unit.begin;
+            if (alpha_ == 0.0f) unit.end = unit.begin;
             return true;
         }
         if (whole_ >= tiles_) return false;
         unit.tile = whole_;
         unit.begin = unit.share = 0;
-        unit.end = schedule_.alpha == 0.0f ? 0 : stream_.steps();
+        unit.end = alpha_ == 0.0f ? 0 : stream_.steps();
         unit.shares = 1;
         whole_ += stream_.workers();
         return true;
@@ -118,7 +145,8 @@ public:
     }
 
 private:
-    const Schedule& schedule_;
+    const WgmmaSchedule& schedule_;
+    const float alpha_;
     const StreamK stream_;
     const int tiles_;
     int whole_;

@@ -16,16 +16,17 @@
 
 template <class S>
 class Column {
-    using Args = Arguments<typename S::TypeA, typename S::TypeB, typename S::Result>;
+    using Args = typename S::Args;
     // The fragments of B stay in registers if a thread has no more than 64.
     static constexpr bool KEPT = S::STEPS * S::COLUMNS * S::FragmentsB::REGISTERS <= 64;
     static constexpr int RING = S::TileB::SIZE;
 
 public:
-    __device__ __forceinline__ Column(const Args& args, char* arena)
-        : args_(args), arena_(arena), columns_(ceil_div(args.n, S::BN)),
-          column_(blockIdx.x % columns_ * S::BN), row_(blockIdx.x / columns_ * args.group * S::BM),
-          tiles_(min(args.group, ceil_div(args.m - row_, S::BM))) {}
+    __device__ __forceinline__ Column(const Args& args, const MmaSchedule& schedule, char* arena)
+        : args_(args), schedule_(schedule), arena_(arena), columns_(ceil_div(args.n, S::BN)),
+          column_(blockIdx.x % columns_ * S::BN),
+          row_(blockIdx.x / columns_ * schedule.group * S::BM),
+          tiles_(min(schedule.group, ceil_div(args.m - row_, S::BM))) {}
 
     __device__ __forceinline__ void compute() {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -82,15 +83,16 @@ private:
     static constexpr int END = RING + S::AHEAD * S::TileA::SIZE;
 
     __device__ __forceinline__ typename S::TileA first_of_a() const {
-        const typename S::TypeA* from = args_.a + args_.start_a + blockIdx.z * args_.stride_a;
+        const typename S::TypeA* from = args_.a + schedule_.start_a + blockIdx.z * args_.stride_a;
         from += S::TRANS_A ? row_ : row_ * args_.lda;
-        return {from, args_.lda, args_.m - row_, args_.k};
+        return {from, args_.lda, args_.m - row_, summed(args_.k, args_.alpha)};
     }
 
     __device__ __forceinline__ void load_b() const {
-        const typename S::TypeB* from = args_.b + args_.start_b + blockIdx.z * args_.stride_b;
+        const typename S::TypeB* from = args_.b + schedule_.start_b + blockIdx.z * args_.stride_b;
         from += S::TRANS_B ? column_ * args_.ldb : column_;
-        typename S::TileB tile(from, args_.ldb, args_.n - column_, args_.k);
+        typename S::TileB tile(from, args_.ldb, args_.n - column_,
+                              summed(args_.k, args_.alpha));
         tile.load(arena_);
         tile.store(arena_);
     }
@@ -103,7 +105,7 @@ private:
 
     __device__ __forceinline__ void store_tile(const float (&sums)[S::ROWS][S::COLUMNS][4],
                                                const Place& at, int lane) const {
-        using Store = TileStore<S, Args>;
+        using Store = TileStore<S>;
         float* const strips = reinterpret_cast<float*>(arena_ + END + S::TileA::SIZE);
         const Store target(args_, at, strips, threadIdx.x, lane);
 #pragma unroll
@@ -115,6 +117,7 @@ private:
     }
 
     const Args& args_;
+    const MmaSchedule& schedule_;
     char* const arena_;
     const int columns_, column_, row_, tiles_;
 };

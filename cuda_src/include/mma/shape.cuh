@@ -1,6 +1,7 @@
-// The constants that follow from the parameters of `mma`, and its arguments.
+// The constants that follow from the parameters of `mma`, and its schedule.
 #pragma once
 
+#include "common/call.cuh"
 #include "common/epilogue.cuh"
 #include "common/result_scale.cuh"
 #include "common/scale.cuh"
@@ -18,6 +19,7 @@ struct Shape : Params {
     static constexpr bool FP8_RESULT = IS_FP8<Result>;
     using Scaling = ScaleOf<Result>;
     using Sum = typename Accumulator<Params::TYPE_A>::Type;
+    using Args = Gemm<TypeA, TypeB, Result>;
     static constexpr bool APART = sizeof(TypeA) == 4;
     static constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // of a slice
     using RowsA = Rows<TypeA, WM, !Params::TRANS_A>;
@@ -52,34 +54,28 @@ struct Shape : Params {
     static_assert(Params::OUTPUT != ElementType::S32 || !Params::STAGED, "int32 sums as they are");
 };
 
-template <class TypeA, class TypeB, class Result>
-struct Arguments {
-    const TypeA* a;
-    long long lda;
-    const TypeB* b;
-    long long ldb;
-    Result* c;
-    long long ldc;
-    int m, n, k;
-    float alpha, beta;
-    const typename BiasOf<Result>::Type* bias;
-    const float *scale_a, *scale_b;
-    long long stride_a, stride_b, stride_c, start_a, start_b;
-    int group;
-    float* workspace;
+template <class Params>
+using MmaCall = Call<typename Element<Params::TYPE_A>::Type, typename Element<Params::TYPE_B>::Type,
+                     typename Element<Params::OUTPUT>::Type>;
+
+// The work of a launch of `mma`, as mma/launches.py in Python makes it: the elements from the
+// pointers of A, B and the workspace to what the kernel reads and writes there, and its tiles.
+struct MmaSchedule {
+    long long start_a;
+    long long start_b;
     long long start_partials;
-    int* counters;
-    const Result* residual;
-    long long ldr, stride_r;
-    const float* scale_c;
-    float* amax;
+    int group;
 };
 
+__device__ __forceinline__ MmaSchedule in_registers(const MmaSchedule& schedule) {
+    return {schedule.start_a, schedule.start_b, schedule.start_partials, schedule.group};
+}
+
 // Where a warp of a slice works.
-template <class S, class Args>
-__device__ __forceinline__ Place place_of(const Args& args, int thread) {
+template <class S>
+__device__ __forceinline__ Place place_of(const typename S::Args& args, int group, int thread) {
     const BlockPosition block =
-        grouped(blockIdx.x, ceil_div(args.m, S::BM), ceil_div(args.n, S::BN), args.group);
+        grouped(blockIdx.x, ceil_div(args.m, S::BM), ceil_div(args.n, S::BN), group);
     const int warp = thread / 32;
     return {block.row * S::BM, block.column * S::BN, warp % (S::BM / S::WM) * S::WM,
             warp / (S::BM / S::WM) * S::WN};

@@ -5,8 +5,9 @@
 
 // Stores the sums of a thread's tile: straight from registers, or through a strip of shared memory
 // that holds 16 rows of the warp's tile as C has them.
-template <class S, class Args>
+template <class S>
 class TileStore {
+    using Args = typename S::Args;
     using Result = typename S::Result;
     // Of a gated tile a thread holds the gates and what they are for: in neighbouring blocks of 8
     // columns, or, TRANSPOSED, in the two rows of one.

@@ -1,6 +1,7 @@
-// The constants that follow from the parameters of `simt`, and its arguments.
+// The constants that follow from the parameters of `simt`, and its schedule.
 #pragma once
 
+#include "common/call.cuh"
 #include "common/epilogue.cuh"
 #include "k_sharing/block_share.cuh"
 #include "k_sharing/reduction.cuh"
@@ -33,28 +34,24 @@ struct Shape : Params {
     static_assert(STEPS % Params::FRAGMENTS == 0, "sets of fragments alternate");
 };
 
-struct Arguments {
-    const float* a;
-    long long lda;
-    const float* b;
-    long long ldb;
-    float* c;
-    long long ldc;
-    int m, n, k;
-    float alpha, beta;
-    const float* bias;
-    long long stride_a, stride_b, stride_c, start_a, start_b;
-    int group, streamed, workers;
-    float* workspace;
+// The work of a launch of `simt`, as simt/launches.py in Python makes it: the elements from the
+// pointers of A, B and the workspace to what the kernel reads and writes there, and its tiles.
+struct SimtSchedule {
+    long long start_a;
+    long long start_b;
     long long start_partials;
-    int* counters;
+    int group;
+    int streamed;
+    int workers;
 };
+
+using SimtGemm = Gemm<float, float, float>;
 
 // Where a thread of a slice works, for a tile of C.
 template <class S>
-__device__ __forceinline__ Place place_of(const Arguments& args, int thread, int tile) {
+__device__ __forceinline__ Place place_of(const SimtGemm& call, int group, int thread, int tile) {
     const BlockPosition block =
-        grouped(tile, ceil_div(args.m, S::BM), ceil_div(args.n, S::BN), args.group);
+        grouped(tile, ceil_div(call.m, S::BM), ceil_div(call.n, S::BN), group);
     const Lane<S::LM, S::LN> lane(thread % 32);
     const int warp = thread / 32;
     return {block.row * S::BM, block.column * S::BN, warp % (S::BM / S::WM) * S::WM + lane.row * 4,

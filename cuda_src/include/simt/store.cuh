@@ -53,17 +53,17 @@ private:
 template <class S>
 class Target {
 public:
-    __device__ __forceinline__ Target(const Arguments& args, const Place& at, float* partials)
-        : args_(args), at_(at), pitch_(S::SEPARATE ? ceil_div(args.n, 4) * 4LL : args.ldc),
-          start_(S::SEPARATE ? partials + plane() * args.m * pitch_
-                             : args.c + blockIdx.z * args.stride_c) {}
+    __device__ __forceinline__ Target(const SimtGemm& call, const Place& at, float* partials)
+        : call_(call), at_(at), pitch_(S::SEPARATE ? ceil_div(call.n, 4) * 4LL : call.ldc),
+          start_(S::SEPARATE ? partials + plane() * call.m * pitch_
+                             : call.c + blockIdx.z * call.stride_c) {}
 
     // Four sums, from (i, j) of the thread's tile on. All lanes of a warp call it together.
     __device__ __forceinline__ void store(int i, int j, const float* piece) const {
         const int row = at_.row + at_.thread_row + i / 4 * 4 * S::LM + i % 4;
         const int column = at_.column + at_.thread_column + j / 4 * 4 * S::LN;
         if constexpr (S::SEPARATE) {
-            if (!S::CHECK || (row < args_.m && column < args_.n))
+            if (!S::CHECK || (row < call_.m && column < call_.n))
                 copy_vector<4>(start_ + row * pitch_ + column, piece);
         } else if constexpr (S::VC == 4) {
             update_at<4>(row, column, piece);
@@ -81,16 +81,16 @@ public:
 private:
     template <int VECTOR>
     __device__ __forceinline__ void update_at(int row, int column, const float* values) const {
-        if (!S::CHECK || (row < args_.m && column < args_.n))
-            update<VECTOR, S::EPILOGUE>(start_ + row * pitch_ + column, values, args_.alpha,
-                                        args_.beta, args_.bias, column);
+        if (!S::CHECK || (row < call_.m && column < call_.n))
+            update<VECTOR, S::EPILOGUE>(start_ + row * pitch_ + column, values, call_.alpha,
+                                        call_.beta, call_.bias, column);
     }
 
     static __device__ __forceinline__ long long plane() {
         return static_cast<long long>(blockIdx.z) * gridDim.y + blockIdx.y;
     }
 
-    const Arguments& args_;
+    const SimtGemm& call_;
     const Place& at_;
     const long long pitch_;
     float* const start_;
@@ -98,17 +98,17 @@ private:
 
 // The sums of a block's share of a tile, `part` of the block's parts. `shared` is free for them.
 template <class S>
-__device__ __forceinline__ void finish_tile(float (&sums)[S::TM][S::TN], const Arguments& args,
-                                            float* shared, int part) {
+__device__ __forceinline__ void finish_tile(float (&sums)[S::TM][S::TN], const SimtGemm& call,
+                                            const SimtSchedule& schedule, float* shared, int part) {
     // Recomputed here to keep positions out of registers during the main loop.
-    const typename S::Share share(ceil_div(args.k, S::BK), args.streamed, args.workers,
+    const typename S::Share share(ceil_div(call.k, S::BK), schedule.streamed, schedule.workers,
                                   kept(part) / S::CHUNKS);
     const int index = kept(threadIdx.x), slice = index / S::THREADS, thread = index % S::THREADS;
-    const Place at = place_of<S>(args, thread, share.tile());
+    const Place at = place_of<S>(call, schedule.group, thread, share.tile());
     if constexpr (S::SLICES > 1)
         add_slices<S::SUMS, S::THREADS, S::SLICES, 1>(&sums[0][0], shared, slice, thread);
-    float* const partials = args.workspace + args.start_partials;
-    const Target<S> target(args, at, partials);
+    float* const partials = call.workspace + schedule.start_partials;
+    const Target<S> target(call, at, partials);
     if (!S::FUSED || share.count() == 1) {
         if (slice == 0) {
 #pragma unroll
@@ -117,7 +117,7 @@ __device__ __forceinline__ void finish_tile(float (&sums)[S::TM][S::TN], const A
                 for (int j = 0; j < S::TN; j += 4) target.store(i, j, &sums[i][j]);
         }
     } else {
-        int* counter = args.counters + blockIdx.z * gridDim.x + share.tile();
+        int* counter = call.counters + blockIdx.z * gridDim.x + share.tile();
         const bool active = slice == 0;
         if (leave_sums<S::SUMS, S::THREADS>(&sums[0][0], share, partials, counter, active,
                                             thread) &&

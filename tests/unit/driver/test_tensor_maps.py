@@ -157,8 +157,7 @@ def test_tensor_maps_are_passed_by_value(fake: FakeEncoder) -> None:
     encoded, *scalars = arguments.resolve_arguments(parameters, VALUES, TensorMapEncoder(fake))
     assert isinstance(encoded, bytes)
     assert scalars == [4096, 7, 0.5]
-    packed = struct.pack(
-        "".join(arguments.FORMATS[argument.type] for argument in parameters), encoded, *scalars
-    )
+    members = arguments.layout(tuple(argument.parameter for argument in parameters)).members
+    packed = members.pack(encoded, *scalars)
     assert packed[:128] == encoded
     assert len(packed) == 128 + 16

@@ -25,7 +25,7 @@ from autotune.export import FORMATS, ExportedLibrary, gather, write, write_libra
 from autotune.export.files import replace_files
 from autotune.export.names import check_name
 from autotune.families.config import Config
-from autotune.families.plan import Argument, Launch, LaunchPlan, Resources, TensorMap
+from autotune.families.plan import Argument, Launch, LaunchPlan, Resources, Struct, TensorMap
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.records import Entry, Store
@@ -53,6 +53,9 @@ def document(library: ExportedLibrary, folder: Path, format: str = "json") -> An
 
 
 def read_argument(data: Any) -> Argument:
+    if data["type"] == "struct":
+        members = ((member["name"], read_argument(member)) for member in data["members"])
+        return Argument("struct", Struct(data["struct"], tuple(members)))
     value = data["value"]
     if isinstance(value, dict):
         value = TensorMap(**{**value, "box": tuple(value["box"])})

@@ -40,8 +40,20 @@ def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
     return tuple(arguments[name] for name in names)
 
 
-def values(launched: LaunchPlan) -> list[object]:
-    return [argument.value for argument in launched.main.arguments]
+def sizes_of(launched: LaunchPlan) -> list[object]:
+    """The sizes that the GEMM's launch passes."""
+    return [argument.value for argument in launched.main.arguments[2:5]]
+
+
+def members(launched: LaunchPlan, struct: str, *names: str) -> list[object]:
+    """Values of members of a struct of the GEMM's launch."""
+    return [launched.main.struct(struct)[name].value for name in names]
+
+
+def replaced(launched: LaunchPlan) -> dict[str, object]:
+    """The members of `Call` that are not the words of the same name."""
+    named = {name: member.value for name, member in launched.main.struct("Call").members}
+    return {name: value for name, value in named.items() if name != value}
 
 
 def rejection(text: str, changes: Values, device: str = "h100") -> str:
@@ -55,7 +67,7 @@ def test_gates_leave_half_of_the_columns_to_vectors_of_c() -> None:
     gated = Problem(5, 4112, 512, "bf16", "nt", epilogue="swiglu")
     for config, sizes in ((CONFIG, [5, 4112, 512]), (changed(**TRANSPOSED), [4112, 5, 512])):
         launched = plan(config, gated)
-        assert values(launched)[6:9] == sizes
+        assert sizes_of(launched) == sizes
         assert compiled(launched, "EPILOGUE") == (EPILOGUES.index("swiglu"),)
     assert compiled(plan(CONFIG, gated), "VC") == (8,)
     assert compiled(plan(CONFIG, gated, Alignment(8, 8, 4)), "VC") == (4,)
@@ -140,10 +152,11 @@ def test_swap_computes_the_transpose_of_c() -> None:
     assert launched.main.grid == (4096 // 64, 1, 1)
     # op(B)^T and op(A)^T are B and A as stored, with rows along K.
     assert compiled(launched, "TRANSPOSED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
-    assert values(launched)[:6] == ["b", "ldb", "a", "lda", "c", "ldc"]
-    assert values(launched)[6:9] == [4096, 5, 512]
-    assert values(launched)[12:14] == ["scale_a", "scale_b"]
-    assert values(launched)[14:17] == ["stride_b", "stride_a", "stride_c"]
+    assert sizes_of(launched) == [4096, 5, 512]
+    assert replaced(launched) == {
+        **{"a": "b", "lda": "ldb", "stride_a": "stride_b"},
+        **{"b": "a", "ldb": "lda", "stride_b": "stride_a"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -161,17 +174,19 @@ def test_one_launch_packs_operands_for_whole_vectors() -> None:
     assert compiled(launched, "VA", "VB", "VC") == (8, 8, 1)
     start_b = 1023 * 1032
     copies = 2 * (start_b + 1027 * 1032)
-    assert values(launched) == [
-        *("workspace", 1032, "workspace", 1032, "c", "ldc", 1023, 1025, 1027),
-        *("alpha", "beta", "bias", "scale_a", "scale_b", start_b, 1027 * 1032, "stride_c"),
-        *(0, start_b, 1, "workspace", copies // 4, "counters", "residual", "ldr", "stride_r"),
-        *("scale_c", "amax"),
-    ]
+    assert sizes_of(launched) == [1023, 1025, 1027]
+    assert replaced(launched) == {
+        **{"a": "workspace", "lda": 1032, "stride_a": start_b},
+        **{"b": "workspace", "ldb": 1032, "stride_b": 1027 * 1032},
+    }
+    starts = members(launched, "MmaSchedule", "start_a", "start_b", "start_partials")
+    assert starts == [0, start_b, copies // 4]
     assert launched.workspace == copies + 2 * 4 * 8 * 17 * 128 * 64
 
 
 def test_unpacked_operand_is_read_in_place() -> None:
-    assert values(plan(changed(pack="b"), ODD))[:4] == ["a", "lda", "workspace", 1032]
+    launched = plan(changed(pack="b"), ODD)
+    assert members(launched, "Call", "a", "lda", "b", "ldb") == ["a", "lda", "workspace", 1032]
 
 
 TALL = Problem(65536, 64, 64, "bf16")
@@ -183,7 +198,7 @@ def test_a_block_computes_a_column_of_tiles() -> None:
     assert launched.main.template.kernel == "mma_column"
     assert launched.main.grid == (1 * 2, 1, 3)
     assert plan(changed(**COLUMN), TALL).main.grid == (65536 // 128 // 4, 1, 1)
-    assert values(launched)[-6:-3] == [0, 0, 4]
+    assert members(launched, "MmaSchedule", "start_a", "start_b", "group") == [0, 0, 4]
     assert launched.main.shared == 2 * 64 * (3 * 128 + 64)
 
 

@@ -55,6 +55,11 @@ def values(launch: Launch) -> list[object]:
     return [argument.value for argument in launch.arguments]
 
 
+def members(launch: Launch, struct: str, *names: str) -> list[object]:
+    """Values of members of a struct of the GEMM launch."""
+    return [launch.struct(struct)[name].value for name in names]
+
+
 def test_grid_is_tiles_by_splits_by_batch() -> None:
     assert plan(CONFIG, Problem(65, 129, 16)).main.grid == (2 * 2, 1, 1)
     assert plan(SEPARATE, Problem(64, 128, 512, batch=3)).main.grid == (1, 4, 3)
@@ -73,7 +78,7 @@ def test_grid_is_tiles_by_splits_by_batch() -> None:
 )
 def test_stream_k_workers_share_only_the_last_tiles(tiles: int, streamed: int) -> None:
     (launch,) = plan(STREAM, Problem(64 * tiles, 128, 512)).launches
-    assert values(launch)[17:20] == [1, streamed, 132]  # group, streamed tiles, workers
+    assert members(launch, "SimtSchedule", "group", "streamed", "workers") == [1, streamed, 132]
     assert launch.grid == (132 + tiles - streamed, 1, 1)
 
 
@@ -219,17 +224,20 @@ def test_packing_transposes_k_contiguous_operands(layout: str, along_k: tuple[in
 def test_gemm_reads_the_packed_copies() -> None:
     launched = plan(changed(pack="ab"), ODD, Alignment(1, 1, 1))
     assert compiled(launched, "TRANS_A", "TRANS_B", "VA", "VB", "VC") == (1, 0, 4, 4, 1)
-    assert values(launched.main) == [
-        *("workspace", 516, "workspace", 1028, "c", "ldc", 513, 1025, 600, "alpha", "beta", "bias"),
-        *(516 * 600, 1028 * 600, "stride_c"),
-        *(0, 516 * 600),
-        *(1, 0, 0),
-        *("workspace", (516 + 1028) * 600, "counters"),
-    ]
+    gemm = launched.main
+    packed = {name: member.value for name, member in gemm.struct("Call").members}
+    assert {name: value for name, value in packed.items() if name != value} == {
+        **{"a": "workspace", "lda": 516, "stride_a": 516 * 600},
+        **{"b": "workspace", "ldb": 1028, "stride_b": 1028 * 600},
+    }
+    starts = members(gemm, "SimtSchedule", "start_a", "start_b", "start_partials")
+    assert starts == [0, 516 * 600, (516 + 1028) * 600]
+    assert values(gemm)[2:] == [513, 1025, 600, "alpha", "beta"]
 
 
 def test_unpacked_operand_is_read_in_place() -> None:
-    assert values(plan(changed(pack="b"), ODD).main)[:4] == ["a", "lda", "workspace", 1028]
+    gemm = plan(changed(pack="b"), ODD).main
+    assert members(gemm, "Call", "a", "lda", "b", "ldb") == ["a", "lda", "workspace", 1028]
 
 
 def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
@@ -237,8 +245,9 @@ def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     launched = plan(changed(pack="ab", split_k=4, reduction="separate"), problem)
     *_, gemm, reduction = launched.launches
     packed = 2 * 600 * (516 + 1028)
-    assert values(gemm)[15:17] == [0, 2 * 600 * 516]
-    assert values(gemm)[-2] == values(reduction)[1] == packed
+    assert members(gemm, "SimtSchedule", "start_a", "start_b") == [0, 2 * 600 * 516]
+    assert members(gemm, "SimtSchedule", "start_partials") == [packed]
+    assert values(reduction)[1] == packed
     assert launched.workspace == 4 * (packed + 2 * 4 * 513 * 1028)
 
 

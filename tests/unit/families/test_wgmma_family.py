@@ -15,7 +15,8 @@ from autotune import settings
 from autotune.candidates import space
 from autotune.compiler import Program, compile
 from autotune.families.config import Config
-from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Struct, TensorMap
+from autotune.families.shared.arguments import call_struct, divisor, struct
 from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.resources import RESIDENT, consumer_registers, entry_registers
 from autotune.families.wgmma.tiles import CLUSTERS
@@ -35,11 +36,6 @@ ODD = Problem(513, 1025, 601, "bf16")
 EIGHT_BITS = Problem(4096, 4096, 4096, "f8", "nt")
 BLOCKS = Problem(4096, 4096, 4096, "f8", "nt", scale="block")
 TILE_BYTES = 4 * 128 * 256
-SCHEDULE = (
-    *("rows", "columns", "steps", "batch", "streamed", "part_steps", "longer_parts"),
-    *("tiles_magic", "shares", "shares_magic", "group", "group_magic"),
-    *("group_tiles_magic", "last_group", "last_group_magic"),
-)
 SHAPES = [
     Problem(128, 128, 128, "bf16"),
     Problem(4097, 4095, 4093, "f16", "tt"),
@@ -80,15 +76,19 @@ def maps(launch: Launch) -> list[TensorMap]:
     return [value for value in values if isinstance(value, TensorMap)]
 
 
-def numbers(launched: LaunchPlan) -> list[Any]:
-    """Arguments of the GEMM launch after its tensor maps."""
-    return [argument.value for argument in launched.main.arguments[4:]]
+def strides(launched: LaunchPlan) -> list[Any]:
+    """The strides of A and B that the kernel takes."""
+    call = launched.main.struct("Call")
+    return [call[name].value for name in ("stride_a", "stride_b")]
 
 
-def schedule(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
-    """Values of the named arguments with which blocks find their work."""
-    values = dict(zip(SCHEDULE, numbers(launched)[13:-9], strict=True))
-    return tuple(values[name] for name in names)
+def schedule(launched: LaunchPlan, *names: str) -> tuple[Any, ...]:
+    """Values of the named numbers with which blocks find their work; those of divisors."""
+    values = dict(launched.main.struct("WgmmaSchedule").members)
+    return tuple(
+        value["value"].value if isinstance(value, Struct) else value
+        for value in (values[name].value for name in names)
+    )
 
 
 def sample(problem: Problem, most: int = 60) -> list[Config]:
@@ -103,24 +103,29 @@ def alignments(problem: Problem) -> list[Alignment]:
     return [Alignment(*widths) for widths in product(of_a_and_b, of_a_and_b, of_c)]
 
 
-def power_of_two(exponent: int) -> int:
-    """The factor of the division by a power of 2: half of 2^32, and the bits to shift."""
-    return 2**31 + (exponent << 32)
-
-
-def test_kernel_arguments_are_maps_then_c_then_k_sharing() -> None:
+def test_kernel_arguments_are_maps_then_structs_then_numbers() -> None:
     launched = plan(CONFIG, BF16)
     (launch,) = launched.launches
     assert [argument.type for argument in launch.arguments[:4]] == ["tensor_map"] * 4
-    assert numbers(launched) == [
-        *("c", "ldc", 4096, 4096, 4096, "alpha", "beta", "bias", "scale_a", "scale_b"),
-        *("stride_a", "stride_b", "stride_c"),
-        # 32 x 16 tiles of 64 k-iterations, in groups of a row.
-        *(32, 16, 64, 1, 0, 64, 0, power_of_two(9), 1, power_of_two(0)),
-        *(1, power_of_two(0), power_of_two(4), 1, power_of_two(0)),
-        *("workspace", 0, "counters", "residual", "ldr", "stride_r", "b_ready", "scale_c", "amax"),
-    ]
-    assert launch.arguments[-8] == Argument("i64", 0)
+    assert launch.arguments[4] == call_struct()
+    assert [argument.value for argument in launch.arguments[6:]] == [*[4096] * 3, "alpha", "beta"]
+    # 32 x 16 tiles of 64 k-iterations, in groups of a row.
+    assert launch.arguments[5] == struct(
+        "WgmmaSchedule",
+        start_partials=Argument("i64", 0),
+        tiles=divisor(512),
+        shares=divisor(1),
+        group_tiles=divisor(16),
+        group=divisor(1),
+        last_group=divisor(1),
+        rows=Argument("i32", 32),
+        columns=Argument("i32", 16),
+        steps=Argument("i32", 64),
+        batch=Argument("i32", 1),
+        streamed=Argument("i32", 0),
+        part_steps=Argument("i32", 64),
+        longer_parts=Argument("i32", 0),
+    )
     assert (launched.workspace, launched.counters, launched.product) == (0, 0, 0)
 
 
@@ -129,14 +134,13 @@ def test_arguments_match_the_cuda_source() -> None:
     text = (settings.source_dir() / launch.template.source).read_text(encoding="utf-8")
     kernel = re.search(r"template <class Params>\s*__global__[^{]*?\bwgmma\(([^{]*)\) \{", text)
     assert kernel is not None
-    types = {"TensorMap ": "tensor_map", "*": "pointer", "long long ": "i64", "int ": "i32"}
+    structs = {"Operands<": "struct", "WgmmaSchedule ": "struct"}
+    types = {"TensorMap ": "tensor_map", **structs, "int ": "i32"}
     declared = [
         next(kind for word, kind in {**types, "float ": "f32"}.items() if word in parameter)
         for parameter in kernel[1].split(",")
     ]
     assert declared == [argument.type for argument in launch.arguments]
-    names = [re.split(r"\W+", parameter)[-1] for parameter in kernel[1].split(",")]
-    assert tuple(names[-9 - len(SCHEDULE) : -9]) == SCHEDULE
     assert launch.template.specific
 
 
@@ -174,7 +178,7 @@ def test_transposed_gemm_reads_b_as_the_first_operand() -> None:
     first, second, _, of_c = maps(launched.main)
     assert (first.base, second.base, of_c) == ("b", "a", second)
     assert (first.box, second.box, first.type) == ((32, 32), (32, 256), "tf32")
-    assert numbers(launched)[10:12] == ["stride_b", "stride_a"]
+    assert strides(launched) == ["stride_a", "stride_b"]
     names = ("TILE_M", "TILE_N", "A_IN_REGISTERS", "A_ALONG_K", "B_ALONG_K", "TRANSPOSED", "STORE")
     assert compiled(launched, *names) == (128, 256, 1, 0, 1, 1, 0)
 
@@ -399,7 +403,7 @@ def test_operand_tma_can_read_is_not_packed() -> None:
     assert dict(packs.template.arguments)["COPY_A"] == 0
     of_a, of_b, *_ = maps(gemm)
     assert (of_a.base, of_b.base, of_b.offset) == ("a", "workspace", 0)
-    assert numbers(plan(CONFIG, BF16, Alignment(8, 4, 8)))[10:12] == ["stride_a", 4096 * 4096]
+    assert strides(plan(CONFIG, BF16, Alignment(8, 4, 8))) == ["stride_a", 4096 * 4096]
 
 
 def test_32_bit_operands_are_transposed_for_shared_memory() -> None:
@@ -431,7 +435,7 @@ def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     launched = plan(config, problem)
     # Rows of A and B are padded to whole lines of 64 elements.
     copied = round_up(3 * 100 * 4160 * 2, 256) + round_up(3 * 4097 * 128 * 2, 256)
-    assert numbers(launched)[-8] * 4 == copied
+    assert schedule(launched, "start_partials") == (copied // 4,)
     assert launched.workspace == copied + 3 * 4 * 4 * 128 * 104
 
 
@@ -586,7 +590,7 @@ def test_line_packing_aligns_rows_to_cache_lines() -> None:
     assert [packs.arguments[i].value for i in (5, 15)] == [1024, 1024]
     assert (of_a.offset, of_b.offset) == (0, 1000 * 2048)
     assert (of_c.base, of_c.pitch) == ("c", "ldc")
-    assert numbers(packed)[10:12] == [1000 * 1024, 1000 * 1024]
+    assert strides(packed) == [1000 * 1024, 1000 * 1024]
     assert packed.workspace == 2 * 1000 * 2048
 
 
@@ -671,7 +675,8 @@ def test_copies_fit_the_workspace_for_every_alignment(problem: Problem) -> None:
             assert tensor_map.columns <= pitch
             assert tensor_map.rows * pitch <= stride
             ends.append(tensor_map.offset + tensor_map.batch * stride * size)
-        assert max(ends) <= 4 * numbers(launched)[-8] <= launched.workspace
+        (start,) = schedule(launched, "start_partials")
+        assert max(ends) <= 4 * start <= launched.workspace
         assert (launched.product == 1) == (len(launched.launches) == 2) == (len(ends) > 1)
 
 

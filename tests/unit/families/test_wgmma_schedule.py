@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from autotune.families.config import Config
+from autotune.families.plan import Argument, Struct
+from autotune.families.shared.arguments import magic
 from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.schedule import magic, schedule_arguments
+from autotune.families.wgmma.schedule import schedule_struct
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -32,14 +35,33 @@ def params(**values: int | str) -> WgmmaParams:
     return decoded
 
 
-def schedule(p: WgmmaParams, problem: Problem) -> tuple[int, ...]:
-    values = tuple(argument.value for argument in schedule_arguments(p, p.bk, p.group, problem))
-    return tuple(value for value in values if isinstance(value, int))
+class Divisor(NamedTuple):
+    """As in common/divisor.cuh."""
+
+    value: int
+    magic: int
+
+    def divide(self, x: int) -> int:
+        return (2 * x * (self.magic & 0xFFFFFFFF) >> 32) >> (self.magic >> 32)
 
 
-def divide(x: int, factor: int) -> int:
-    """The quotient as `Divisor` in common/divisor.cuh computes it."""
-    return (2 * x * (factor & 0xFFFFFFFF) >> 32) >> (factor >> 32)
+class Schedule:
+    """The numbers that a kernel gets."""
+
+    def __init__(self, p: WgmmaParams, problem: Problem) -> None:
+        value = schedule_struct(p, p.bk, p.group, problem, 0).value
+        assert isinstance(value, Struct)
+        self._members = {name: _number(member) for name, member in value.members}
+
+    def __getattr__(self, name: str) -> Any:
+        return self._members[name]
+
+
+def _number(argument: Argument) -> object:
+    value = argument.value
+    if isinstance(value, Struct):
+        return Divisor(*(cell.value for cell in argument.cells))  # type: ignore[arg-type]
+    return value
 
 
 def edges(divisor: int) -> NDArray[np.uint64]:
@@ -93,17 +115,16 @@ def test_factor_holds_the_multiplier_and_the_shift() -> None:
     assert magic(LARGEST) == 2**31 + 2 + (31 << 32)
 
 
-def located(values: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+def located(schedule: Schedule) -> Iterator[tuple[int, int]]:
     """Row and column of every tile in turn, as `Tiles::locate` in hopper/shape.cuh finds them."""
-    rows, columns = values[:2]
-    group_rows, group_factor, group_tiles_factor, last_rows, last_factor = values[10:]
-    for tile in range(rows * columns):
-        group = divide(tile, group_tiles_factor)
-        within, first = tile - group * group_rows * columns, group * group_rows
-        last = first + group_rows > rows
-        height, factor = (last_rows, last_factor) if last else (group_rows, group_factor)
-        column = divide(within, factor)
-        yield first + within - column * height, column
+    for tile in range(schedule.tiles.value):
+        group = schedule.group_tiles.divide(tile)
+        within = tile - group * schedule.group_tiles.value
+        first = group * schedule.group.value
+        last = first + schedule.group.value > schedule.rows
+        height = schedule.last_group if last else schedule.group
+        column = height.divide(within)
+        yield first + within - column * height.value, column
 
 
 @pytest.mark.parametrize(
@@ -115,10 +136,10 @@ def test_groups_hold_every_tile_once(
     cluster: str, swap: int, clusters: tuple[int, int], group: int
 ) -> None:
     p = params(cluster=cluster, swap=swap, group=group)
-    values = schedule(p, Problem(128 * 11, 256 * 7, 4096, "bf16"))
+    found = Schedule(p, Problem(128 * 11, 256 * 7, 4096, "bf16"))
     rows, columns = clusters
-    assert values[:2] == clusters
-    tiles = list(located(values))
+    assert (found.rows, found.columns, found.tiles.value) == (rows, columns, rows * columns)
+    tiles = list(located(found))
     assert sorted(tiles) == [(row, column) for row in range(rows) for column in range(columns)]
     # A group is done before the next, and in it a column before the next.
     assert tiles == sorted(tiles, key=lambda tile: (tile[0] // group, tile[1], tile[0]))
@@ -130,17 +151,17 @@ def test_groups_hold_every_tile_once(
 def test_transposed_groups_run_over_rows_of_c(cluster: str, clusters: tuple[int, int]) -> None:
     # The kernel's M runs over the columns of C.
     p = params(cluster=cluster, swap=1, bm=256, bn=128, group=4)
-    values = schedule(p, Problem(256 * 7, 128 * 11, 4096, "bf16"))
-    assert values[:2] == clusters
-    assert sorted(located(values)) == sorted(np.ndindex(clusters))
+    found = Schedule(p, Problem(256 * 7, 128 * 11, 4096, "bf16"))
+    assert (found.rows, found.columns) == clusters
+    assert sorted(located(found)) == sorted(np.ndindex(clusters))
 
 
 @pytest.mark.parametrize(("group", "rows", "last"), [(1, 1, 1), (4, 4, 3), (8, 8, 3), (16, 11, 11)])
 def test_group_is_no_higher_than_the_matrix(group: int, rows: int, last: int) -> None:
-    values = schedule(params(group=group), Problem(128 * 11, 256 * 7, 4096, "bf16"))
-    assert (values[10], values[11]) == (rows, magic(rows))
-    assert values[12] == magic(rows * 7)
-    assert (values[13], values[14]) == (last, magic(last))
+    found = Schedule(params(group=group), Problem(128 * 11, 256 * 7, 4096, "bf16"))
+    assert found.group == (rows, magic(rows))
+    assert found.group_tiles == (rows * 7, magic(rows * 7))
+    assert found.last_group == (last, magic(last))
 
 
 @pytest.mark.parametrize(
@@ -150,14 +171,15 @@ def test_group_is_no_higher_than_the_matrix(group: int, rows: int, last: int) ->
 @pytest.mark.parametrize("k", [4096, 4100, 5000, 8192 + 64])
 def test_parts_of_k_follow_each_other_and_end_at_k(cluster: str, split_k: int, k: int) -> None:
     p = params(cluster=cluster, split_k=split_k)
-    values = schedule(p, Problem(512, 512, k, "bf16"))
-    steps, part_steps, longer, shares = values[2], values[5], values[6], values[8]
-    assert steps == ceil_div(k, 64)
-    assert shares * p.shape.k == split_k
-    starts = [part * part_steps + min(part, longer) for part in range(split_k + 1)]
-    assert (starts[0], starts[-1]) == (0, steps)
+    found = Schedule(p, Problem(512, 512, k, "bf16"))
+    assert found.steps == ceil_div(k, 64)
+    assert found.shares.value * p.shape.k == split_k
+    starts = [
+        part * found.part_steps + min(part, found.longer_parts) for part in range(split_k + 1)
+    ]
+    assert (starts[0], starts[-1]) == (0, found.steps)
     lengths = {end - begin for begin, end in pairwise(starts)}
-    assert lengths <= {part_steps, part_steps + 1}
+    assert lengths <= {found.part_steps, found.part_steps + 1}
     assert min(lengths) > 0
 
 
@@ -165,12 +187,12 @@ def test_parts_of_k_follow_each_other_and_end_at_k(cluster: str, split_k: int, k
 def test_workers_find_matrix_share_and_tile(batch: int) -> None:
     p = params(split_k=3, reduction="fused", workers=132)
     problem = Problem(1000, 1000, 4096, "bf16", batch=batch)
-    values = schedule(p, problem)
-    tiles, shares = values[0] * values[1], values[8]
-    assert (tiles, shares, values[3]) == (32, 3, batch)
+    found = Schedule(p, problem)
+    tiles, shares = found.tiles.value, found.shares.value
+    assert (tiles, shares, found.batch) == (32, 3, batch)
     units = tiles * shares * batch
     assert units == p.units(problem)
     for unit in {0, 31, 32, 95, 96, units // 2, units - 33, units - 1} & set(range(units)):
-        line = divide(unit, values[7])
-        matrix = divide(line, values[9])
+        line = found.tiles.divide(unit)
+        matrix = found.shares.divide(line)
         assert (line, matrix) == (unit // tiles, unit // (tiles * shares))

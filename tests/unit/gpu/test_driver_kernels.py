@@ -6,7 +6,7 @@ import ctypes
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,7 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
+from autotune.families.shared.arguments import struct as struct_of
 from autotune.gpu.driver_kernels import DriverKernel
 from autotune.gpu.pycuda_session import PyCudaSession
 from autotune.runners.base import Candidate
@@ -325,6 +326,21 @@ def test_session_uses_pycuda_only_without_tensor_maps(
     ((encoded, *rest),) = driver.values
     assert encoded[8:16] == b"\xff\xff\xdf\xff\xff\xff\xff\xff"  # of a small tensor: bit 21 is off
     assert (rest, driver.calls[0].address) == ([512, 7], 4096)
+
+
+def test_session_passes_a_struct_as_one_parameter(
+    opened: tuple[PyCudaSession, list[str]], driver: Driver
+) -> None:
+    session, log = opened
+    schedule = struct_of("Schedule", group=Argument("i32", 5), start=Argument("i64", "lda"))
+    launch = replace(PLAIN, arguments=(schedule, Argument("i32", 7)))
+    config, driver.types = Config("gemv", ()), ("i32", "i32")
+    plan = LaunchPlan(config, (launch,))
+    run = session.bind(Candidate(config, plan, (PROGRAM,), Resources(256, 40, 0)))(VALUES)
+    run()
+    assert (log, driver.values) == ([], [[5, 7]])
+    start, after = driver.addresses[0]
+    assert (ctypes.c_int64.from_address(start + 8).value, after - start) == (64, 16)
 
 
 @pytest.mark.parametrize(("device", "available"), [("a100", False), ("h100", True)])
