@@ -107,7 +107,7 @@ def members_of(problem: Problem, device: Device) -> list[Config]:
     arch = _listed(device)
     lists = _lists().get(arch, {})
     # Kernels of twins differ in the type alone, so that one list serves both.
-    texts = lists.get(problem.compute) or lists.get(str(problem.precision.twin), ())
+    texts = lists.get(problem.compute) or lists.get(str(problem.precision.twin), [])
     return [for_compute(config, problem) for config in map(_parsed, texts)]
 
 
