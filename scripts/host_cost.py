@@ -31,13 +31,14 @@ import autotune
 from autotune.compiler import compiler_version
 from autotune.driver.arguments import pack_arguments, resolve_arguments
 from autotune.problem import Problem
+from autotune.problem.call import Call
 from autotune.runtime import Kernel, UntunedWarning, current
 from autotune.targets import local
 
 CALLS, ROTATION = 100, 64
 QUANTILES = {"p5": 5, "median": 50, "p95": 95, "p99": 99}
 
-Call = Callable[[], object]
+Timed = Callable[[], object]
 
 
 def main(
@@ -70,7 +71,7 @@ def main(
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def calls(problem: Problem) -> dict[str, Call]:
+def calls(problem: Problem) -> dict[str, Timed]:
     """The calls that are compared, all on the same tensors."""
     import torch
 
@@ -98,7 +99,7 @@ def calls(problem: Problem) -> dict[str, Call]:
     }
 
 
-def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
+def bare(kernel: Kernel, at: tuple[int, int, int]) -> Timed:
     """The kernel's single launch through `cuda.bindings`, with packed arguments."""
     from cuda.bindings import driver
 
@@ -106,13 +107,9 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
     if len(plan.launches) > 1 or plan.workspace or plan.counters:
         raise SystemExit(f"{kernel.config} takes more than one launch or a workspace; give another")
     launch = plan.main
-    names = ("a", "b", "c", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
-    numbers = (*at, *problem.leading_dimensions, 0, 0, 0)
-    values = {
-        **dict(zip(names, numbers, strict=True)),
-        **{"alpha": 1.0, "beta": 0.0, "bias": 0, "workspace": 0, "counters": 0},
-        **{"scale_a": 0, "scale_b": 0},
-    }
+    addresses = dict(zip("abc", at, strict=True))
+    pitches = dict(zip("abc", problem.leading_dimensions, strict=True))
+    values = Call(addresses, pitches, {}).words()
     runtime = current().runtime
     arguments = resolve_arguments(launch.arguments, values, runtime.driver.encode)
     ready = pack_arguments(launch.parameters, arguments)
@@ -127,7 +124,7 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
     return call
 
 
-def measured(calls: Mapping[str, Call], rounds: int) -> dict[str, dict[str, float]]:
+def measured(calls: Mapping[str, Timed], rounds: int) -> dict[str, dict[str, float]]:
     """Quantiles over the rounds of microseconds per call."""
     import torch
 

@@ -141,6 +141,15 @@ def test_kernel_that_fails_verification_is_not_timed() -> None:
     assert kernel_race.summary([row]) == {}
 
 
+def test_row_of_both_orders_has_the_geometric_means() -> None:
+    first = {"problem": "p", "config": "mma:bm=64", "before_us": 4.0, "after_us": 9.0}
+    second = first | {"before_us": 9.0, "after_us": 4.0, "ratio": 1.0, "spread": 0.02}
+    row = kernel_race.joined(first | {"ratio": 1.21, "spread": 0.01}, second)
+    assert row["before_us"] == row["after_us"] == pytest.approx(6.0)
+    assert (row["ratio"], row["spread"]) == (pytest.approx(1.1), 0.02)
+    assert kernel_race.joined(first, {"failure": "wrong"}) == {"failure": "wrong"}
+
+
 SERVANT = """
 import json, sys
 print(json.dumps({{"package": {package!r}}}), flush=True)
