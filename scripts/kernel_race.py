@@ -7,8 +7,8 @@ made them, so that the GPU's machine needs no compiler of the same version. A pr
 checkout loads its kernels, binds them with its own code and verifies them. Both then take turns,
 each round in the other order: the hot time of a replayed CUDA graph. A shape has a row for each
 family that serves it. The ratio is the median over the rounds of after / before, its spread half
-of its interquartile range. The process that starts second gets other places in memory, which make
-the same kernel up to 5 % slower on thin shapes: so each side starts first once, and a row has the
+of its interquartile range. The process that allocates second gets other places in memory, which
+make the same kernel up to 5 % slower on thin shapes: so each side is first once, and a row has the
 geometric mean of both ratios.
 """
 
@@ -98,7 +98,7 @@ def race(
                 place: stack.enter_context(Side(*places[place])) for place in (first, 1 - first)
             }
             sides = started[0], started[1]
-            runs.append([raced(entry, sides, rounds) for entry in wanted])
+            runs.append([raced(entry, sides, rounds, first) for entry in wanted])
             device, driver, compiler = (
                 sides[1].hello[key] for key in ("device", "driver", "compiler")
             )
@@ -188,11 +188,14 @@ class Side:
         return answer
 
 
-def raced(entry: Mapping[str, Any], sides: Sequence[Side], rounds: int = ROUNDS) -> dict[str, Any]:
-    """The row of a shape and a configuration: the medians, and the ratio with its spread."""
+def raced(
+    entry: Mapping[str, Any], sides: Sequence[Side], rounds: int = ROUNDS, first: int = 0
+) -> dict[str, Any]:
+    """The row of a shape and a configuration: the medians, and the ratio with its spread. The side
+    with the number `first` allocates its operands first."""
     row = {"problem": entry["problem"], "config": entry["config"]}
-    for side in sides:
-        answer = side.ask(open=entry["problem"], config=entry["config"])
+    for place in (first, 1 - first):
+        answer = sides[place].ask(open=entry["problem"], config=entry["config"])
         if "failure" in answer:
             return {**row, "failure": answer["failure"]}
     times: list[list[float]] = [[] for _ in sides]
@@ -214,7 +217,7 @@ def raced(entry: Mapping[str, Any], sides: Sequence[Side], rounds: int = ROUNDS)
 
 
 def joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of both orders of starting: geometric means, and the larger spread."""
+    """The row of both orders: geometric means, and the larger spread."""
     failed = next((row for row in (first, second) if "failure" in row), None)
     if failed is not None:
         return dict(failed)

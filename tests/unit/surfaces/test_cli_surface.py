@@ -130,6 +130,8 @@ def _fill(store: Store, root: Path) -> None:
     (root / "spec.py").write_text(SPEC)
     for source in ("0lder", "0ld"):
         store.save(record(entry(16, 900.0), entry(32, 800.0), problem=SMALL, source=source))
+    own = record(problem=replace(SMALL, compute="tf32"))
+    store.save(replace(own, provenance=replace(own.provenance, driver="12.8")))
     store.save(metered())
     store.save(recorded())
     ranges.save(store.root, TUNED)
