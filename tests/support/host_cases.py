@@ -121,7 +121,7 @@ def case_of(
     plan = registry.find(config.family).plan(config, problem, alignment)
     case = random_case(problem, plan, alignment, (lda, ldb, ldc), alpha, beta, strides)
     given = {"scale_c": scale_c, "amax": amax}
-    optional = {name: np.float32([x]) for name, x in given.items() if x is not None}
+    optional = {name: np.array([x], np.float32) for name, x in given.items() if x is not None}
     return replace(case, residual_steps=(ldr, stride_r), optional=optional)
 
 

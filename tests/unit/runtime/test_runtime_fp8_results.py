@@ -109,7 +109,12 @@ def test_vendor_is_not_asked_for_a_scaled_result(
     case.vendor = True
     a, b = matrices(case, torch)
     asked: list[GemmCall] = []
-    monkeypatch.setattr(Torch, "vendor_gemm", lambda _, call: bool(asked.append(call)))
+
+    def vendor_gemm(_: Torch, call: GemmCall) -> bool:
+        asked.append(call)
+        return False
+
+    monkeypatch.setattr(Torch, "vendor_gemm", vendor_gemm)
     case.matmul(a, b, out_dtype="e4m3")
     case.matmul(a, b, out_dtype="e4m3", scale_result=number(case, torch, 4.0))
     assert [[*call.arrays] for call in asked] == [["a", "b", "c"]]
