@@ -101,14 +101,8 @@ def matmul(
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
         policy: whether the call may tune first, call cuBLAS or start early, and which kernel it
             takes (see `autotune.Policy`); None is the current policy.
-        further: the arrays that some products have besides: `bias`, (n,), added to every row, of
-            the type of `out`; `scale_a` and `scale_b`, the scales of fp8 and int8 operands, where
-            `scale_b` alone quantises `a`; `residual`, a matrix like `out` that is added, for
-            operands of 16 and 8 bits without an activation, of the type of `out`, row-major,
-            without overlap with it; `scale_result`, one fp32 number that a result in fp8 is
-            multiplied by, 1 by default; `amax`, one fp32 number that is raised to the largest size
-            of a result in fp8 before its scale, where NaN does not count: zero it before the call
-            for that of the call alone.
+        further: the arrays that some products have besides, such as `bias`, `scale_a` and
+            `residual` (see `autotune.problem.call.FurtherArrays`).
 
     Raises:
         UsageError: for a policy with a value that a field does not have, with `dependent` on a

@@ -20,6 +20,7 @@ _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
 _NUMBER = "number"
 _WORDS = (_NUMBER, *WORDS, "m", "n", "k")
 _VECTORS = tuple(operand for operand in OPERANDS if operand.kind != "matrix")
+_COUNTS = {"vector": "each_column", "scales": "each_scale", "number": "one"}
 # The words that distinguish kinds of gemm, in the order of gemm.c; values in the order of gemm.h.
 _KIND = {
     name: VALUES[name]
@@ -49,6 +50,7 @@ def words() -> str:
         ("LEADING", [row.pitch for row in MATRICES]),
         ("STRIDES", [row.stride for row in MATRICES]),
         ("VECTORS", [row.name for row in _VECTORS]),
+        ("COUNTS", [_COUNTS[row.kind] for row in _VECTORS]),
     ):
         lines.append(table("int", name, (value.upper() for value in values)))
     counts = f"MATRIX_COUNT = {len(MATRICES)}, VECTOR_COUNT = {len(_VECTORS)}"

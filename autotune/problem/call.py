@@ -158,7 +158,18 @@ _ABSENT: Mapping[str, float] = dict.fromkeys(WORDS, 0)
 
 
 class FurtherArrays(TypedDict, total=False):
-    """The `FURTHER` operands as keywords of Python: arrays, or None for those that are absent."""
+    """The `FURTHER` operands as keywords of Python: arrays, or None for those that are absent.
+
+    Attributes:
+        bias: (n,), added to every row, of the type of `out`; bfloat16 for a result in fp8.
+        scale_a: the scales of an fp8 or int8 A.
+        scale_b: those of B; alone they quantise A.
+        residual: a matrix like `out` that is added, for operands of 16 and 8 bits without an
+            activation, of the type of `out`, row-major, without overlap with it.
+        scale_result: one fp32 number that a result in fp8 is multiplied by, 1 by default.
+        amax: one fp32 number that is raised to the largest size of a result in fp8 before its
+            scale, where NaN does not count: zero it before the call for that of the call alone.
+    """
 
     bias: Any
     scale_a: Any
@@ -170,7 +181,12 @@ class FurtherArrays(TypedDict, total=False):
 
 class LaunchWords(TypedDict, total=False):
     """The keywords of a launch at addresses: the addresses of the `FURTHER` operands, and the
-    pitches and strides of the `MATRICES` in elements."""
+    pitches and strides of the `MATRICES` in elements.
+
+    None as a pitch or stride, the default, is without gaps; a stride of 0 for A or B is one matrix
+    for the whole batch. The address of an operand that the problem does not have is 0, the
+    default, and so may be those that are `optional`.
+    """
 
     lda: int | None
     ldb: int | None

@@ -124,10 +124,8 @@ class Kernel(Matmul):
             words: leading dimensions `lda`, `ldb`, `ldc` and `ldr`, and strides `stride_a`,
                 `stride_b`, `stride_c` and `stride_r` from one matrix of a batch to the next, in
                 elements; None, the default, is without gaps, and a stride of 0 for A or B one
-                matrix for the whole batch. The addresses of what the problem has besides: `bias`,
-                n elements; `scale_a` and `scale_b`, as in `Problem.scale_shapes`; `residual`, a
-                matrix like C; `scale_result` and `amax`, one number each, which a C in fp8 may
-                have; 0 is none.
+                matrix for the whole batch. The addresses of what the problem has besides, such as
+                `bias`; 0 is none (see `FurtherArrays`).
 
         Raises:
             UsageError: for `dependent` on a device below compute capability 9.0.

@@ -293,7 +293,9 @@ class Matmul:
 
     def _run_vendor(self, problem: Problem, operands: Operands, options: CallOptions) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
-        offers it; whether it did."""
+        offers it, and none is optional, which it does not take; whether it did."""
+        if any(BY_NAME[name].optional for name in operands):
+            return False
         framework = self.runtime.framework(operands["a"], "A")
         owners = (self.runtime.framework(array, "B") for array in operands.values())
         if any(type(owner) is not type(framework) for owner in owners):

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,13 +286,12 @@ int cuTensorMapEncodeTiled(void *to, int type, uint32_t rank, void *address,
     return 0;
 }
 
-/* `Call` of cuda_src/include/common/call.cuh, for fp32. */
+/* `Call` of cuda_src/include/common/call.cuh, for fp32: its first members, and from `lda` on its
+ * last. Between them are operands that fp32 kernels without a scale do not read. */
 typedef struct {
     const float *a, *b;
     float *c;
-    const float *bias, *scale_a, *scale_b, *residual, *scale_c;
-    float *amax, *workspace;
-    int *counters;
+    const float *bias;
     int64_t lda, ldb, ldc, ldr, stride_a, stride_b, stride_c, stride_r;
     int b_ready;
 } Call;
@@ -303,8 +303,10 @@ static void compute(const Kernel *kernel, void **given, unsigned batch) {
     void **sizes = given + 2;
     float alpha, beta;
     int64_t i, j, p, m, n, k;
-    if (kernel->size[0] == sizeof call) {
-        call = *(Call *)given[0];
+    if (kernel->size[0] > (int)sizeof call) {
+        size_t last = sizeof call - offsetof(Call, lda);
+        memcpy(&call, given[0], offsetof(Call, lda));
+        memcpy(&call.lda, (char *)given[0] + kernel->size[0] - last, last);
     } else {
         call.a = *(const float **)given[0], call.b = *(const float **)given[2];
         call.c = *(float **)given[4], call.bias = *(const float **)given[11];

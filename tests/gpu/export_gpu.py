@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from support import exported_library
+from support.paths import ROOT
 
 from autotune import compiler
 from autotune.device import Device
@@ -21,25 +22,25 @@ from autotune.lookup.answer import Answer
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, SCALES, Problem
 from autotune.problem.fields import ACCUMULATES, E5M2_OPERANDS
 
-_POINTERS = ("a", "b", "c", "bias")
-_STEPS = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
+_HEADER = ROOT / "autotune" / "export" / "templates" / "gemm.h"
+_TYPES = {"int64_t": ctypes.c_int64, "int": ctypes.c_int, "float": ctypes.c_float}
+
+
+def _fields(struct: str) -> Iterator[tuple[str, Any]]:
+    """The fields of a struct of the header."""
+    text = re.sub(r"/\*.*?\*/", "", _HEADER.read_text("utf-8"), flags=re.DOTALL)
+    _, _, rest = text.partition(f"typedef struct {struct} {{")
+    body, _, _ = rest.partition(f"}} {struct};")
+    for type, names in re.findall(r"(?:const )?(\w+) ([^;]+);", body):
+        for name in names.split(","):
+            pointer = "*" in name
+            yield name.strip(" *"), ctypes.c_void_p if pointer else _TYPES[type]
 
 
 class Product(ctypes.Structure):
     """`gemm_product` of the header."""
 
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("m", "n", "k", "batch")),
-        *((name, ctypes.c_int) for name in ("compute", "layout", "epilogue", "output")),
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-        *((name, ctypes.c_int64) for name in _STEPS),
-        *((name, ctypes.c_float) for name in ("alpha", "beta")),
-        ("dependent", ctypes.c_int),
-        *((name, ctypes.c_int) for name in ("scale", "accumulate", "e5m2")),
-        *((name, ctypes.c_void_p) for name in ("scale_a", "scale_b", "residual")),
-        *((name, ctypes.c_int64) for name in ("ldr", "stride_r")),
-        *((name, ctypes.c_void_p) for name in ("scale_result", "amax")),
-    )
+    _fields_ = (*_fields("gemm_product"),)
 
 
 def gemm_call(problem: Problem, **arguments: Any) -> Product:

@@ -1,9 +1,9 @@
 // Runs kernel launches that a Python process describes on standard input (see host_cuda.py).
 //
-// Each case has a buffer for each of NAMES, of exactly the size given, at the least alignment
-// promised, amid poisoned margins; its launches run one after the other; the counters must be zero
-// again; the bytes of c and amax go to standard output. Whatever is wrong ends the process with a report on
-// standard error.
+// Each case names its buffers, each of exactly the size given, at the least alignment promised, amid
+// poisoned margins; its launches run one after the other; the counters must be zero again; the bytes
+// of c and amax go to standard output. Whatever is wrong ends the process with a report on standard
+// error.
 #include "machine.h"
 
 #include <sanitizer/asan_interface.h>
@@ -11,7 +11,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
 #include <map>
 #include <string>
 
@@ -25,10 +24,6 @@ const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 namespace host {
 namespace {
 
-// The buffers of a case, in the order in which they come.
-constexpr const char* NAMES[] = {"a",       "b",        "c",       "bias", "scale_a",   "scale_b",
-                                 "residual", "scale_c", "amax", "workspace", "counters"};
-constexpr size_t BUFFERS = std::size(NAMES), C = 2, AMAX = 8, COUNTERS = BUFFERS - 1;
 constexpr uint32_t NULL_POINTER = 0xFFFFFFFF;  // instead of a buffer's number
 
 struct Entry {
@@ -174,15 +169,21 @@ Launch read_launch(const std::vector<std::unique_ptr<Buffer>>& buffers) {
 
 void run_case(Machine& machine) {
     std::vector<std::unique_ptr<Buffer>> buffers;
+    std::map<std::string, Buffer*> named;
     const auto launches = read<uint32_t>();
-    for (size_t i = 0; i < BUFFERS; ++i) buffers.push_back(read_buffer());
+    for (auto left = read<uint32_t>(); left > 0; --left) {
+        const std::string name = read_text();
+        buffers.push_back(read_buffer());
+        named[name] = buffers.back().get();
+    }
     for (uint32_t i = 0; i < launches; ++i) machine.run(read_launch(buffers));
-    for (size_t i = 0; i < BUFFERS; ++i) buffers[i]->check_front(NAMES[i]);
-    const auto* counters = reinterpret_cast<const uint32_t*>(buffers[COUNTERS]->data());
-    for (size_t i = 0; i < buffers[COUNTERS]->size() / sizeof *counters; ++i)
+    for (const auto& [name, buffer] : named) buffer->check_front(name.c_str());
+    Buffer& counts = *named.at("counters");
+    const auto* counters = reinterpret_cast<const uint32_t*>(counts.data());
+    for (size_t i = 0; i < counts.size() / sizeof *counters; ++i)
         if (counters[i]) fail("counter %zu is left at %u", i, counters[i]);
-    for (const size_t written : {C, AMAX})
-        std::fwrite(buffers[written]->data(), 1, buffers[written]->size(), stdout);
+    for (const char* written : {"c", "amax"})
+        std::fwrite(named.at(written)->data(), 1, named.at(written)->size(), stdout);
     std::fflush(stdout);
 }
 

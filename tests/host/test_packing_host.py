@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
-from support.host_cases import BUFFERS, name_of
+from support.host_cases import BUFFERS, buffers, name_of
 from support.host_cuda import Program, build
 
 from autotune.families.plan import Launch
@@ -231,10 +231,7 @@ def _job(case: LaunchCase) -> bytes:
         "b": 16 + (case.skip + 1) * element % 16,
         "c": 16,
     }
-    job = struct.pack("<I", 1)
-    for name in BUFFERS:
-        content = contents.get(name, b"")
-        job += struct.pack("<II", starts.get(name, 4), len(content)) + content
+    job = struct.pack("<I", 1) + buffers(contents, starts)
     return job + _launch(packing.launch(case.copies), case.operands)
 
 

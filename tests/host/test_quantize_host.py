@@ -15,7 +15,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from support import quantising
-from support.host_cases import BUFFERS, name_of, numbers, stored
+from support.host_cases import BUFFERS, buffers, name_of, numbers, stored
 from support.host_cuda import Program, build
 
 from autotune.families.plan import Launch
@@ -212,15 +212,14 @@ def _job(case: Case, returned: str) -> bytes:
     if returned == "scale_a":
         names = {"c": "scale_a", "scale_a": "c"}
     contents = {
-        "a": (source.tobytes(), case.quantizing.vector * matrix.itemsize),
-        names["c"]: (bytes([FILLER]) * _size(case), case.quantizing.vector),
-        names["scale_a"]: (before.tobytes(), 4),
-        "workspace": (b"\xff" * plan.workspace, 16),
+        "a": source.tobytes(),
+        names["c"]: bytes([FILLER]) * _size(case),
+        names["scale_a"]: before.tobytes(),
+        "workspace": b"\xff" * plan.workspace,
     }
-    job = struct.pack("<I", len(plan.launches))
-    for name in BUFFERS:
-        content, start = contents.get(name, (b"", 4))
-        job += struct.pack("<II", start, len(content)) + content
+    vector = case.quantizing.vector
+    starts = {"a": vector * matrix.itemsize, names["c"]: vector, "workspace": 16}
+    job = struct.pack("<I", len(plan.launches)) + buffers(contents, starts)
     return job + b"".join(_launch(launch, case.pitch, names) for launch in plan.launches)
 
 

@@ -217,7 +217,7 @@ def execute(
         scales=scales,
         residual=residual,
         residual_steps=(residual.shape[-1], residual[0].size) if residual is not None else (0, 0),
-        amax=amax,
+        optional={} if amax is None else {"amax": np.array([amax], np.float32)},
     )
     return run(program, [case])[0].reshape(-1)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Any
 
@@ -25,6 +25,7 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.problem import Problem
+from autotune.problem.call import BY_NAME
 from autotune.verification import oracle, quantised
 from support import eight_bits
 
@@ -32,10 +33,7 @@ Matrix = NDArray[Any]
 """Elements as they are stored: float32, float16, int8, int32, or their bits: uint16 for bfloat16,
 uint8 for fp8."""
 
-BUFFERS = (
-    *("a", "b", "c", "bias", "scale_a", "scale_b", "residual"),
-    *("scale_c", "amax", "workspace", "counters"),
-)
+BUFFERS = (*BY_NAME, "workspace", "counters")
 NULL_POINTER = 0xFFFFFFFF
 
 
@@ -51,8 +49,8 @@ class Case:
     front, of length 1 if all its problems share the operand. Elements have the problem's types, as
     `stored` gives them. Each operand has exactly the alignment that the plan requires; its rows are
     `leading_dimensions` apart and its matrices `strides`. `scales` are those of A and B, in the
-    problem's shapes. The rows and matrices of the residual are `residual_steps` apart. An fp8 C
-    has the scale `scale_c`, and raises `amax`, if they are not None.
+    problem's shapes. The rows and matrices of the residual are `residual_steps` apart. `optional`
+    are the operands that a call may leave out, by name, in fp32.
     """
 
     problem: Problem
@@ -70,8 +68,17 @@ class Case:
     residual: Matrix | None = None
     residual_steps: tuple[int, int] = (0, 0)
     b_ready: bool = False
-    scale_c: float | None = None
-    amax: float | None = None
+    optional: Mapping[str, Matrix] = field(default_factory=dict)
+
+    @property
+    def scale_c(self) -> float:
+        """The scale of an fp8 C."""
+        return float(self.optional["scale_c"][0]) if "scale_c" in self.optional else 1.0
+
+    @property
+    def amax(self) -> float | None:
+        """The number that an fp8 C raises, before the launch; None without one."""
+        return float(self.optional["amax"][0]) if "amax" in self.optional else None
 
 
 def case_of(
@@ -113,7 +120,9 @@ def case_of(
     )
     plan = registry.find(config.family).plan(config, problem, alignment)
     case = random_case(problem, plan, alignment, (lda, ldb, ldc), alpha, beta, strides)
-    return replace(case, residual_steps=(ldr, stride_r), scale_c=scale_c, amax=amax)
+    given = {"scale_c": scale_c, "amax": amax}
+    optional = {name: np.array([x], np.float32) for name, x in given.items() if x is not None}
+    return replace(case, residual_steps=(ldr, stride_r), optional=optional)
 
 
 def random_case(
@@ -322,30 +331,53 @@ def c_in(after: Matrix, case: Case) -> Matrix:
 def job(case: Case) -> bytes:
     """The case in the form that `launcher.cpp` reads."""
     alignment, sizes = case.alignment, sizes_of(case.problem)
-    operands = zip((case.a, case.b, case.c), case.leading_dimensions, case.strides, strict=True)
-    contents = [
-        *(_stored(*operand).tobytes() for operand in operands),
-        b"" if case.bias is None else case.bias.tobytes(),
-        *(scales.tobytes() for scales in case.scales or (np.empty(0), np.empty(0))),
-        b"" if case.residual is None else _stored(case.residual, *case.residual_steps).tobytes(),
-        *(b"" if x is None else struct.pack("<f", x) for x in (case.scale_c, case.amax)),
-        b"\xff" * case.plan.workspace,
-        bytes(4 * case.plan.counters),
-    ]
-    of_bias = case.problem.bias_element.bytes
-    widths = zip((alignment.a, alignment.b, alignment.c, 1), (*sizes, of_bias), strict=True)
-    starts = [*(width * size for width, size in widths), 4, 4, alignment.c * sizes[2]]
-    starts += [4, 4, 16, 4]
+    contents = {
+        name: _stored(matrix, ld, stride).tobytes()
+        for name, matrix, ld, stride in zip(
+            "abc", (case.a, case.b, case.c), case.leading_dimensions, case.strides, strict=True
+        )
+    }
+    contents |= {name: vector.tobytes() for name, vector in _vectors(case).items()}
+    if case.residual is not None:
+        contents["residual"] = _stored(case.residual, *case.residual_steps).tobytes()
+    contents["workspace"] = b"\xff" * case.plan.workspace
+    contents["counters"] = bytes(4 * case.plan.counters)
+    starts = {
+        "a": alignment.a * sizes[0],
+        "b": alignment.b * sizes[1],
+        "c": alignment.c * sizes[2],
+        "bias": case.problem.bias_element.bytes,
+        "residual": alignment.c * sizes[2],
+        "workspace": 16,
+    }
     return b"".join(
         [
             struct.pack("<I", len(case.plan.launches)),
-            *(
-                struct.pack("<II", start, len(content)) + content
-                for start, content in zip(starts, contents, strict=True)
-            ),
+            buffers(contents, starts),
             *(_launch(launch, case) for launch in case.plan.launches),
         ]
     )
+
+
+def buffers(contents: Mapping[str, bytes], starts: Mapping[str, int]) -> bytes:
+    """The `BUFFERS` as `launcher.cpp` reads them, each at a multiple of its start, which is 4 by
+    default; those without contents are empty."""
+    packed = struct.pack("<I", len(BUFFERS))
+    for name in BUFFERS:
+        content = contents.get(name, b"")
+        packed += struct.pack("<I", len(name)) + name.encode()
+        packed += struct.pack("<II", starts.get(name, 4), len(content)) + content
+    return packed
+
+
+def _vectors(case: Case) -> dict[str, Matrix]:
+    """The operands of a case that are no matrices, by name."""
+    vectors = dict(case.optional)
+    if case.bias is not None:
+        vectors["bias"] = case.bias
+    if case.scales is not None:
+        vectors |= dict(zip(("scale_a", "scale_b"), case.scales, strict=True))
+    return vectors
 
 
 def _launch(launch: Launch, case: Case) -> bytes:
@@ -363,12 +395,10 @@ def _argument(argument: Argument, case: Case) -> bytes:
         members = [struct.pack("<I", offset) + _argument(cell, case) for offset, cell in cells]
         return struct.pack("<cII", b"s", packed.size, len(members)) + b"".join(members)
     if argument.type == "pointer":
-        absent = {"bias"} if case.bias is None else set()
-        if case.residual is None:
-            absent.add("residual")
-        if case.scales is None:
-            absent |= {"scale_a", "scale_b"}
-        absent |= {name for name in ("scale_c", "amax") if getattr(case, name) is None}
+        present = {"a", "b", "c", *_vectors(case)}
+        if case.residual is not None:
+            present.add("residual")
+        absent = BY_NAME.keys() - present
         null = argument.value in absent
         index = NULL_POINTER if null else BUFFERS.index(str(argument.value))
         return struct.pack("<cI", b"p", index)

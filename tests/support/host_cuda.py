@@ -138,7 +138,7 @@ def check(program: Program, cases: Sequence[Case]) -> None:
         HostFault: as `run`, or if an error is above the tolerance (or NaN).
     """
     for case, (result, amax) in zip(cases, run_whole(program, cases), strict=True):
-        wanted, scale = expected(case), case.scale_c or 1.0
+        wanted, scale = expected(case), case.scale_c
         largest = max(case.amax or 0.0, np.abs(wanted).max())
         if amax is not None and not abs(amax - largest) <= 1e-4 * largest:
             raise HostFault(f"{label(case)}: amax is {amax:.6g}, not {largest:.6g}")

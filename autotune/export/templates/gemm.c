@@ -24,8 +24,10 @@
 
 /* Types of kernel arguments. */
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
+/* How many numbers a vector has. */
+enum { ONE, EACH_COLUMN, EACH_SCALE };
 /* The symbols (words) whose values are known at the launch; those of the matrices, of their leading
- * dimensions and strides, and of the operands that are vectors. */
+ * dimensions and strides, and of the operands that are vectors, and the numbers that these have. */
 /* @WORDS@ */
 
 /* The index of a map, a symbol (word), or a number with the word NUMBER. An argument that starts no
@@ -176,8 +178,9 @@ static int vectors(const gemm_product *p, Given *given) {
         return GEMM_SCALE_UNUSED;
     for (i = 0; i < VECTOR_COUNT; ++i) {
         int64_t count = 1, width = sizeof(float);
-        if (VECTORS[i] == BIAS) count = p->n, width = (int64_t)size;
-        if ((VECTORS[i] == SCALE_A || VECTORS[i] == SCALE_B) && p->scale > GEMM_TENSOR &&
+        if (COUNTS[i] == EACH_COLUMN) count = p->n;
+        if (VECTORS[i] == BIAS) width = (int64_t)size;
+        if (COUNTS[i] == EACH_SCALE && p->scale > GEMM_TENSOR &&
             __builtin_mul_overflow(p->batch * blocks, VECTORS[i] == SCALE_A ? p->m : columns, &count))
             return GEMM_SIZE;
         if (__builtin_mul_overflow(count, width, &given->bytes[i])) return GEMM_SIZE;

@@ -13,6 +13,8 @@ from support.runtime_case import TYPED, Case
 from autotune.errors import ArrayError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
+from autotune.runtime.frameworks import GemmCall
+from autotune.runtime.frameworks.libraries import Torch
 
 E4M3 = "float8_e4m3fn"
 M, N, K = 5, 7, 300
@@ -99,3 +101,20 @@ def test_kernel_of_another_type_takes_no_scale(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(M, N, K, "f8"), 0)
     with pytest.raises(ArrayError, match="amax is at 0x100; 5x7x300:f8:nn takes none: 0"):
         kernel.launch(0x100, 0x100, 0x100, amax=0x100)
+
+
+def test_vendor_is_not_asked_for_a_scaled_result(
+    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.vendor = True
+    a, b = matrices(case, torch)
+    asked: list[GemmCall] = []
+
+    def vendor_gemm(_: Torch, call: GemmCall) -> bool:
+        asked.append(call)
+        return False
+
+    monkeypatch.setattr(Torch, "vendor_gemm", vendor_gemm)
+    case.matmul(a, b, out_dtype="e4m3")
+    case.matmul(a, b, out_dtype="e4m3", scale_result=number(case, torch, 4.0))
+    assert [[*call.arrays] for call in asked] == [["a", "b", "c"]]
