@@ -11,8 +11,9 @@ from typing import NamedTuple
 from autotune.compiler import Program
 from autotune.driver.arguments import PackedArguments, Resolver, Values, pack_arguments
 from autotune.driver.dependent_launch import Dependence, dependent_launches
+from autotune.errors import ArrayError
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
-from autotune.problem.call import Call
+from autotune.problem.call import OPERANDS, Call
 from autotune.runtime.driver import Driver, configuration
 
 Enqueue = Callable[[int], None]
@@ -165,6 +166,8 @@ class Executable:
             _LoadedLaunch(gpu.driver, gpu.kernel(program), launch)
             for program, launch in zip(programs, plan.launches, strict=True)
         )
+        read = {cell.value for launch in plan.launches for cell in launch.cells}
+        self._unread = [row for row in OPERANDS if row.optional and row.name not in read]
 
     def bind(self, call: Call, dependent: Dependence = Dependence.NONE) -> BoundGemm:
         """The plan bound to operands. Enqueueing it does not wait, and allocates at most at the
@@ -177,9 +180,16 @@ class Executable:
 
         Raises:
             UsageError: for `dependent` on a device below compute capability 9.0.
+            ArrayError: for an operand that a call may leave out and no launch reads.
             RunnerError: for operands that the plan's tensor maps cannot describe; and, when the
                 result is enqueued, if the driver refuses a launch.
         """
+        for row in self._unread:
+            if call.addresses.get(row.name):
+                raise ArrayError(
+                    f"{self.plan.config} has no {row.argument}; leave it out, or tune the problem, "
+                    "which finds a kernel that has it"
+                )
         driver, ordinal = self._gpu.driver, self._gpu.ordinal
         if driver.context_on(ordinal) is None:  # tensor maps need a current context
             with driver.entered(ordinal):

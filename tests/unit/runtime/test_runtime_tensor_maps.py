@@ -10,7 +10,7 @@ from support.fake_driver import FakeCuda, Shape
 from support.fake_encoder import FakeEncoder
 
 from autotune.compiler import Program
-from autotune.errors import RunnerError
+from autotune.errors import ArrayError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.problem.call import Call
@@ -153,3 +153,11 @@ def test_encoder_is_unused_without_tensor_maps(cuda: MapCuda) -> None:
     cuda.encoder = None  # type: ignore[assignment]
     run(executable(cuda))
     assert cuda.seen == [Seen((), (), 8192, 7, 0.5)]
+
+
+def test_operand_that_no_launch_reads_is_refused(cuda: MapCuda) -> None:
+    plan = executable(cuda, A)
+    with pytest.raises(ArrayError, match="x has no amax; leave it out, or tune the problem"):
+        plan.bind(Call({"amax": 256}, {}, {}))
+    with pytest.raises(ArrayError, match="x has no scale_result; "):
+        plan.bind(Call({"scale_c": 256}, {}, {}))
