@@ -25,7 +25,7 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
     from autotune.report.analysis.subject import subject_of  # imports Optuna
 
     subject = subject_of(record, store.root)
-    if subject.source != "journal":
+    if subject.source != "log":
         raise AutotuneError(f"{path} is not written: {subject.note}")
     # The leaders' energies are measured after the trials.
     energies = {entry.config: entry.measurement.energy for entry in record.entries}

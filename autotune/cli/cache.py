@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 
-KINDS = ("programs", "broken", "mend", "superseded", "journals", "records")
+KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
 """What `prune` deletes or mends."""
 
-USUAL_KINDS = ("programs", "broken", "superseded", "mend")
+USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
 """What `prune` does without a kind."""
 
 device_filter = click.option(
@@ -371,9 +371,10 @@ def _kind_flags(verb: Verb) -> Verb:
     metavar="[KIND]...",
     type=click.Choice(KINDS),
     text="programs: compiled programs that no record uses; broken: broken files set aside; mend: "
-    "broken files that verify names; superseded: records that were replaced; journals: trials, so "
-    "that searches start over; records: the records and ranges of --device.  [default: programs, "
-    "broken, superseded, mend]",
+    "broken files that verify names; superseded: records that were replaced; journals: trials of "
+    "earlier versions, which are not read; trials: logs of trials, so that searches start over; "
+    "records: the records and ranges of --device.  [default: programs, broken, superseded, mend, "
+    "journals]",
 )
 @_kind_flags
 @device_filter
@@ -388,7 +389,7 @@ def prune(
     json: bool,
     **flags: bool,
 ) -> None:
-    """Delete files that are not needed; by default programs, broken, superseded and mend.
+    """Delete files that are not needed; by default programs, broken, superseded, mend, journals.
 
     A broken file is mended, or set aside, so that verify names it no more.
 
@@ -410,6 +411,7 @@ def prune(
         broken="broken" in wanted,
         superseded="superseded" in wanted,
         journals="journals" in wanted,
+        trials="trials" in wanted,
         records="records" in wanted,
         slug=_slug_of(store, device),
         tuned=(item.content for item in scan(store.root)),

@@ -105,9 +105,9 @@ class SearchPlace:
 @objective_choice("What to minimise")
 @click.option(
     "--storage",
-    metavar="URL|FILE",
-    help="Optuna storage of the trials, which optuna-dashboard opens too.  [default: a journal in "
-    "the cache]",
+    metavar="URL",
+    help="Optuna storage that shares the trials, such as sqlite:////tmp/trials.db; "
+    "optuna-dashboard opens it too.",
 )
 @click.option("--quick", is_flag=True, hidden=True)
 @click.option(

@@ -40,16 +40,13 @@ MANIFEST = 16 * _MIB
 """The plans of an export and the list of its files: 5 KB for each problem."""
 
 LINE = 1 * _MIB
-"""A line of a journal or of a rescue file: a trial takes 1 KB, a kernel's log may be in it."""
+"""A line of a trial log or a quarantine: a trial takes 1 KB, a kernel's log may be in it."""
 
-JOURNAL = 256 * _MIB
-"""A damaged journal, read whole to keep its lines: 250,000 trials of 1 KB."""
-
-RESCUED = 64 * _MIB
-"""Trials kept for a storage that was gone: 60,000 of 1 KB."""
+TRIAL_LOG = 256 * _MIB
+"""A trial log: 150,000 trials with their claims, 1.5 KB together."""
 
 DOCUMENT = 16 * _MIB
 """A JSON text of any kind: its value takes up to 20 times the memory of the text."""
 
-LARGEST = JOURNAL
+LARGEST = TRIAL_LOG
 """The largest of these: a larger file is not kept as a copy."""

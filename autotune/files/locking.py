@@ -50,7 +50,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked_file(path: Path, *, create: bool = False, follow: bool = False) -> Iterator[BinaryIO]:
+def locked_file(path: Path, *, create: bool = False) -> Iterator[BinaryIO]:
     """A regular file, open for reading and appending, locked against other processes.
 
     The file itself is locked, so that no lock file lies beside it. A kill releases the lock.
@@ -58,7 +58,6 @@ def locked_file(path: Path, *, create: bool = False, follow: bool = False) -> It
     Args:
         path: the file.
         create: whether to create it, and its directory, if it is missing.
-        follow: whether it may be a link to a file, as one that the user named.
 
     Raises:
         CacheError: if its directory cannot be made.
@@ -67,7 +66,7 @@ def locked_file(path: Path, *, create: bool = False, follow: bool = False) -> It
     if create:
         ensure(path.parent)
     while True:
-        with opened(path, append=True, create=create, follow=follow) as file:
+        with opened(path, append=True, create=create, follow=False) as file:
             _lock(file.fileno())
             # Another process may have replaced or removed the file while this one waited.
             if _is_at(file, path):

@@ -19,12 +19,12 @@ from autotune.records.standing import BEST_FIRST
 from autotune.runners.recording import Origin
 
 Kind = Literal[
-    "record", "kernel", "range", "program", "quarantine", "journal", "rescued", "aside", "leftover"
+    "record", "kernel", "range", "program", "quarantine", "trials", "journal", "aside", "leftover"
 ]
 """`record` and `kernel`: records of problems and of user kernels. `range`: tuned ranges. `program`:
-compiled programs. `quarantine`: candidates that are not tried again. `journal`: trials. `rescued`:
-trials that the journal could not take. `aside`: copies of replaced files. `leftover`: temporary
-files of interrupted writers."""
+compiled programs. `quarantine`: candidates that are not tried again. `trials`: logs of trials.
+`journal`: trials of earlier versions, which are not read. `aside`: copies of replaced files.
+`leftover`: temporary files of interrupted writers."""
 
 _ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
 _KINDS: dict[tuple[str, str], Kind] = {
@@ -35,8 +35,9 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("ranges", ".json"): "range",
     ("programs", ".program"): "program",
     ("quarantine", ".jsonl"): "quarantine",
+    ("studies", ".jsonl"): "trials",
     ("studies", ".log"): "journal",
-    ("rescued", ".jsonl"): "rescued",
+    ("rescued", ".jsonl"): "journal",
 }
 
 
@@ -178,8 +179,19 @@ def _kind(path: Path) -> Kind | None:
 def _fault(item: Item) -> str | None:
     if item.kind == "program":
         return programs.fault(item.path)
-    if item.kind in ("quarantine", "journal", "rescued"):
+    if item.kind == "quarantine":
         return torn(item.path)
+    if item.kind == "trials":  # whose broken lines are skipped
+        return unreadable(item.path)
+    return None
+
+
+def unreadable(path: Path) -> str | None:
+    """Why a file cannot be opened; None if it can be."""
+    try:
+        files.opened(path).close()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
     return None
 
 

@@ -7,14 +7,10 @@ is compiled again when it is needed.
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 from autotune import files
 from autotune.files import limits
-from autotune.maintenance.inventory import Item, torn
-
-_STUDY = re.compile(rb'"study_name": ?("[^"\\]+")')
+from autotune.maintenance.inventory import Item
 
 
 def mend(item: Item) -> str:
@@ -27,33 +23,16 @@ def mend(item: Item) -> str:
         files.delete(item.path)
         return "deleted; it is compiled again when needed"
     # The target of a link may be a file that those who share the cache must not read.
-    if not item.path.is_symlink():
-        if item.kind == "journal" and _mended_journal(item.path):
-            return "mended; the damaged one is kept beside it"
-        if item.kind in ("quarantine", "rescued") and _without_broken_lines(item):
-            return "broken lines left out; the damaged one is kept beside it"
+    if not item.path.is_symlink() and item.kind == "quarantine" and _without_broken_lines(item):
+        return "broken lines left out; the damaged one is kept beside it"
     return f"set aside as {files.move_aside(item.path, 'broken').name}"
-
-
-def _mended_journal(path: Path) -> bool:
-    """Makes a journal readable; False if nothing of it can be saved."""
-    from autotune.tuning.search.journal import mending
-
-    try:
-        name = _STUDY.search(files.read(path, limits.JOURNAL))
-        if name is None:
-            return False
-        mending.mend(path, str(path.absolute()), json.loads(name[1]))
-    except (OSError, ValueError):
-        return False
-    return torn(path) is None
 
 
 def _without_broken_lines(item: Item) -> bool:
     """Leaves out the lines that are no JSON objects; False if the file cannot be read."""
     with files.locked(item.path.parent):
         try:
-            lines = files.read(item.path, limits.RESCUED).splitlines(keepends=True)
+            lines = files.read(item.path, limits.QUARANTINE).splitlines(keepends=True)
         except OSError:
             return False
         whole = b"".join(line for line in lines if line.endswith(b"\n") and _is_object(line))

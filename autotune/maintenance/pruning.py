@@ -1,4 +1,4 @@
-"""Deletions from a cache: unused programs, copies set aside, journals, records."""
+"""Deletions from a cache: unused programs, copies set aside, trials, records."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def chosen(
     broken: bool,
     superseded: bool,
     journals: bool,
+    trials: bool,
     records: bool,
     slug: str | None,
     tuned: Iterable[object] = (),
@@ -35,7 +36,8 @@ def chosen(
         programs: programs that no record uses, of all devices.
         broken: copies of broken files.
         superseded: copies of replaced records.
-        journals: the trials of searches.
+        journals: the trials of earlier versions.
+        trials: the trials of searches.
         records: records of problems and of user kernels, and ranges.
         slug: the device of all but programs; None for any.
         tuned: the records and ranges of the cache, which are read if it has programs.
@@ -45,7 +47,8 @@ def chosen(
     """
     selected = aside(items, "broken") if broken else []
     selected += aside(items, "superseded") if superseded else []
-    kinds = ("journal",) * journals + ("record", "kernel", "range") * records
+    kinds = ("journal",) * journals + ("trials",) * trials
+    kinds += ("record", "kernel", "range") * records
     selected += [item for item in items if item.kind in kinds]
     selected = [item for item in selected if slug in (None, item.path.parent.name)]
     return selected + (unused_programs(items, tuned) if programs else [])

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {
     "program": "compiled programs",
-    "journal": "journals of trials",
-    "rescued": "rescued trials",
+    "trials": "trials of searches",
+    "journal": "trials of earlier versions",
     "quarantine": "quarantine",
     "aside": "kept aside",
     "leftover": "left by interrupted writers",

@@ -12,25 +12,17 @@ from autotune.candidates.family_names import families_of
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.records import TuningRecord
-from autotune.records.record import folder_of
 from autotune.records.standing import BEST_FIRST
-from autotune.report.analysis.subject import subject_of
+from autotune.report.analysis.subject import broken_lines, subject_of
 from autotune.report.entries import us
 from autotune.report.formatting import cell
-from autotune.runners.base import Evidence, Failure
+from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.journal.reading import read
+from autotune.tuning.resume import studies_of
+from autotune.tuning.search.trial_log import logs_in, read
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-
-@dataclass(frozen=True)
-class JournalFound:
-    """A journal file, and the evidence of its trials."""
-
-    path: Path
-    evidence: Evidence
 
 
 @dataclass(frozen=True)
@@ -62,24 +54,17 @@ def without_record(problem: Problem, device: Device, family: str, root: Path) ->
     """The trials of searches that led to no record; None if there are none.
 
     Raises:
-        CacheError: if their journal is damaged.
+        CacheError: if their log cannot be read.
     """
     kinds = "+".join(families_of(family, problem))
-    for journal in journals(problem, device, root):
-        studies = read(journal.path)
-        same = [rows for name, rows in studies.items() if name.partition("@")[0] == kinds]
-        if rows := [row.trial for rows in same for row in rows]:
-            title = f"{problem} on {device.name}, {journal.evidence}"
-            return Trials(title, problem, tuple(rows), "no record was made of them")
-    return None
-
-
-def journals(problem: Problem, device: Device, root: Path) -> Iterator[JournalFound]:
-    """The journals of a problem in the cache `root`, the best evidence first."""
     for evidence in BEST_FIRST:
-        path = root / "studies" / folder_of(device, evidence) / f"{problem.slug}.{evidence}.log"
-        if path.exists():
-            yield JournalFound(path, evidence)
+        logs = [read(path) for path in logs_in(*studies_of(root, device, evidence, problem.slug))]
+        same = [log for log in logs if log.study.partition("@")[0] == kinds]
+        if rows := [row.trial for log in same for row in log.trials]:
+            title = f"{problem} on {device.name}, {evidence}"
+            note = "; ".join(filter(None, ("no record was made of them", broken_lines(same))))
+            return Trials(title, problem, tuple(rows), note)
+    return None
 
 
 def render(shown: Trials, top: int) -> RenderableType:

@@ -37,7 +37,7 @@ def tune(
 ) -> R:
     """Searches the fastest configuration and records the best ten.
 
-    Every trial goes to the journal as soon as it is finished. A later run of the same tunable,
+    Every trial is in the log as soon as it is finished. A later run of the same tunable,
     device, kind of evidence, kinds of configurations, sources, compiler and driver continues from
     there. Several processes may tune at once: none tries what another has claimed. If the run ends
     early, by an interrupt or a runner's failure, the exception is passed on after what was measured
@@ -47,7 +47,7 @@ def tune(
     Args:
         tunable: the GEMM or user kernel to tune.
         runner: measures; the caller closes it.
-        store: holds records, journals and the quarantine.
+        store: holds records, trial logs and the quarantine.
         options: limits and sampler of the search.
         compile: makes a program of a template for an architecture.
         origin: compiler, driver and sources of the measurements, for the record.
@@ -68,7 +68,7 @@ def tune(
         run = Run(tunable, runners, store, options, compile, origin, told)
     try:
         # A matrix library's threads would compete with the compiler's.
-        with closing(run.journal), closing(run.compiler), threadpool_limits(1, "blas"):
+        with closing(run.log), closing(run.compiler), threadpool_limits(1, "blas"):
             run.search()
             run.rematch()
         if run.leaderboard.leaders:

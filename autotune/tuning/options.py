@@ -68,8 +68,8 @@ class Search:
         objective: what to minimise: `hot`, the time with inputs as the last run left them in L2,
             `cold`, the time with L2 flushed before each run, or `energy`, the joules of a run among
             the ten fastest hot (NVML, extra `energy`). The best by each is recorded.
-        storage: where the trials are kept: URL of an Optuna storage, or path of a journal file;
-            None takes a file of the cache directory.
+        storage: URL of an Optuna storage that shares the trials with other hosts, such as
+            `sqlite:////abs/trials.db`; they are in a log of the cache directory anyway.
         energy: whether energies are measured too: of the ten fastest, or with a `score` of every
             trial.
         score: a function that is minimised in place of the time; with `tune_kernel` a function of a

@@ -1,4 +1,4 @@
-"""The proposals of a search, claimed in the journal that other processes share."""
+"""The proposals of a search, claimed in the trial log that other processes share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.families.config import Config
 from autotune.tuning.events import Observer
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Search
-from autotune.tuning.search import Journal, Patience, Proposer
+from autotune.tuning.search import Patience, Proposer, TrialLog
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Proposals:
 
     Attributes:
         search: proposes configurations and learns from trials.
-        journal: where configurations are claimed.
+        log: where configurations are claimed.
         leaderboard: the trials so far.
         observer: receives the event that ends the search early.
         options: limit the number of trials.
@@ -28,7 +28,7 @@ class Proposals:
     """
 
     search: Proposer
-    journal: Journal
+    log: TrialLog
     leaderboard: Leaderboard
     observer: Observer
     options: Search
@@ -41,7 +41,7 @@ class Proposals:
     def __post_init__(self) -> None:
         if self.options.trials is not None:
             # The study also has trials that no longer hold; they do not count.
-            told = {trial.config for trial in self.journal.told}
+            told = {trial.config for trial in self.log.told}
             void = told - {trial.config for trial in self.leaderboard.trials}
             self._limit = self.options.trials + len(void)
 
@@ -67,7 +67,7 @@ class Proposals:
 
     def release(self) -> None:
         """Gives up the proposals that were not tried, since the time was over before."""
-        self.journal.release(self.search.withdraw())
+        self.log.release(self.search.withdraw())
 
     def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
         """The first proposal that no other process has claimed; it is claimed now."""
@@ -78,7 +78,7 @@ class Proposals:
             if config is None:
                 self._exhausted = True
                 return None
-            if self.journal.claim(config, self._limit):
+            if self.log.claim(config, self._limit):
                 return config
             self.search.give_up(config)
             refused.add(config)
@@ -90,7 +90,7 @@ class Proposals:
 
         Those `refused` just now are not proposed either.
         """
-        news = self.journal.news()
+        news = self.log.news()
         for trial in news.finished:
             self.leaderboard.add(trial)
             self.search.learn(trial)

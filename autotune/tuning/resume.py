@@ -1,37 +1,47 @@
-"""Continuing from earlier runs: the study, its journal, and the trials that still hold."""
+"""Continuing from earlier runs: the study, its trial log, and the trials that still hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
+from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.source_text import hash_of, narrowed, shortened
 from autotune.records import Store, TuningRecord
 from autotune.records.merging import HasOrigin, sources_of
 from autotune.records.record import folder_of
-from autotune.runners.base import Failure, Runner
+from autotune.runners.base import Evidence, Failure, Runner
 from autotune.runners.recording import Origin
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Journal
 from autotune.tuning.search.axes import Axis
+from autotune.tuning.search.trial_log import TrialLog, place
 from autotune.tuning.tunable import Tunable
 
 
-def open_journal(
+def open_log(
     tunable: Tunable[TuningRecord],
     runner: Runner,
     store: Store,
     origin: Origin,
     axes: tuple[Axis, ...],
     storage: str | None,
-) -> Journal:
-    """The journal of a tunable's study, in the store or in an Optuna storage."""
-    device, slug = folder_of(runner.device, runner.evidence), tunable.slug
-    path = store.root / "studies" / device / f"{slug}.{runner.evidence}.log"
+) -> TrialLog:
+    """The trial log of a tunable's study in the store, shared through an Optuna storage if one is
+    given."""
     study = study_of(tunable.kinds, origin)
+    folder, stem = studies_of(store.root, runner.device, runner.evidence, tunable.slug)
+    path = place(folder, stem, study)
     if storage is None:
-        return Journal(path, study, axes)
-    return Journal(storage, f"{device}/{path.stem}/{study}", axes)
+        return TrialLog(path, study)
+    from autotune.tuning.search.storage import SharedLog
+
+    return SharedLog(path, study, storage, f"{folder.name}/{stem}/{study}", axes)
+
+
+def studies_of(root: Path, device: Device, evidence: Evidence, slug: str) -> tuple[Path, str]:
+    """The folder of the trial logs of a tunable in the cache `root`, and how their names begin."""
+    return root / "studies" / folder_of(device, evidence), f"{slug}.{evidence}"
 
 
 def study_of(kinds: str, origin: Origin) -> str:

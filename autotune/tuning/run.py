@@ -17,14 +17,14 @@ from autotune.tuning import objective
 from autotune.tuning.accuracy import Accuracy, extended
 from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.events import Observer, Progress, WrittenTrials
+from autotune.tuning.events import Observer, Progress
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.metering import measured, rematched
 from autotune.tuning.options import Search, enough
 from autotune.tuning.pipeline import Compiler, Prepared, ahead
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
-from autotune.tuning.resume import open_journal, still_hold
+from autotune.tuning.resume import open_log, still_hold
 from autotune.tuning.saving import record_of, saved
 from autotune.tuning.search import axes_of
 from autotune.tuning.searches import listed, race_of, race_search, refuse_inaccurate, search_of
@@ -55,7 +55,6 @@ class Run(Generic[R]):
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._origin, self._observer = options, origin, observer
         self.compiler = Compiler(compile, tunable.plan, runners[0], options.jobs)
-        self._trial_events = WrittenTrials(observer, lambda: self.journal.unwritten)
         self.accuracy, self._live = Accuracy(tunable.judged), runners[0].evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
         self._pool = DevicePool(runners, self._measured, ahead=self._live)
@@ -71,9 +70,9 @@ class Run(Generic[R]):
         configs = self._candidates.configs
         self._axes = axes_of(configs)
         where = store, origin, self._axes, options.storage
-        self.journal = open_journal(tunable, self._runner, *where)
+        self.log = open_log(tunable, self._runner, *where)
         self.leaderboard = Leaderboard(options.objective, options.score, options.reach)
-        for trial in still_hold(self.journal.told, tunable, configs):
+        for trial in still_hold(self.log.told, tunable, configs):
             self.leaderboard.add(trial)
         self._extended_at = -1
         self._proposals = self._proposing(options)
@@ -120,17 +119,16 @@ class Run(Generic[R]):
         return True
 
     def _search(self) -> None:
-        """Tries proposals, and ends with all trials in the journal and judged."""
+        """Tries proposals, and ends with all trials in the log and judged."""
         asked, limit = self._proposals.asked(), self._deadline
         with closing(self._prepared(asked, ordered=not self._live, deadline=limit)) as prepared:
-            for trial in self._pool.trials(self._trial_events.between(prepared), self._time_left):
+            for trial in self._pool.trials(prepared, self._time_left):
                 self._tell(trial)
                 if self.accuracy.baseline is None and self._pool.baseline is not None:
                     self._compare(self._pool.baseline)
         self._proposals.release()
-        with suppress(CacheError):  # closing the journal raises it again
-            self.journal.flush()
-        self._trial_events.pass_on()
+        with suppress(CacheError):  # closing the log raises it again
+            self.log.flush()
         self.leaderboard.rejudge(self.accuracy.of)  # also the trials of other processes
 
     def rematch(self) -> None:
@@ -204,7 +202,7 @@ class Run(Generic[R]):
             task = self._tunable, self._runner.device, self._options
             search = search_of(*task, *space, board.trials)
         refuse_inaccurate(search, self._tunable, self.accuracy.baseline)
-        return Proposals(search, self.journal, board, self._observer, options, self._time_left)
+        return Proposals(search, self.log, board, self._observer, options, self._time_left)
 
     def _tell(self, trial: Trial) -> None:
         if trial.resources is None:  # it failed before a device, whose thread writes the others
@@ -212,7 +210,8 @@ class Run(Generic[R]):
         trial = self.accuracy.of(trial)
         self.leaderboard.add(trial)
         self._proposals.search.tell(trial)
-        self._trial_events.add(trial, self._progress())
+        self.log.check()  # an observer is told of what a kill would leave
+        self._observer.trial(trial, self._progress())
         self.compiler.begin_first(self._race.choose_early(self.leaderboard.trials))
 
     def _compare(self, baseline: Measurement | None) -> None:
@@ -231,19 +230,18 @@ class Run(Generic[R]):
         return ahead(configs, self.compiler, ordered=ordered, spare=spare, deadline=deadline)
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
-        """The trial of a candidate, sent to the journal."""
+        """The trial of a candidate, which is in the log."""
         # A slow candidate may score well.
         best = self.leaderboard.best_times if self._options.score is None else None
-        self.journal.settle()  # a kill costs no more than the trial at hand
         trial = self._trial(candidate, measured(runner, candidate, best, self._options))
         self._write(trial)
         return trial
 
     def _write(self, trial: Trial) -> None:
-        """Sends the trial to the journal, unless a later run should repeat it."""
+        """Writes the trial to the log, unless a later run should repeat it."""
         outcome = trial.outcome
         if not isinstance(outcome, Failure) or self._tunable.stands(outcome.stage):
-            self.journal.finish(trial)
+            self.log.finish(trial)
 
     def _trial(self, candidate: Candidate, outcome: Measurement | Failure) -> Trial:
         """The trial; a candidate that endangers the device is quarantined first of all."""

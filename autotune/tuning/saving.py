@@ -58,7 +58,7 @@ def saved(store: Store, record: R, leaderboard: Leaderboard, earlier: BaseExcept
         record: the record.
         leaderboard: of the run; configurations that failed leave the earlier record, and those that
             were timed, if it is of another driver or compiler.
-        earlier: the error that had ended the run, if any; one of the journal is part of the result.
+        earlier: the error that had ended the run, if any; one of the log is part of the result.
 
     Raises:
         UnsavedError: if it cannot be saved; the record is kept elsewhere or is in the error.
@@ -68,7 +68,7 @@ def saved(store: Store, record: R, leaderboard: Leaderboard, earlier: BaseExcept
     except CacheError as error:
         why = error
     name = f"{record.device.slug}-{record.slug}.{record.evidence}.json"
-    path = spare.keep(name, lambda _: codec.dumps(record))
+    path = spare.keep(name, codec.dumps(record))
     if path is None:
         fate = "the record is in no file"
     else:

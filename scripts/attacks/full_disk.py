@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,13 +20,10 @@ from attacks.tuners import Place
 from autotune import settings
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.records import codec
-from autotune.tuning import resume
 from autotune.tuning.options import Search
-from autotune.tuning.search import Journal
 
 TRIALS = 60
 SECONDS = 60.0
-PATIENCE_S = 0.2
 ROOM = 2**24
 """Bytes of a disk that has room again."""
 
@@ -73,7 +69,7 @@ class Disk:
             if self._case.mounted:
                 enlarge(self._disk, ROOM)
             kept = tuners.found(self.place, self._prepare)
-            wrong = [fault for fault in kept.faults if "kept in" not in fault]
+            wrong = [*kept.faults]
             wrong += missing(first, {*kept.trials})
             if any(message.get("timed") for message in first) and not self._recorded(first):
                 wrong.append("no record, nor a word where it is")
@@ -127,10 +123,9 @@ class Disk:
         return messages or [{"error": "", "raised": f"nothing was heard for {SECONDS:.0f} s"}]
 
     def _prepare(self) -> None:
-        """Shortens waits, and sends what does not fit to the spare folder alone, if anywhere."""
+        """Sends what does not fit to the spare folder alone, if anywhere."""
         spare = [self._spare] if self._case.spare else []
         setattr(settings, "spare_dirs", lambda: spare)  # noqa: B010
-        setattr(resume, "Journal", partial(Journal, patience_s=PATIENCE_S))  # noqa: B010
 
     def _recorded(self, messages: list[Any]) -> bool:
         """Whether the record is in the cache, in the spare folder, or in the error."""
@@ -155,8 +150,8 @@ def missing(messages: list[Any], kept: set[str]) -> list[str]:
     if untold:
         wrong.append(f"{len(untold)} of {len(told)} told trials lost and not counted: {errors}")
     texts = " ".join(message["error"] for message in errors)
-    if lost and f"{len(lost)} measured trials are lost" not in texts:
-        wrong.append(f"{len(lost)} trials are lost and the error says: {texts}")
+    if lost and f"measured trials in no file: {len(lost)}" not in texts:
+        wrong.append(f"{len(lost)} trials are in no file and the error says: {texts}")
     if "\n" in texts:
         wrong.append(f"an error of several lines: {texts}")
     return wrong

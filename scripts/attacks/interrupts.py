@@ -1,7 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP at random moments of `autotune tune`, its start included.
 
 Every run ends soon, in a line and not in a traceback, with the status of the signal. What was told
-is in the journal, and in the record.
+is in the log, and in the record.
 """
 
 from __future__ import annotations

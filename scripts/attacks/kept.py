@@ -33,11 +33,9 @@ from attacks.kept_studies import (
     FOREIGN,
     quarantined,
     read_foreign,
-    read_journal,
+    read_log,
     read_quarantine,
-    read_rescued,
     read_sqlite,
-    rescued,
     studied,
 )
 from autotune.records import ranges
@@ -98,16 +96,8 @@ KINDS: Mapping[str, Kept] = {
     "recording": Kept(
         "recording.json.gz", lambda: sample("recording"), read_recording, compressed=True
     ),
-    "journal": Kept(
-        "study.log", studied(lambda folder: str(folder / "study.log"), "study.log"), read_journal
-    ),
-    "SQLite": Kept(
-        "study.db",
-        studied(lambda folder: f"sqlite:///{folder}/study.db", "study.db"),
-        read_sqlite,
-        weight=0.05,
-    ),
-    "rescued trials": Kept("rescued.jsonl", rescued, read_rescued),
+    "trial log": Kept("study.jsonl", studied("study.jsonl"), read_log),
+    "SQLite": Kept("study.db", studied("study.db"), read_sqlite, weight=0.05),
     "quarantine": Kept(f"quarantine/{H100.slug}.jsonl", quarantined, read_quarantine),
     "program": Kept(f"programs/{KEY}.program", program_file, read_program),
     "manifest": Kept("gemm.json", manifest, read_manifest, more=lambda: EXPORTED),

@@ -1,4 +1,4 @@
-"""Samples and readers of journals, databases, rescued trials and quarantines."""
+"""Samples and readers of trial logs, databases and quarantines."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from support.sample_journals import CONFIGS, journal, measured
+from support.sample_logs import CONFIGS, log, measured, shared
 from support.sample_records import H100
 
 from attacks.plausible import impossible
 from autotune.errors import AutotuneError
 from autotune.records import Store
-from autotune.tuning.search.journal import rescue
+from autotune.tuning.search import TrialLog
 
-STUDY = "simt"
-TRIALS = 12
+TRIALS, LOG = 12, "study.jsonl"
 
 
-def studied(where: Callable[[Path], str], file: str) -> Callable[[], bytes]:
-    """The file of a study with some finished trials."""
+def studied(file: str) -> Callable[[], bytes]:
+    """The file of a study with some finished trials: a trial log, or a database."""
 
     @lru_cache(maxsize=1)
     def content() -> bytes:
         with tempfile.TemporaryDirectory() as folder:
-            opened = journal(where(Path(folder)), STUDY)
+            opened = opened_study(Path(folder), file)
             for config in CONFIGS[:TRIALS]:
                 opened.claim(config)
                 opened.finish(measured(config))
@@ -38,17 +37,10 @@ def studied(where: Callable[[Path], str], file: str) -> Callable[[], bytes]:
     return content
 
 
-@lru_cache(maxsize=1)
-def rescued() -> bytes:
-    """The file of rescued trials."""
-    with tempfile.TemporaryDirectory() as folder:
-        before = os.environ.get("AUTOTUNE_CACHE_DIR")
-        os.environ["AUTOTUNE_CACHE_DIR"] = folder
-        trials = [measured(config) for config in CONFIGS[:TRIALS]]
-        file = rescue.keep("/study.log", STUDY, trials)
-        os.environ["AUTOTUNE_CACHE_DIR"] = before or folder
-        assert file is not None
-        return file.read_bytes()
+def opened_study(folder: Path, file: str) -> TrialLog:
+    """The study in a trial log of the folder, or also in a database there."""
+    path = folder / LOG
+    return log(path) if file == LOG else shared(f"sqlite:///{folder / file}", path)
 
 
 def quarantined() -> bytes:
@@ -59,12 +51,12 @@ def quarantined() -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-def read_journal(folder: Path) -> list[str]:
-    """Opens the journal as the next run does; its whole lines must stay in it or in a copy."""
-    path = folder / "study.log"
+def read_log(folder: Path) -> list[str]:
+    """Opens the log as the next run does; its lines must stay in it."""
+    path = folder / LOG
     lines = whole_lines(path)
-    faults = read_study(folder, str(path))
-    kept = {line for copy in folder.glob("study.log*") for line in whole_lines(copy)}
+    faults = read_study(folder, folder, LOG)
+    kept = {*whole_lines(path)}
     gone = [line for line in lines if line not in kept]
     return faults + ([f"{len(gone)} of {len(lines)} lines were destroyed"] if gone else [])
 
@@ -84,14 +76,14 @@ FOREIGN = {
 
 
 def read_foreign(folder: Path) -> list[str]:
-    """Gives `--storage` the names of foreign files, which must stay as they are."""
+    """Gives `--storage` foreign files as databases, which must stay as they are."""
     for name in FOREIGN:
         os.utime(folder / name, (1e9, 1e9))  # older than any lock that is waited for
     before = {path: path.read_bytes() for path in folder.iterdir() if regular(path)}
     faults: list[str] = []
     for name in ("poetry", "notes", "*", "data.jsonl", "notes.txt"):
         # Outside the cache: a file in the cache is the package's own.
-        faults += read_study(folder / "cache", str(folder / name), adding=False)
+        faults += read_study(folder / "cache", folder, name, adding=False)
     changed = [path.name for path, text in before.items() if not same(path, text)]
     return faults + [f"foreign files were changed: {changed}"] * bool(changed)
 
@@ -108,25 +100,14 @@ def same(path: Path, text: bytes) -> bool:
 
 def read_sqlite(folder: Path) -> list[str]:
     """Opens the database as the next run does."""
-    return read_study(folder, f"sqlite:///{folder}/study.db")
+    return read_study(folder, folder, "study.db")
 
 
-def read_rescued(folder: Path) -> list[str]:
-    """Opens the journal whose trials were rescued."""
-    # The name has a hash of the storage's path, which is another one in each folder.
-    path = folder / "rescued.jsonl"
-    os.environ["AUTOTUNE_CACHE_DIR"] = str(folder)
-    target = rescue.path_of(str(folder / "study.log"), STUDY)
-    target.parent.mkdir()
-    path.rename(target)
-    return read_study(folder, str(folder / "study.log"))
-
-
-def read_study(cache: Path, where: str, *, adding: bool = True) -> list[str]:
+def read_study(cache: Path, folder: Path, file: str, *, adding: bool = True) -> list[str]:
     """Opens a study, reads its trials and adds one."""
     os.environ["AUTOTUNE_CACHE_DIR"] = str(cache)
     try:
-        opened = journal(where, STUDY, patience_s=0.5)
+        opened = opened_study(folder, file)
     except AutotuneError:
         return []
     faults = [fault for trial in opened.told for fault in impossible(trial)]

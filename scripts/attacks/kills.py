@@ -108,7 +108,8 @@ class Study:
 
 
 def run(count: int, seed: int, folder: Path) -> Outcome:
-    """Kills `count` tuners: two of three studies are in a journal file, every third in SQLite."""
+    """Kills `count` tuners: two of three studies are in a log alone, every third in SQLite
+    too."""
     tuners.warm(folder / "warm")
     kills, told, lost, runs = 0, 0, 0, 0
     broken: list[str] = []
@@ -117,7 +118,7 @@ def run(count: int, seed: int, folder: Path) -> Outcome:
         root.mkdir(parents=True)
         sqlite = runs % 3 == 2
         place = Place(root / "cache", f"sqlite:///{root}/study.db" if sqlite else None)
-        kind = "SQLite" if sqlite else "journal"
+        kind = "SQLite" if sqlite else "log"
         study = Study(place, Random(f"{seed} {runs}"), f"seed {seed}, study {runs} ({kind})")
         study.attack(min(KILLS_A_STUDY, count - kills))
         runs, kills, lost = runs + 1, kills + study.kills, lost + len(study.lost)

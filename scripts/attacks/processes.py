@@ -95,14 +95,14 @@ class Team:
 
 
 def run(count: int, seed: int, folder: Path) -> Outcome:
-    """Lets `count` teams work: in a journal file, in SQLite, in PostgreSQL; every other with a
+    """Lets `count` teams work: with a log alone, with SQLite, with PostgreSQL; every other with a
     tuner killed."""
     tuners.warm(folder / "warm")
     counts: Counter[str] = Counter(teams=count, tuners=TUNERS * count)
     broken: list[str] = []
     skipped: list[str] = []
     with ExitStack() as stack:
-        urls = ["journal", "sqlite"]
+        urls = ["log", "sqlite"]
         server = folder / "server"
         server.mkdir()
         if count > len(urls):
@@ -115,7 +115,7 @@ def run(count: int, seed: int, folder: Path) -> Outcome:
             root.mkdir()
             url = urls[number % len(urls)]
             name = url.partition(":")[0]
-            storage = {"journal": None, "sqlite": f"sqlite:///{root}/study.db"}.get(name, url)
+            storage = {"log": None, "sqlite": f"sqlite:///{root}/study.db"}.get(name, url)
             # A study of PostgreSQL is named after the tunable, so each team needs a database.
             if storage == url:
                 storage = _database(url, f"team{number}")

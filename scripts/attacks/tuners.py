@@ -26,7 +26,7 @@ from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
-from autotune.tuning.resume import open_journal
+from autotune.tuning.resume import open_log
 from autotune.tuning.search import axes_of
 
 PROBLEM = Problem(1024, 1024, 1024)
@@ -39,7 +39,7 @@ class Place:
 
     Attributes:
         cache: the cache directory.
-        storage: as `--storage`; None for a journal in the cache.
+        storage: as `--storage`; None for the log in the cache alone.
     """
 
     cache: Path
@@ -128,7 +128,7 @@ class Found:
     """The content of the disk as a later process finds it.
 
     Attributes:
-        trials: the configurations of the trials, in the journal's order.
+        trials: the configurations of the trials, in the log's order.
         timed: how many of them have a time.
         record: whether there is a record.
         faults: warnings, broken files, and what was raised.
@@ -151,7 +151,7 @@ def found(place: Place, prepare: Callable[[], None] = lambda: None) -> Found:
     faults = [message["raised"] for message in messages if "raised" in message]
     looks = [message for message in messages if "trials" in message]
     if not looks:
-        return Found((), 0, False, (*faults, "the journal could not be read within 60 s"))
+        return Found((), 0, False, (*faults, "the log could not be read within 60 s"))
     look = looks[0]
     return Found(look["trials"], look["timed"], look["record"], (*faults, *look["faults"]))
 
@@ -162,11 +162,11 @@ def _look(place: Place, prepare: Callable[[], None], send: Send) -> None:
     store, runner = Store(place.cache), ReplayRunner(recorded())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        journal = open_journal(
+        log = open_log(
             TUNABLE, runner, store, recorded().origin, axes_of(runner.known()), place.storage
         )
-        trials = journal.told
-        journal.close()
+        trials = log.told
+        log.close()
         record = store.load(runner.device, PROBLEM)
         broken = [f"{item.path.name}: {item.fault}" for item in inspect(place.cache) if item.fault]
     send(

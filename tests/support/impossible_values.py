@@ -30,9 +30,9 @@ from autotune.runners.base import Failure, Measurement
 from autotune.runners.energy import Energy
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.journal import trials
+from autotune.tuning.search import trial_log
 from support.sample_compact_bundle import RANGE, compact_document
-from support.sample_journals import FAILED, MEASURED
+from support.sample_logs import FAILED, MEASURED
 from support.sample_records import H100, SQUARE, entry, record
 
 DEPTH = 100_000
@@ -226,13 +226,13 @@ def _device(data: bytes) -> Device:
 def _trial(data: bytes) -> object:
     """The trial in attributes as Optuna reads them, which accepts NaN."""
     try:
-        return trials.decode(json.loads(data))
+        return trial_log.decode(json.loads(data))
     except RecursionError as error:
         raise ValueError("it nests too deeply") from error
 
 
 def _stored(trial: Trial) -> dict[str, Any]:
-    return {"config": str(trial.config), **trials.encode(trial)}
+    return trial_log.encode(trial)
 
 
 # An error is at most its tolerance, and no kernel is faster than its device.

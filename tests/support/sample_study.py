@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import optuna
 import pytest
 
 from autotune import settings
 from autotune.records import Store
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Journal
+from autotune.tuning.search.trial_log import LoggedTrials, read
 
 
 @pytest.fixture
@@ -20,11 +19,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path)
 
 
+def logged(store: Store) -> LoggedTrials:
+    """The content of the only trial log."""
+    [path] = (store.root / "studies").rglob("*.jsonl")
+    return read(path)
+
+
 def told(store: Store) -> list[Trial]:
-    """The trials of the journal, which must be readable as it is."""
-    [path] = (store.root / "studies").rglob("*.log")
-    backend = optuna.storages.journal.JournalFileBackend(str(path))
-    [name] = optuna.get_all_study_names(optuna.storages.JournalStorage(backend))
-    opened = Journal(path, name, ())
-    opened.close()
-    return opened.told
+    """The trials of the log, whose lines must all be whole."""
+    content = logged(store)
+    assert content.broken == 0
+    return [row.trial for row in content.trials]

@@ -14,7 +14,7 @@ from autotune.records.kernel_record import KernelEntry
 from autotune.report.analysis.subject import Subject
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.journal.reading import FinishedTrial
+from autotune.tuning.search.trial_log import FinishedTrial
 from support.command_line import run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
@@ -62,7 +62,7 @@ def by_hand() -> Subject:
         problem=SHAPE,
     )
     rows = tuple(FinishedTrial(trial, float(number)) for number, trial in enumerate(order))
-    return Subject(record, rows, "journal", "", ("tiled",))
+    return Subject(record, rows, "log", "", ("tiled",))
 
 
 def user_kernel(name: str = "saxpy") -> KernelRecord:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Protocol
 
 import pytest
 
 from autotune.errors import CacheError
-from support.sample_journals import CONFIGS, add, begin, journal, measured, process
-
-OUTAGE_S = 1.0
-"""Long enough for every process to meet the outage: a claim follows each trial, of 0.02 s."""
+from autotune.tuning.search.trial_log import read
+from support.sample_logs import CONFIGS, begin, measured, process, shared
 
 
 class Server(Protocol):
@@ -24,47 +23,43 @@ class Server(Protocol):
     def crash(self) -> None: ...
 
 
-def survives_two_deaths(server: Server) -> None:
-    """Nothing is lost or tried twice when a process and then the server die."""
-    doomed = process(server.url, "dies")
+def hosts_try_all_once(server: Server, folder: Path) -> None:
+    """Processes with logs of their own, as on several hosts, share the study; one of them dies."""
+    doomed = process(folder / "doomed.jsonl", "dies", server.url)
     assert doomed.stdout is not None
     at_hand = doomed.stdout.readline().strip()
-    tuners = [process(server.url, "together") for _ in range(2)]
+    tuners = [process(folder / f"{name}.jsonl", "together", server.url) for name in "ab"]
     begin(tuners)
-    outputs = [tuner.stdout for tuner in tuners if tuner.stdout is not None]
-    tried = [output.readline().strip() for output in outputs]
     doomed.kill()
     doomed.communicate()
-    server.crash()
-    time.sleep(OUTAGE_S)
-    server.start()
-    late = process(server.url)
-    tried += [line for output in outputs for line in output.read().splitlines()]
-    tried += late.communicate()[0].splitlines()
-    assert [tuner.wait(timeout=60) for tuner in (*tuners, late)] == [0, 0, 0]
-    everything = Counter(map(str, CONFIGS))
-    assert Counter(filter(None, tried)) - everything == Counter()
-    told = Counter(str(trial.config) for trial in journal(server.url).told)
-    assert everything - told <= Counter([at_hand])
-    assert told <= everything
+    tried = [line for tuner in tuners for line in tuner.communicate(timeout=240)[0].splitlines()]
+    assert [tuner.returncode for tuner in tuners] == [0, 0]
+    late = process(folder / "late.jsonl", "ends", server.url)
+    tried += late.communicate(timeout=240)[0].splitlines()
+    assert at_hand in tried
+    assert Counter(tried) == Counter(map(str, CONFIGS))
+    told = shared(server.url, folder / "reader.jsonl").told
+    assert sorted(str(trial.config) for trial in told) == sorted(tried)
 
 
-def waits_for_the_server(server: Server) -> None:
-    """A process that has heard of no other still waits, since one may have joined."""
-    opened = journal(server.url, patience_s=0.3)
+def ends_the_search_in_one_line(server: Server, folder: Path) -> None:
+    """A storage that fails is an error of one line, and every trial is in the local log."""
+    path = folder / "study.jsonl"
+    opened = shared(server.url, path)
     assert opened.claim(CONFIGS[0])
-    joined = journal(server.url)
-    assert joined.claim(CONFIGS[1])
+    time.sleep(0.1)
     server.crash()
-    with pytest.raises(
-        CacheError, match=r"cannot be written: .*; see whether it runs and has room"
-    ):
+    opened.finish(measured(CONFIGS[0]))
+    with pytest.raises(CacheError, match=r"the storage failed: .*; see whether it runs") as end:
+        opened.check()
+    assert "\n" not in str(end.value)
+    with pytest.raises(CacheError, match="the storage failed"):
         opened.claim(CONFIGS[1])
+    with pytest.raises(CacheError, match="the storage failed"):
+        opened.close()
+    assert [row.trial for row in read(path).trials] == [measured(CONFIGS[0])]
     server.start()
-    opened._patience_s = 60.0
-    assert opened.claim(CONFIGS[2])
-    assert not opened.claim(CONFIGS[1])
-    for writer, config in ((opened, CONFIGS[0]), (joined, CONFIGS[1])):
-        add(writer, measured(config))
-        writer.close()
-    assert {trial.config for trial in journal(server.url).told} == {*CONFIGS[:2]}
+    again = shared(server.url, path)
+    assert again.told == (measured(CONFIGS[0]),)
+    assert again.claim(CONFIGS[1])
+    again.close()

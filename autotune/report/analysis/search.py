@@ -75,7 +75,7 @@ def remaining(subject: Subject) -> Outlook | None:
     """
     problem = subject.problem
     runner = _runner(subject)
-    if problem is None or runner is None or subject.source != "journal":
+    if problem is None or runner is None or subject.source != "log":
         return None
     try:
         families = "+".join(subject.families)

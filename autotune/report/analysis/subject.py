@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,14 +13,13 @@ from autotune.families import registry
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.merging import KEPT
-from autotune.records.record import folder_of
 from autotune.runners.base import Candidate, Failure
 from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.resume import led_to
-from autotune.tuning.search.journal.reading import FinishedTrial, read
+from autotune.tuning.resume import led_to, studies_of
+from autotune.tuning.search.trial_log import FinishedTrial, LoggedTrials, logs_in, read
 
-Source = Literal["journal", "recording", "record"]
+Source = Literal["log", "recording", "record"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Subject:
     Attributes:
         record: the record.
         trials: in the order in which they finished; none if the record stands alone.
-        source: where the trials are from: a journal or a recording; `record` if there are none.
-        note: why there are no trials; empty if there are.
+        source: where the trials are from: a trial log or a recording; `record` if there are none.
+        note: why there are no trials, or that lines of the log are broken; else empty.
         families: the kernel families that were searched.
     """
 
@@ -61,29 +60,34 @@ class Subject:
 
 
 def subject_of(record: TuningRecord, root: Path) -> Subject:
-    """A record with the trials of its journal in the cache `root`.
+    """A record with the trials of its log in the cache `root`.
 
     Trials count if they have the record's driver, compiler and kernel sources. Without such trials
     the record stands alone, with a note that says why.
     """
     slug = record.problem.slug if isinstance(record, Record) else record.slug
-    name = f"{slug}.{record.evidence}.log"
-    path = root / "studies" / folder_of(record.device, record.evidence) / name
+    paths = logs_in(*studies_of(root, record.device, record.evidence, slug))
+    if not paths:
+        return _alone(record, "its log of trials is not in this cache")
     try:
-        studies = read(path)
-    except FileNotFoundError:
-        return _alone(record, "its journal of trials is not in this cache")
+        logs = [read(path) for path in paths]
     except CacheError as error:
         return _alone(record, str(error))
-    same = {name: trials for name, trials in studies.items() if led_to(name, record)}
+    same = [log for log in logs if led_to(log.study, record)]
     kinds_of = _kinds(record)
-    own = {name: trials for name, trials in same.items() if name.partition("@")[0] == kinds_of}
+    own = [log for log in same if log.study.partition("@")[0] == kinds_of]
     same = own or same  # a record of an earlier version takes what searches of any family found
-    trials = _merged(same)
+    trials, note = _merged(same), broken_lines(same)
     if not trials:
-        return _alone(record, "its journal has no trials of the record's kernel sources")
-    kinds = [kind for name in same for kind in name.partition("@")[0].split("+")]
-    return Subject(record, trials, "journal", "", tuple(dict.fromkeys(kinds)))
+        return _alone(record, "its log has no trials of the record's kernel sources")
+    kinds = [kind for log in same for kind in log.study.partition("@")[0].split("+")]
+    return Subject(record, trials, "log", note, tuple(dict.fromkeys(kinds)))
+
+
+def broken_lines(logs: Sequence[LoggedTrials]) -> str:
+    """How many lines of logs are broken; empty if none are."""
+    count = sum(log.broken for log in logs)
+    return f"{count} broken lines of the trial log were skipped" if count else ""
 
 
 def subject_of_recording(recording: Recording) -> Subject:
@@ -132,10 +136,10 @@ def _alone(record: TuningRecord, why: str) -> Subject:
     return Subject(record, (), "record", note, families)
 
 
-def _merged(studies: Mapping[str, tuple[FinishedTrial, ...]]) -> tuple[FinishedTrial, ...]:
-    """The trials of all studies: a configuration tried in several counts once."""
-    merged = {row.trial.config: row for trials in studies.values() for row in trials}
-    if len(studies) > 1:  # their seconds count from different starts
+def _merged(logs: Sequence[LoggedTrials]) -> tuple[FinishedTrial, ...]:
+    """The trials of all logs: a configuration tried in several counts once."""
+    merged = {row.trial.config: row for log in logs for row in log.trials}
+    if len(logs) > 1:  # their seconds count from different starts
         return tuple(FinishedTrial(row.trial, None) for row in merged.values())
     return tuple(merged.values())
 

@@ -1,7 +1,7 @@
-"""Which configuration to try next, and the journal of finished trials. The one user of Optuna.
+"""Which configuration to try next, and the log of finished trials. The one user of Optuna.
 
-`Proposer` asks a study in memory; `Journal` keeps finished trials in a storage. They do not depend
-on each other: either can be replaced.
+`Proposer` asks a study in memory; `TrialLog` keeps trials in a file, `SharedLog` in an Optuna
+storage too. They do not depend on each other: either can be replaced.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from autotune.tuning.evaluate import Trial
 from autotune.tuning.options import Sampler
 from autotune.tuning.search.axes import Axis, SearchSpace, axes_of
 from autotune.tuning.search.history import RESOURCES, History
-from autotune.tuning.search.journal import Journal
 from autotune.tuning.search.patience import Patience
 from autotune.tuning.search.sampler import SURE, FeasibleSampler, Projection
 from autotune.tuning.search.studies import study_of
 from autotune.tuning.search.surrogate import Surrogate
+from autotune.tuning.search.trial_log import TrialLog
 
-__all__ = ["Journal", "Patience", "Proposer", "Sampler", "axes_of"]
+__all__ = ["Patience", "Proposer", "Sampler", "TrialLog", "axes_of"]
 
 # Trials before TPE has an opinion of its own.
 TPE_START = 20

@@ -602,14 +602,20 @@ def test_retime_of_no_configuration_is_refused(capsys: pytest.CaptureFixture[str
 
 @pytest.fixture
 def crowded(store: Store) -> Store:
-    """A cache with one record, one superseded, one broken, a program and a journal."""
+    """A cache with one record, one superseded, one broken, a program, a trial log and a journal of
+    an earlier version."""
     store.save(record(source="0ld"))
     store.save(record())
     store.path(H100, SMALL).write_text("{")
     with pytest.warns(UserWarning, match="kept as"):
         store.save(record(problem=SMALL))
-    for folder, name in (("programs", "abc.program"), (f"studies/{H100.slug}", "a.measured.log")):
-        (store.root / folder).mkdir(parents=True)
+    studies = f"studies/{H100.slug}"
+    for folder, name in (
+        ("programs", "abc.program"),
+        (studies, "a.measured.log"),
+        (studies, "a.measured.0a1b.jsonl"),
+    ):
+        (store.root / folder).mkdir(parents=True, exist_ok=True)
         (store.root / folder / name).write_text("{}\n")
     return store
 
@@ -622,19 +628,20 @@ def _names(store: Store) -> set[str]:
 
 EVERYTHING = {
     "old.json", "old.json.superseded-1", "small.json", "small.json.broken-1",
-    "abc.program", "a.measured.log",
+    "abc.program", "a.measured.log", "a.measured.0a1b.jsonl",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("options", "deleted"),
     [
-        ((), {"old.json.superseded-1", "small.json.broken-1", "abc.program"}),
+        ((), {"old.json.superseded-1", "small.json.broken-1", "abc.program", "a.measured.log"}),
         (("--superseded",), {"old.json.superseded-1"}),
         (("--broken",), {"small.json.broken-1"}),
         (("--programs",), {"abc.program"}),
         (("--journals",), {"a.measured.log"}),
         (("--journals", "--device", "t4"), set()),
+        (("trials",), {"a.measured.0a1b.jsonl"}),
         (("--records", "--device", H100.slug), {"old.json", "small.json"}),
         (("--broken", "--older-than", "1h"), set()),
         (("--broken", "--older-than", "0s"), {"small.json.broken-1"}),

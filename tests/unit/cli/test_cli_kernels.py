@@ -51,7 +51,7 @@ def test_trials_of_a_user_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr()
     assert "saxpy:THREADS=128,EACH=2" in shown.out
     assert "TFLOP/s" not in shown.out
-    assert "its journal of trials is not in this cache" in shown.err
+    assert "its log of trials is not in this cache" in shown.err
     data: Any = answer(capsys, "best", "saxpy", "--trials")
     assert [row["THREADS"] for row in data["trials"]] == [128]
 

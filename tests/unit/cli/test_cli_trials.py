@@ -24,8 +24,8 @@ def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own_machine(monkeypatch, tmp_path)
 
 
-def journal() -> Path:
-    (path,) = settings.cache_dir().glob("studies/*/*.log")
+def log() -> Path:
+    (path,) = settings.cache_dir().glob("studies/*/*.jsonl")
     return path
 
 
@@ -85,22 +85,25 @@ def test_trials_without_a_record_are_shown(
     assert "failed, verify: 25, such as " in shown.out
 
 
-def test_record_without_its_journal_shows_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_without_its_log_shows_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE)
-    shutil.rmtree(journal().parent)
+    shutil.rmtree(log().parent)
     capsys.readouterr()
     assert run("best", "--trials", SHAPE, "--device", DEVICE) == 0
     shown = capsys.readouterr()
-    assert "its journal of trials is not in this cache; the record has its best 10" in shown.err
+    assert "its log of trials is not in this cache; the record has its best 10" in shown.err
     assert "replayed: 10 trials" in shown.out
 
 
-def test_damaged_journal_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_lines_of_the_log_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE)
-    journal().write_text("{\n{\n")
+    with log().open("ab") as file:
+        file.write(b"{\n{\n")
     capsys.readouterr()
     assert run("best", "--trials", SHAPE, "--device", DEVICE) == 0
-    assert f"{journal()}: cannot be read: " in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "2 broken lines of the trial log were skipped" in shown.err
+    assert ": 25 trials" in shown.out
 
 
 def test_problem_without_trials_says_how_to_tune(capsys: pytest.CaptureFixture[str]) -> None:

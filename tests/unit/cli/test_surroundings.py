@@ -93,15 +93,16 @@ def test_cache_that_is_a_file_is_an_error_everywhere(
     assert line.startswith(f"error: cannot read the cache {__file__}: not a directory; set AUTO")
 
 
-def test_journal_in_a_directory_that_is_gone_is_one_line(
+def test_storage_in_a_directory_that_is_gone_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert run("tune", SHAPE, "--device", DEVICE, "--storage", "study.log", "--quiet") == 2
-    line = "error: study.log: the working directory is gone; give an absolute path"
-    assert capsys.readouterr().err.splitlines()[-1] == line
+    url = "sqlite:///study.db"
+    assert run("tune", SHAPE, "--device", DEVICE, "--storage", url, "--quiet") == 1
+    line = f"error: {url}: the storage failed: [Errno 2] No such file or directory"
+    assert capsys.readouterr().err.splitlines()[-1].startswith(line)
 
 
 def test_misspelt_variable_is_a_warning(

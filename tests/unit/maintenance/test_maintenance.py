@@ -67,6 +67,9 @@ def test_every_file_of_the_cache_has_its_kind(store: Store) -> None:
     program_cache.cached(store.root, "abc", template, "sm_90", lambda: _program(template))
     (store.root / "studies" / "h100").mkdir(parents=True)
     (store.root / "studies" / "h100" / "64.measured.log").write_text("{}\n")
+    (store.root / "studies" / "h100" / "64.measured.0a1b.jsonl").write_text("{}\n")
+    (store.root / "rescued").mkdir()
+    (store.root / "rescued" / "0a1b.jsonl").write_text("{}\n")
     (store.root / "programs" / "half.tmp").write_text("")
     (store.root / "programs" / "notes.txt").write_text("")
     assert _kinds(inspect(store.root)) == {
@@ -76,6 +79,8 @@ def test_every_file_of_the_cache_has_its_kind(store: Store) -> None:
         "1-64x64x64-f32-nn.json": "range",
         "abc.program": "program",
         "64.measured.log": "journal",
+        "64.measured.0a1b.jsonl": "trials",
+        "0a1b.jsonl": "journal",
         "half.tmp": "leftover",
     }
 
@@ -109,8 +114,6 @@ def test_empty_cache_holds_nothing(store: Store) -> None:
         ),
         ("programs/abc.program", "abc", "its checksum is wrong"),
         ("quarantine/h100.jsonl", '{"key": 1}\nbroken\n', "line 2 is no JSON object"),
-        ("studies/h100/a.measured.log", "[]\n", "line 1 is no JSON object"),
-        ("rescued/abc.jsonl", "\xff\n", "line 1 is no JSON object"),
     ],
 )
 def test_broken_file_is_found_with_the_reason(
@@ -130,8 +133,7 @@ def test_broken_file_is_found_with_the_reason(
         f"ranges/{H100.slug}/1-64x64x64-f32-nn.json",
         "programs/abc.program",
         "quarantine/h100.jsonl",
-        "studies/h100/a.measured.log",
-        "rescued/abc.jsonl",
+        "studies/h100/a.measured.0a1b.jsonl",
     ],
 )
 def test_pipe_in_the_place_of_a_file_is_a_fault(store: Store, name: str) -> None:
@@ -142,7 +144,7 @@ def test_pipe_in_the_place_of_a_file_is_a_fault(store: Store, name: str) -> None
 
 
 def test_endless_line_is_a_fault(store: Store) -> None:
-    path = store.root / "studies" / "h100" / "a.measured.log"
+    path = store.root / "quarantine" / "h100.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("{}\n")
     os.truncate(path, 2**40)

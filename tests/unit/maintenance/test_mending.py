@@ -36,8 +36,7 @@ BROKEN = {
     "record": ("records/h100/64x64x64-f32-nn.json", b"{"),
     "range": ("ranges/h100/1..64x64x64-f32-nn.json", b"{"),
     "user kernel": ("kernels/h100/saxpy-0123456789abcdef.json", b"{"),
-    "journal": ("studies/h100/64x64x64-f32-nn.measured.log", b"nothing\n"),
-    "rescued": ("rescued/a.jsonl", b'{"a": 1}\nnothing\n'),
+    "quarantine": ("quarantine/h100.jsonl", b'{"a": 1}\nnothing\n'),
 }
 
 
@@ -68,17 +67,25 @@ def test_quarantine_keeps_its_whole_lines(cache: Path) -> None:
     assert run("cache", "verify") == 0
 
 
-def test_journal_keeps_its_trials(cache: Path) -> None:
+def test_broken_line_of_a_trial_log_is_no_fault(cache: Path) -> None:
     tuned = autotune.tune(PROBLEM, device=DEVICE, trials=6, progress=False)
-    (path,) = (cache / "studies").rglob("*.log")
+    (path,) = (cache / "studies").rglob("*.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join((*lines[:-1], b"#" * 40 + b"\n", lines[-1])))
+    before = path.read_bytes()
+    assert run("cache", "verify") == 0
+    assert run("cache", "prune", "--mend") == 0
+    assert path.read_bytes() == before
+    again = autotune.tune(PROBLEM, device=DEVICE, trials=6, progress=False)
+    assert again.provenance.trials >= tuned.provenance.trials
+
+
+def test_trial_log_that_cannot_be_read_is_set_aside(cache: Path) -> None:
+    path = cache / "studies" / "h100" / "a.measured.0123456789ab.jsonl"
+    path.mkdir(parents=True)
     assert run("cache", "verify") == 1
     assert run("cache", "prune", "--mend") == 0
     assert asides(path) == [f"{path.name}.broken-1"]
-    assert run("cache", "verify") == 0
-    again = autotune.tune(PROBLEM, device=DEVICE, trials=6, progress=False)
-    assert again.provenance.trials >= tuned.provenance.trials
 
 
 def test_dry_run_mends_nothing(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +96,7 @@ def test_dry_run_mends_nothing(cache: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_mending_is_told_in_a_line_each(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = broken(cache, "rescued/a.jsonl", b"nothing\n")
+    path = broken(cache, "quarantine/h100.jsonl", b"nothing\n")
     assert run("cache", "prune", "--mend") == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{path}: broken lines left out; the damaged one is kept beside it",

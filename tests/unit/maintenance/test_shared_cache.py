@@ -19,7 +19,7 @@ from autotune.families.plan import Template
 from autotune.maintenance.inventory import inspect
 from autotune.maintenance.mending import mend
 from autotune.records import Store
-from autotune.tuning.search.journal import journal_file
+from autotune.tuning.search import TrialLog
 
 SECRET = '{"password": 1}\n'
 
@@ -51,8 +51,8 @@ def compile_program(store: Store) -> None:
     programs.cached(store.root, "0" * 16, template, "sm_90", lambda: compiled(template, "sm_90"))
 
 
-def open_journal(store: Store) -> None:
-    journal_file.prepare(store.root / "studies" / H100.slug / "study.log")
+def open_log(store: Store) -> None:
+    TrialLog(store.root / "studies" / H100.slug / "study.jsonl", "simt")
 
 
 @pytest.mark.parametrize("target", ["thesis", "new"])
@@ -67,7 +67,7 @@ def open_journal(store: Store) -> None:
         ("quarantine/.lock", quarantine),
         (f"programs/{'0' * 16}.program", compile_program),
         (f"programs/{'0' * 16}.lock", compile_program),
-        (f"studies/{H100.slug}/study.log", open_journal),
+        (f"studies/{H100.slug}/study.jsonl", open_log),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
@@ -105,13 +105,6 @@ def test_mending_publishes_no_line_of_a_linked_file(store: Store, thesis: Path) 
     assert mend(item) == f"set aside as {path.name}.broken-1"
     assert json.loads(thesis.read_text().splitlines()[0]) == json.loads(SECRET)
     assert not os.path.lexists(path)
-
-
-def test_journal_that_the_user_named_may_be_a_link(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("study.log")
-    journal_file.prepare(tmp_path / "link")
-    assert (tmp_path / "study.log").is_file()
-    assert not store.root.exists()
 
 
 def _is_file(path: Path) -> bool:

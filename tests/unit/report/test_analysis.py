@@ -241,14 +241,14 @@ def test_leaders_name_what_they_differ_in() -> None:
     assert second.loss == pytest.approx(0.1)
 
 
-def test_journal_gives_the_trials_of_the_record(
+def test_log_gives_the_trials_of_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = own_machine(monkeypatch, tmp_path)
     record = searched(cache)
     before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
     subject = subject_of(record, cache)
-    assert (subject.source, subject.note, len(subject.trials)) == ("journal", "", TRIALS)
+    assert (subject.source, subject.note, len(subject.trials)) == ("log", "", TRIALS)
     assert subject.families == ("simt", "gemv")
     times = [row.seconds for row in subject.trials]
     assert times == sorted(seconds for seconds in times if seconds is not None)
@@ -260,7 +260,7 @@ def test_user_kernel_has_its_trials_and_no_roofline(tmp_path: Path) -> None:
     store, tuned = Store(tmp_path), tunable()
     record = tune(tuned, KernelRunner(), store, Search(), compile=compiled, origin=ORIGIN)
     data = analysed(subject_of(record, tmp_path), stale=None, now=NOW)
-    assert (data.source, len(data.steps)) == ("journal", LEGAL)
+    assert (data.source, len(data.steps)) == ("log", LEGAL)
     assert data.roofline is None
     assert {cost.name for cost in data.costs} == {"EACH", "THREADS"}
     assert data.headline.tflops is data.headline.roofline_share is data.headline.over_hot is None
@@ -279,13 +279,12 @@ def test_trials_of_other_sources_do_not_count(
     assert subject.trials == ()
 
 
-def test_record_without_its_journal_stands_for_itself(tmp_path: Path) -> None:
+def test_record_without_its_log_stands_for_itself(tmp_path: Path) -> None:
     subject = subject_of(by_hand().record, tmp_path)
     assert subject.trials == ()
     assert len(subject.entries) == 2
     assert subject.note == (
-        "its journal of trials is not in this cache; the record has its best 2 entries of 6 trials "
-        "only"
+        "its log of trials is not in this cache; the record has its best 2 entries of 6 trials only"
     )
 
 
@@ -319,15 +318,26 @@ def test_no_share_of_the_roofline_exceeds_its_bound(size: int) -> None:
     assert roofline_share(small, best, COLD) == pytest.approx(0.5)
 
 
-def test_damaged_journal_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_lines_of_a_log_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = own_machine(monkeypatch, tmp_path)
     record = searched(cache)
-    (journal,) = cache.glob("studies/*/*.log")
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:3], b"broken\n", *lines[3:]]))
+    (log,) = cache.glob("studies/*/*.jsonl")
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:3], b"broken\n", *lines[3:]]))
+    subject = subject_of(record, cache)
+    assert (subject.source, len(subject.trials)) == ("log", TRIALS)
+    assert subject.note == "1 broken lines of the trial log were skipped"
+
+
+def test_log_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = own_machine(monkeypatch, tmp_path)
+    record = searched(cache)
+    (log,) = cache.glob("studies/*/*.jsonl")
+    log.unlink()
+    log.mkdir()
     subject = subject_of(record, cache)
     assert subject.source == "record"
-    assert f"{journal}: cannot be read: line 4 is damaged" in subject.note
+    assert f"{log}: cannot be read: Is a directory" in subject.note
 
 
 def test_recording_stands_for_a_search() -> None:
@@ -349,10 +359,10 @@ def test_recording_without_times_is_refused() -> None:
         subject_of_recording(replace(recording, rows=failed))
 
 
-@pytest.mark.parametrize("kind", ["journal", "recording", "one", "kernel"])
+@pytest.mark.parametrize("kind", ["log", "recording", "one", "kernel"])
 def test_whole_analysis_is_json(kind: str, tmp_path: Path) -> None:
     subjects = {
-        "journal": by_hand(),
+        "log": by_hand(),
         "recording": subject_of_recording(recorded()),
         "one": subject_of(one_entry(), tmp_path),
         "kernel": subject_of(user_kernel(), tmp_path),
@@ -376,7 +386,7 @@ def test_outlook_counts_what_was_not_tried(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("autotune.tuning.search.OUTLOOK", 5)
     swept = subject_of_recording(recorded())
     simt = [row for row in swept.trials if row.trial.config.family == "simt"]
-    few = replace(swept, source="journal", families=("simt", "gemv"), trials=tuple(simt[:12]))
+    few = replace(swept, source="log", families=("simt", "gemv"), trials=tuple(simt[:12]))
     rest = search.remaining(few)
     assert rest is not None
     assert rest.untried == len(simt) - 12

@@ -27,7 +27,7 @@ from autotune.report.page import write
 from autotune.report.record_page import record_page
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.journal.reading import FinishedTrial
+from autotune.tuning.search.trial_log import FinishedTrial
 
 DRAWN = "[...document.querySelectorAll('[data-figure]')].filter(one => one.calcdata.length).length"
 """Number of pictures with a trace in them."""
@@ -71,7 +71,7 @@ def nasty_subject() -> Subject:
         device=replace(H100, name=f"A {NASTY}"),
         provenance=provenance,
     )
-    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), "journal", NASTY, (NASTY,))
+    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), "log", NASTY, (NASTY,))
 
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -36,8 +35,7 @@ from autotune.runners.replay import ReplayRunner, noisy
 from autotune.tuning.evaluate import Trial, prepare
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.resume import study_of
-from autotune.tuning.search import Journal
+from autotune.tuning.search.trial_log import read
 from autotune.tuning.sweep import record
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
@@ -239,9 +237,8 @@ def test_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
         runner = ReplayRunner(recorded(), seed=11)
         tiles = GemmTunable(SQUARE, "tiled")
         saved = tune(tiles, runner, store, options, compile=uncompiled, origin=ORIGIN)
-        [path] = (tmp_path / name / "studies").rglob("*.log")
-        with closing(Journal(path, study_of("tiled", ORIGIN), ())) as journal:
-            return saved.entries, journal.told
+        [path] = (tmp_path / name / "studies").rglob("*.jsonl")
+        return saved.entries, [row.trial for row in read(path).trials]
 
     assert once("a") == once("b")
 

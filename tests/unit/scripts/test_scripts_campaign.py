@@ -208,7 +208,7 @@ def test_faults_of_an_interrupted_run_are_noticed(run: Run, left: Found, fault: 
     assert bool(fault) == bool(interrupts.faults(run, left))
 
 
-FULL = {"error": "disk full; 1 measured trials are lost", "lost": ["b"], "record": False}
+FULL = {"error": "disk full; measured trials in no file: 1", "lost": ["b"], "record": False}
 TOLD = [{"told": "a", "timed": True}, {"told": "b", "timed": True}]
 
 

@@ -90,8 +90,8 @@ def test_tuners_of_one_problem_share_the_trial_limit(store: Store, tmp_path: Pat
 
 
 def claimed(store: Store) -> bool:
-    """Whether the journal has a claim."""
-    return any(b'"since"' in path.read_bytes() for path in store.root.glob("studies/*/*.log"))
+    """Whether the log has a claim."""
+    return any(b'"claim"' in path.read_bytes() for path in store.root.glob("studies/*/*.jsonl"))
 
 
 def test_tuners_make_up_for_a_killed_one(store: Store, tmp_path: Path) -> None:

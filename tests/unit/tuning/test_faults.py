@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
-from itertools import pairwise
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, program, tiled
 from support.full_disk import enlarge, small_disk, small_files
-from support.sample_records import SQUARE
+from support.sample_records import H100, SQUARE
 from support.sample_study import store as store
 from support.sample_study import told
 
@@ -31,20 +29,17 @@ from autotune.families.plan import Template
 from autotune.gpu import GpuRunner, process
 from autotune.records import Record, Store, codec
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.tuning import resume
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import Journal
-from autotune.tuning.search.journal.shared_study import SharedStudy
+from autotune.tuning.search import TrialLog
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 EVERYTHING = Search(sampler="random")
 KILLS = 40
 # Trials of a worker before it is killed, at most.
 MEASURED = 10
-GONE_S = 10.0
 
 
 def go(
@@ -127,21 +122,7 @@ class Until(Silent):
             raise KeyboardInterrupt
 
 
-def outage(killer: Killer, directory: Path) -> None:
-    """Removes a directory for a while once a quarter of the kills are done."""
-    while killer.kills < KILLS / 4:
-        time.sleep(0.01)
-    away(directory, GONE_S)
-
-
-def away(directory: Path, seconds: float) -> None:
-    """Removes a directory and restores it, like a file server that restarts."""
-    directory.rename(directory.with_name("away"))
-    time.sleep(seconds)
-    directory.with_name("away").rename(directory)
-
-
-def test_kills_and_an_outage_lose_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills_of_workers_lose_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[int] = []
 
     class Spawned(subprocess.Popen[bytes]):
@@ -152,12 +133,9 @@ def test_kills_and_an_outage_lose_nothing(store: Store, monkeypatch: pytest.Monk
     monkeypatch.setattr(subprocess, "Popen", Spawned)
     runner = OutcomeRecorder("brief")
     killer = Killer(runner, spawned)
-    server = threading.Thread(target=outage, args=(killer, store.root / "studies"))
     killer.start()
-    server.start()
     with pytest.raises(KeyboardInterrupt):
         go(runner, store, family="simt", observer=Until(killer))
-    server.join()
     runner.close()
     assert {trial.config: trial.outcome for trial in told(store)} == runner.returned
     outcomes = runner.returned.values()
@@ -174,17 +152,17 @@ def test_kills_and_an_outage_lose_nothing(store: Store, monkeypatch: pytest.Monk
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing a result takes longer than measuring it."""
-    finish = SharedStudy.finish
+    write = TrialLog._write
 
-    def slow(study: SharedStudy, trial: Trial, kept: Callable[[], None]) -> None:
+    def slow(log: TrialLog) -> None:
         time.sleep(0.03)
-        finish(study, trial, kept)
+        write(log)
 
-    monkeypatch.setattr(SharedStudy, "finish", slow)
+    monkeypatch.setattr(TrialLog, "_write", slow)
 
 
-class JournalReader(Silent):
-    """Compares what it is told with what the journal holds at that moment.
+class LogReader(Silent):
+    """Compares what it is told with what the log holds at that moment.
 
     Attributes:
         configs: of the trials that it was told.
@@ -205,7 +183,7 @@ class JournalReader(Silent):
 
 @pytest.mark.usefixtures("slow_disk")
 def test_trials_are_told_once_they_are_written(store: Store) -> None:
-    runner, reader = FakeRunner(), JournalReader(store)
+    runner, reader = FakeRunner(), LogReader(store)
     go(runner, store, Search(trials=10), observer=reader)
     assert reader.configs == runner.measured
     assert reader.missing == []
@@ -272,89 +250,84 @@ def test_compiler_crash_costs_only_its_candidate(store: Store) -> None:
     assert record.best.config == tiled(23, specialized=0)
 
 
-def test_full_disk_is_an_error_and_loses_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
+def test_full_disk_is_an_error_and_loses_nothing(store: Store) -> None:
     first, second = FakeRunner(), FakeRunner()
-    with small_files(20_000), pytest.raises(CacheError, match="cannot be written: File too large"):
+    with small_files(20_000), pytest.raises(CacheError, match="cannot be written: File too") as end:
         go(first, store)
+    assert "\n" not in str(end.value)
+    lost = end.value.trials if isinstance(end.value, UnsavedError) else ()
     kept = {trial.config for trial in told(store)}
     assert 5 < len(kept) < SPACE
+    assert kept | {trial.config for trial in lost} == {*first.measured}
+    saved = store.family(H100, SQUARE, "tiled")
+    assert saved is not None
+    assert saved.best.config in kept | {trial.config for trial in lost}
     record = go(second, store)
     assert not kept & set(second.measured)
     assert (record.best.config, record.provenance.trials) == (tiled(23, specialized=0), SPACE)
 
 
-def test_trials_a_full_disk_refuses_are_rescued(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
-    runner = FakeRunner()
-    with small_files(20_000), pytest.raises(CacheError, match="measured trials are kept in") as end:
-        go(runner, store, Search(trials=25, sampler="random"))
-    assert str(tmp_path / "rescued") in str(end.value)
-    assert {trial.config for trial in told(store)} >= set(runner.measured)
-
-
-def test_results_a_full_disk_refuses_are_kept_elsewhere(
+def test_record_a_full_disk_refuses_is_kept_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, other = tmp_path / "disk", tmp_path / "other"
     other.mkdir()
-    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
     monkeypatch.setattr(settings, "spare_dirs", lambda: [other])
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(disk))
-    with small_disk(disk, 2**16):
+    with small_disk(disk, 2**15):
         first, second = FakeRunner(), FakeRunner()
         with pytest.raises(UnsavedError) as end:
             go(first, Store(disk))
         message = str(end.value)
-        assert (end.value.record, end.value.trials) == (None, ())
+        assert end.value.record is None
         assert message.count("No space left on device") == 2
-        assert re.search(rf"\.log: .* measured trials are kept in {other}/.*\.jsonl", message)
         [record] = other.rglob("*.json")
         assert f"the record is kept in {record}" in message
         assert Store(tmp_path / "new").adopt(codec.loads(record.read_bytes()), None) == "new"
+        lost = {trial.config for trial in end.value.trials}
+        assert lost | {trial.config for trial in told(Store(disk))} == {*first.measured}
         enlarge(disk, 2**22)
         assert go(second, Store(disk)).provenance.trials == SPACE
         assert len(first.measured) > 10
-        assert not {*first.measured} & {*second.measured}
+        assert not {*first.measured} & {*second.measured} - lost
 
 
 def test_results_that_fit_nowhere_are_in_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = tmp_path / "disk"
-    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
     monkeypatch.setattr(settings, "spare_dirs", list)
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(disk))
-    with small_disk(disk, 2**16):
+    with small_disk(disk, 2**15):
         runner = FakeRunner()
         with pytest.raises(UnsavedError, match="the record is in no file") as end:
             go(runner, Store(disk))
         enlarge(disk, 2**22)
         written = {trial.config for trial in told(Store(disk))}
     lost = {trial.config for trial in end.value.trials}
-    assert f"{len(lost)} measured trials are lost" in str(end.value)
     assert lost | written == {*runner.measured}
-    assert lost
     record = end.value.record
     assert record is not None
     assert record.best.config in lost | written
 
 
-def test_device_does_not_wait_for_a_missing_storage(store: Store) -> None:
-    begun: list[float] = []
+def test_storage_that_fails_leaves_log_and_record(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, asked = optuna.Study.ask, count()
 
-    def outcome(config: Config) -> Measurement:
-        begun.append(time.monotonic())
-        if len(begun) == 10:
-            threading.Thread(target=away, args=(store.root / "studies", 3.0)).start()
-        time.sleep(0.02)
-        return by_width(config)
+    def failing(study: optuna.Study, distributions: Any = None) -> optuna.Trial:
+        if study.study_name != "search" and next(asked) == 10:
+            raise optuna.exceptions.StorageInternalError("the server is gone\nat once")
+        return ask(study, distributions)
 
-    runner = FakeRunner(outcome, again=by_width)
-    go(runner, store)
-    assert max(after - before for before, after in pairwise(begun)) < 1.5
-    assert {trial.config for trial in told(store)} == set(runner.measured)
+    monkeypatch.setattr(optuna.Study, "ask", failing)
+    runner = FakeRunner()
+    options = Search(sampler="random", storage=f"sqlite:///{tmp_path}/study.db")
+    with pytest.raises(CacheError, match="the storage failed: the server is gone; see") as end:
+        go(runner, store, options)
+    assert "\n" not in str(end.value)
+    assert {trial.config for trial in told(store)} == {*runner.measured}
+    saved = store.family(H100, SQUARE, "tiled")
+    assert saved is not None
+    assert saved.best.config in runner.measured

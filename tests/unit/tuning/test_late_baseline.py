@@ -23,7 +23,7 @@ from autotune.tuning.accuracy import EXTRA
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import Journal
+from autotune.tuning.search import TrialLog
 
 COARSE, FINE = 1e-4, 1e-6
 TOGETHER = 6
@@ -116,10 +116,10 @@ def test_budget_limits_the_extension(store: Store, monkeypatch: pytest.MonkeyPat
 def test_proposals_that_time_cuts_off_take_no_place(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = Journal.claim
+    claim = TrialLog.claim
 
-    def granted(journal: Journal, config: Config, limit: int | None = None) -> bool:
-        assert claim(journal, config, limit)
+    def granted(log: TrialLog, config: Config, limit: int | None = None) -> bool:
+        assert claim(log, config, limit)
         return True
 
     together, calls = Barrier(TOGETHER), count()
@@ -129,7 +129,7 @@ def test_proposals_that_time_cuts_off_take_no_place(
             together.wait()  # so that the others are under way when the first is measured
         return compiled(template, arch)
 
-    monkeypatch.setattr(Journal, "claim", granted)
+    monkeypatch.setattr(TrialLog, "claim", granted)
     runner = FineRunner(lambda _: False)
     ends_after_twelve(runner, monkeypatch)
     options = Search(trials=12, seconds=12.5, sampler="random", jobs=TOGETHER)

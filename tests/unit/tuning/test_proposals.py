@@ -5,27 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.sample_journals import CONFIGS, journal, measured
-from support.sample_journals import cache as cache
+from support.sample_logs import CONFIGS, log, measured
+from support.sample_logs import cache as cache
 
 from autotune.families.config import Config
 from autotune.tuning.events import Silent
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Search
 from autotune.tuning.proposals import Proposals
-from autotune.tuning.search import Journal, Proposer
+from autotune.tuning.search import Proposer, TrialLog
 
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-def proposals(opened: Journal, *, trials: int) -> Proposals:
+def proposals(opened: TrialLog, *, trials: int) -> Proposals:
     search = Proposer(CONFIGS, sampler="exhaustive")
     options = Search(trials=trials)
     return Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
 
 
 def test_claims_of_another_process_count_until_it_ends(tmp_path: Path) -> None:
-    own, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    own, other = log(tmp_path / "study.jsonl"), log(tmp_path / "study.jsonl")
     for config in CONFIGS[:3]:
         assert other.claim(config)
     limited = proposals(own, trials=5)
@@ -40,18 +40,18 @@ def test_claims_of_another_process_count_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_trials_that_no_longer_hold_do_not_count(tmp_path: Path) -> None:
-    earlier = journal(tmp_path / "study.log")
+    earlier = log(tmp_path / "study.jsonl")
     for config in CONFIGS[:3]:
         earlier.finish(measured(config))
     earlier.close()
-    limited = proposals(journal(tmp_path / "study.log"), trials=2)
+    limited = proposals(log(tmp_path / "study.jsonl"), trials=2)
     assert len([*limited.asked()]) == 2
 
 
 def test_refused_configuration_is_not_proposed_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, refused = journal(tmp_path / "study.log"), list[Config]()
+    opened, refused = log(tmp_path / "study.jsonl"), list[Config]()
 
     def claim(config: Config, limit: int | None) -> bool:
         del limit

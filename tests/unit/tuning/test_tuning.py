@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,7 +55,6 @@ from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.resume import led_to, study_of
-from autotune.tuning.search import Journal
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
@@ -228,10 +228,10 @@ def test_failed_winner_is_not_measured_again(store: Store) -> None:
     assert tiled(23, specialized=0) not in {*second.measured, *second.rematched}
 
 
-def test_failed_winner_leaves_an_earlier_record(store: Store, tmp_path: Path) -> None:
-    tune_with(FakeRunner(), store, Search(storage=str(tmp_path / "first")))
-    later = Search(storage=str(tmp_path / "second"))
-    record = tune_with(FakeRunner(examination=failing_winner), store, later)
+def test_failed_winner_leaves_an_earlier_record(store: Store) -> None:
+    tune_with(FakeRunner(), store)
+    shutil.rmtree(store.root / "studies")
+    record = tune_with(FakeRunner(examination=failing_winner), store)
     assert tiled(23, specialized=0) not in {entry.config for entry in record.entries}
 
 
@@ -576,8 +576,6 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
             super().trial(trial, progress)
             now[0] += 1.0
 
-    # Events wait for the disk, which does not follow this clock.
-    monkeypatch.setattr(Journal, "unwritten", frozenset())
     monkeypatch.setattr(run, "monotonic", lambda: now[0])
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])

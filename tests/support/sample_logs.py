@@ -1,16 +1,15 @@
-"""Sample journals: configurations, trials, and what several processes do with them."""
+"""Sample trial logs: configurations, trials, and what several processes do with them."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-import optuna
 import pytest
 
 from autotune import settings
@@ -18,8 +17,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Journal, axes_of
-from autotune.tuning.search.journal import trials
+from autotune.tuning.search import TrialLog, axes_of
+from autotune.tuning.search.storage import SharedLog
+from autotune.tuning.search.trial_log import Owner
 from support.paths import import_path
 
 CONFIGS = [
@@ -35,16 +35,17 @@ MEASURED = Trial(
     "registers and shared memory",
 )
 FAILED = Trial(CONFIGS[1], Failure("compile", "error: expected a ;\nsecond line"))
+STUDY = "simt"
 
 
-def journal(where: Path | str, study: str = "simt", *, patience_s: float = 60.0) -> Journal:
-    return Journal(where, study, axes_of(CONFIGS), patience_s=patience_s)
+def log(path: Path) -> TrialLog:
+    """The log of a study in a file."""
+    return TrialLog(path, STUDY)
 
 
-def add(opened: Journal, trial: Trial) -> None:
-    """Adds a trial, which is on the disk when this returns."""
-    opened.finish(trial)
-    opened.flush()
+def shared(url: str, path: Path) -> SharedLog:
+    """The log of a study that is in a storage too."""
+    return SharedLog(path, STUDY, url, STUDY, axes_of(CONFIGS))
 
 
 @pytest.fixture(autouse=True)
@@ -58,55 +59,46 @@ def measured(config: Config, time_us: float = 12.5) -> Trial:
     return Trial(config, Measurement(time_us))
 
 
-def states(path: Path) -> list[tuple[str, str | None]]:
-    """The state of each trial as Optuna sees it, and why one without an outcome ended."""
-    backend = optuna.storages.journal.JournalFileBackend(str(path))
-    study = optuna.load_study(study_name="simt", storage=optuna.storages.JournalStorage(backend))
-    return [(trial.state.name, trial.user_attrs.get("ended")) for trial in study.trials]
+def as_process(monkeypatch: pytest.MonkeyPatch, **facts: str | int) -> None:
+    """Lets logs be opened as by another process from now on."""
+    owner = Owner.of_this_process()
 
+    def of_this_process() -> Owner:
+        return replace(owner, run=os.urandom(8).hex(), **facts)  # type: ignore[arg-type]
 
-def left_behind(
-    monkeypatch: pytest.MonkeyPatch, path: Path, *, host: str | None = None, finish: bool = False
-) -> None:
-    """Leaves a claim on the first configuration by a process that has ended or of another host."""
-    owner = trials.owner()
-    boot = owner["started"].partition(":")[0]
-    owner |= {"host": host or socket.gethostname(), "started": f"{boot}:0"}
-    with monkeypatch.context() as patch:
-        patch.setattr(trials, "owner", lambda: owner)
-        opened = journal(path)
-    assert opened.claim(CONFIGS[0])
-    if finish:
-        add(opened, measured(CONFIGS[0]))
+    monkeypatch.setattr(Owner, "of_this_process", of_this_process)
 
 
 # Claims every configuration it can get, in the same order as other processes.
 PROCESS = """
 import sys, time
-from support.sample_journals import CONFIGS, journal, measured
-opened = journal(sys.argv[1])
-if sys.argv[2] == "together":
+from pathlib import Path
+from support.sample_logs import CONFIGS, log, measured, shared
+path, then, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+opened = shared(url, path) if url else log(path)
+if then == "together":
     print("ready", flush=True)
     sys.stdin.readline()
 for config in CONFIGS:
     if opened.claim(config):
         print(config, flush=True)
-        if sys.argv[2] == "dies":
+        if then == "dies":
             time.sleep(60)
-        if sys.argv[2] == "together":
+        if then == "together":
             time.sleep(0.02)
         opened.finish(measured(config))
 opened.close()
 """
 
 
-def process(where: str, then: str = "ends", *, inside: Sequence[str] = ()) -> subprocess.Popen[str]:
+def process(
+    path: Path, then: str = "ends", url: str = "", *, inside: Sequence[str] = ()
+) -> subprocess.Popen[str]:
     """A process that claims, by a command `inside` which it runs."""
-    paths = import_path()
-    command = [*inside, sys.executable, "-c", PROCESS, where, then]
+    command = [*inside, sys.executable, "-c", PROCESS, str(path), then, url]
     return subprocess.Popen(
         command,
-        env=os.environ | {"PYTHONPATH": paths},
+        env=os.environ | {"PYTHONPATH": import_path()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -114,7 +106,7 @@ def process(where: str, then: str = "ends", *, inside: Sequence[str] = ()) -> su
 
 
 def begin(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Lets processes that claim `together` begin once all of them have opened the journal."""
+    """Lets processes that claim `together` begin once all of them have opened the log."""
     for opened in processes:
         assert opened.stdout is not None
         assert opened.stdout.readline() == "ready\n"

@@ -1,0 +1,203 @@
+"""A study in an Optuna storage, which hosts share: a database, or Optuna's gRPC proxy for one.
+
+A running trial is a claim: its user attributes are the configuration, the process and the time. A
+finished one has its result as an attribute and is COMPLETE with its microseconds, or PRUNED for a
+failure. Optuna's heartbeats do not work with ask and tell, so that a claim ends with its process,
+or expires (see `trial_log.holding`).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import optuna
+from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.samplers import PartialFixedSampler, RandomSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.errors import AutotuneError, CacheError
+from autotune.families.config import Config
+from autotune.files.decoding import convert
+from autotune.runners.base import Measurement
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.axes import Axis
+from autotune.tuning.search.storage_url import connected, redacted, without_secrets
+from autotune.tuning.search.studies import study_of
+from autotune.tuning.search.trial_log import BROKEN, Owner, TrialLog, decode, encode, holding
+
+CONFIG, OWNER, SINCE, RESULT = "config", "owner", "since", "result"
+"""User attributes of a trial. The owner is written last of a claim's."""
+
+PAUSE_S, PAUSES = 0.02, 100
+"""Waits for a process that has begun a trial and not said yet of which configuration."""
+
+
+class SharedLog(TrialLog):
+    """A trial log whose trials and claims are in an Optuna storage too.
+
+    Args:
+        path: the file of the log.
+        study: name of the study in the log.
+        url: of the storage.
+        name: name of the study in the storage.
+        axes: of the configurations; the storage has the numeric parameters of each trial.
+
+    Raises:
+        CacheError: if the storage or the file cannot be read and written.
+        MissingError: if the driver of a database is not installed.
+        UsageError: if the URL is not one of a storage.
+    """
+
+    def __init__(self, path: Path, study: str, url: str, name: str, axes: Sequence[Axis]) -> None:
+        # A database takes only the words of a study's first trial, so that it gets none.
+        numeric = IntDistribution | FloatDistribution
+        self._space = {axis.name: axis.plain for axis in axes if isinstance(axis.plain, numeric)}
+        self._url, self._asking = url, Lock()
+        self._gone: CacheError | None = None
+        self._running: dict[Config, optuna.Trial] = {}
+        self._rivals: dict[tuple[int, Config], tuple[Owner, float]] = {}
+        self._read: set[int] = set()  # numbers of trials that do not change any more
+        self._silent: set[int] = set()  # of trials whose process did not say what they try
+        with self._reaching():
+            self._shared = study_of(name, connected(url))
+        super().__init__(path, study)
+        with self._reaching():
+            self._look()
+        self.told = (*self.told, *self.news().finished)
+
+    def claim(self, config: Config, limit: int | None = None) -> bool:
+        """Claims a configuration in the log and in the storage; see `TrialLog.claim`."""
+        with self._reaching():
+            self._look()
+            if not super().claim(config, limit):
+                return False
+            if config in self._running or self._first(config, limit):
+                return True
+            self.release([config])
+        return False
+
+    def release(self, configs: Iterable[Config]) -> None:
+        """Gives up claims on configurations that were not tried."""
+        own = [*configs]
+        super().release(own)
+        started = [trial for config in own if (trial := self._running.pop(config, None))]
+        with suppress(CacheError), self._reaching():  # they expire, or end with this process
+            for trial in started:
+                self._shared.tell(trial, state=TrialState.FAIL)
+
+    def finish(self, trial: Trial) -> None:
+        """Adds a finished trial, claimed or not, to the log and to the storage."""
+        super().finish(trial)
+        with suppress(CacheError), self._reaching():  # `check` raises it
+            running = self._running.pop(trial.config, None) or self._begun(trial.config)
+            running.set_user_attr(RESULT, encode(trial))
+            if isinstance(trial.outcome, Measurement):
+                self._shared.tell(running, trial.time_us)
+            else:
+                self._shared.tell(running, state=TrialState.PRUNED)
+
+    def flush(self) -> None:
+        """Waits until all trials are on the disk, and reads the storage."""
+        super().flush()
+        with self._reaching():
+            self._look()
+
+    def check(self) -> None:
+        """Raises the failure of the file or of the storage, if there is one."""
+        super().check()
+        if self._gone is not None:
+            raise self._gone
+
+    def _claimed(self) -> set[Config]:
+        running = {config for _, config in holding(self._rivals)}
+        return super()._claimed() | (running - self._trials.keys())
+
+    def _first(self, config: Config, limit: int | None) -> bool:
+        """Whether no other process was first to begin a trial of the configuration, and the study
+        has room for it."""
+        running = self._begun(config)
+        for _ in range(PAUSES):
+            silent = self._look(running.number)
+            if not silent:
+                break
+            time.sleep(PAUSE_S)
+        self._silent |= silent
+        rivals = holding(self._rivals)
+        earlier = {tried for number, tried in rivals if number < running.number}
+        study = (self._trials.keys() | self._mine | earlier) - {config}
+        full = limit is not None and len(study) >= limit
+        if full or config in self._trials or config in earlier:
+            self._shared.tell(running, state=TrialState.FAIL)
+            return False
+        self._running[config] = running
+        return True
+
+    def _begun(self, config: Config) -> optuna.Trial:
+        """A running trial of a configuration."""
+        values = config.values.items()
+        numbers = {name: value for name, value in values if name in self._space}
+        numbers = {name: value for name, value in numbers.items() if not isinstance(value, str)}
+        with self._asking, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # values that another run's axes have, and experiments
+            self._shared.sampler = PartialFixedSampler(numbers, RandomSampler())
+            running = self._shared.ask({name: self._space[name] for name in numbers})
+        running.set_user_attr(CONFIG, str(config))
+        running.set_user_attr(SINCE, time.time())
+        running.set_user_attr(OWNER, asdict(self._owner))
+        return running
+
+    def _look(self, before: int = 0) -> set[int]:
+        """Reads trials and claims of other processes; returns the numbers of the running trials
+        `before` one that do not say yet what they try."""
+        listed = self._shared.get_trials(deepcopy=False)
+        silent: set[int] = set()
+        with self._lock:
+            self._rivals = {}
+            for trial in listed:
+                if trial.number not in self._read:
+                    with suppress(*BROKEN):  # trials of another program or version
+                        self._hear_of(trial)
+                    named = trial.state.is_finished() or OWNER in trial.user_attrs
+                    silent |= set() if named or trial.number >= before else {trial.number}
+        return silent - self._silent
+
+    def _hear_of(self, trial: FrozenTrial) -> None:
+        attributes = trial.user_attrs
+        if trial.state.is_finished():
+            self._read.add(trial.number)
+        owner = convert(attributes[OWNER], Owner, OWNER)
+        if owner.run == self._owner.run or trial.state == TrialState.FAIL:
+            return
+        if RESULT in attributes:
+            self._hear(decode(attributes[RESULT]))
+        else:
+            key = trial.number, Config.parse(attributes[CONFIG])
+            self._rivals[key] = owner, float(attributes[SINCE])
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Turns what Optuna, SQLAlchemy and drivers raise into one line, and calls none of them
+        again afterwards."""
+        if self._gone is not None:
+            raise self._gone
+        try:
+            yield
+        except AutotuneError:
+            raise
+        except Exception as error:
+            cause: Any = error.__cause__ or error
+            text = cause.details() if hasattr(cause, "details") else str(cause)
+            line = (text or str(error)).partition("\n")[0] or type(error).__name__
+            name, why = redacted(self._url), without_secrets(line, self._url)
+            message = f"{name}: the storage failed: {why}; see whether it runs and has room"
+            self._gone = CacheError(message)
+        # Tracebacks would show the causes, whose messages may have a password in them.
+        if self._gone is not None:
+            raise self._gone from None
