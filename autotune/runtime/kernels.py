@@ -13,7 +13,6 @@ from autotune.lookup.answer import How
 from autotune.problem import SWIGLU, Problem, epilogue_of
 from autotune.problem.call import FURTHER, MATRICES, Call, Operand
 from autotune.runners.objective import HOT, Objective
-from autotune.runtime import problems
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.checked_operands import (
     CallOptions,
@@ -23,7 +22,6 @@ from autotune.runtime.checked_operands import (
 )
 from autotune.runtime.executable import Enqueue, Executable
 from autotune.runtime.matmul import KEPT_CALLS, Matmul
-from autotune.runtime.scales import scales_of
 from autotune.runtime.state import Runtime
 from autotune.settings import Policy
 from autotune.settings import policy as current_policy
@@ -58,7 +56,7 @@ class Kernel(Matmul):
         self.problem = problem
         self.config = answer.config
         self.how: How = answer.how
-        self._output = problem.output
+        self._output, self._layout = problem.output, problem.layout
         self._ordinal = ordinal
         self._launches: dict[Any, Enqueue] = {}
         self.plan = self._aligned(Alignment.dense(problem)).plan
@@ -214,15 +212,12 @@ class Kernel(Matmul):
         own, a, b = self.problem, infos["a"], infos["b"]
         if a.empty or b.empty:
             raise ArrayError(f"A is {a.shape}, B {b.shape}; this kernel is for {own}")
-        problem = problems.problem_of(
-            *(a, b, infos.get("c"), scales_of(infos)),
+        stated = options._replace(
             compute=options.compute or own.compute,
-            layout=own.layout,
-            epilogue=self._epilogue("bias" in infos, options.activation, "residual" in infos),
-            output=output,
             scale=options.scale or own.scale,
             accumulate=options.accumulate or own.accumulate,
         )
+        problem = super()._problem(infos, stated, output)
         if problem != own:
             raise ArrayError(f"the operands make a product {problem}; this kernel is for {own}")
         if a.ordinal != self._ordinal:

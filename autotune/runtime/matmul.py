@@ -54,6 +54,8 @@ class Matmul:
     racer: Racer | None = None  # races a product without a record, in the quick mode
     # The `output` of the results that it allocates; None is the default of the precision.
     _output: str | None = None
+    # How A and B have to be stored; None is as they are.
+    _layout: str | None = None
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -173,6 +175,7 @@ class Matmul:
         return problems.problem_of(
             *(infos["a"], infos["b"], infos.get("c"), scales_of(infos)),
             compute=options.compute,
+            layout=self._layout,
             epilogue=self._epilogue("bias" in infos, options.activation, "residual" in infos),
             output=output,
             scale=options.scale,
