@@ -75,6 +75,10 @@ NEIGHBOURS, ALIKE = 16, 1
 16 bits: bfloat16 holds whole numbers up to 256. A part of K lacks the partners of 16 products of 1
 or -1 at most: the sum of any of 64 parts has a root mean square of 32 at most, beside 13 of C."""
 
+APART = 9
+"""The least distance of partners for a library. Neighbours would be partners within a short tail of
+K, whose sum is then 0: of four places that a product leaves out one draw in six saw nothing."""
+
 _UNPAIRED = 3
 # By the lowest four bits of a random number: a sign, and sizes up to 8, of 1, of 2, and of 1 or 2.
 _SIGN = np.where(np.arange(16) & 1, -1, 1).astype(np.float32)
@@ -105,18 +109,23 @@ class Pairing:
     sizes: int = 8
 
     @classmethod
-    def draw(cls, k: int, random: Random, sizes: int = 8, farthest: int | None = None) -> Pairing:
-        """A pairing of `k` places, with paired factors of up to `sizes` and partners that are at
-        most `farthest` places apart, counted on from the end to the start."""
+    def draw(
+        cls, k: int, random: Random, sizes: int = 8, nearest: int = 1, farthest: int | None = None
+    ) -> Pairing:
+        """A pairing of `k` places, with paired factors of up to `sizes` and partners that are
+        `nearest` to `farthest` places apart, counted on from the end to the start; nearer ones
+        where K has no such pairing."""
         terms = min(k, _UNPAIRED + (k - _UNPAIRED) % 2)
         paired = k - terms
         if not paired:
             return cls(0, terms, 0, 1, 0, sizes)
         # Places `distance` apart, whose product with the factor is 1, are neighbours in the order.
         largest = min(paired, farthest or paired)
-        distance = random.randrange(1, largest + 1, 2)
+        if all(math.gcd(each, paired) > 1 for each in range(nearest, largest + 1, 2)):
+            nearest = 1
+        distance = random.randrange(nearest, largest + 1, 2)
         while math.gcd(distance, paired) > 1:
-            distance = random.randrange(1, largest + 1, 2)
+            distance = random.randrange(nearest, largest + 1, 2)
         first, shift = random.randrange(paired + 1), random.randrange(paired)
         return cls(first, terms, paired, pow(distance, -1, paired), shift, sizes)
 
@@ -138,18 +147,18 @@ class Draw:
     def of(cls, problem: Problem) -> Draw:
         """A draw that nobody can foresee, for a kernel of a problem."""
         if problem.accumulate == "fast":
-            return cls._paired(problem.k, 2 if problem.k <= NEAR else 1, NEAR)
+            return cls._paired(problem.k, 2 if problem.k <= NEAR else 1, farthest=NEAR)
         return cls._paired(problem.k)
 
     @classmethod
     def of_library(cls, problem: Problem) -> Draw:
         """A draw that nobody can foresee, for a library."""
-        return cls._paired(problem.k, ALIKE, NEIGHBOURS)
+        return cls._paired(problem.k, ALIKE, APART, NEIGHBOURS)
 
     @classmethod
-    def _paired(cls, k: int, sizes: int = 8, farthest: int | None = None) -> Draw:
+    def _paired(cls, k: int, sizes: int = 8, nearest: int = 1, farthest: int | None = None) -> Draw:
         a, b, c, bias, scale_a, scale_b, residual = (secrets.randbits(62) for _ in range(7))
-        pairing = Pairing.draw(k, secrets.SystemRandom(), sizes, farthest)
+        pairing = Pairing.draw(k, secrets.SystemRandom(), sizes, nearest, farthest)
         return cls(a, b, c, bias, pairing, scale_a, scale_b, residual)
 
 
