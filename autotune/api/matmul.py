@@ -146,7 +146,8 @@ def _run(
     policy = named.policy
     policy.check()
     tunes = policy.tune and not settings.mode().frozen
-    tuner = partial(_tune, objective=time_objective(policy.cold), quick=policy.tune == "quick")
+    quick = policy.tune == "quick"
+    tuner = partial(_tune, objective=time_objective(policy.cold), quick=quick)
     if quantizes:
         _check_quantizing(policy, further)
         quantized = runtime.quantized_matmul()
@@ -155,7 +156,6 @@ def _run(
         return quantized(a, b, out, named, out_dtype, **further)
     multiply = _invariant(policy) if policy.batch_invariant else multiplier()
     if tunes:
-        quick = policy.tune == "quick"
         multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, quick=quick, **further)
     return multiply.run(a, b, out, options, further, out_dtype)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from autotune.driver.dependent_launch import Dependence
-from autotune.errors import FrozenError
+from autotune.errors import FrozenError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
@@ -47,6 +48,20 @@ def choice(
             raise
         return NOTHING, True
     return answer.config, answer.vendor and sums
+
+
+def verify_call(runtime: Runtime, checked: CheckedOperands, operands: Mapping[str, Any]) -> None:
+    """Checks the kernel of a call once.
+
+    Raises:
+        UsageError: while the stream is captured.
+        VerificationError: if its result is wrong.
+    """
+    matrices = [operands[name] for name in "abc"]
+    stream = runtime.framework(operands["a"], "A").stream(matrices, checked.ordinal)
+    if runtime.driver.capture(stream):
+        raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
+    runtime.verify(checked.config, checked.problem, checked.ordinal, checked.alignment)
 
 
 def bind_call(

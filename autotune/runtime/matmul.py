@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from autotune.driver.dependent_launch import Dependence
-from autotune.errors import ArrayError, UsageError
+from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
@@ -15,7 +15,7 @@ from autotune.problem.call import BY_NAME
 from autotune.runners.objective import Objective, time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
-from autotune.runtime.binding import bind_call, choice
+from autotune.runtime.binding import bind_call, choice, verify_call
 from autotune.runtime.checked_operands import (
     DEFAULTS,
     CallOptions,
@@ -30,7 +30,7 @@ from autotune.runtime.first_product import Racer, race_first
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
 from autotune.runtime.scales import scales_of
-from autotune.runtime.state import Reads, Runtime, Tuner
+from autotune.runtime.state import Reads, Runtime, Tuner, addresses_of
 from autotune.settings import Policy
 from autotune.settings import policy as current_policy
 
@@ -249,11 +249,7 @@ class Matmul:
         checked = self._check_call(self.runtime.reads(operands), operands, options)
         if (options.policy.vendor and checked.vendor) or not (checked.offsets and checked.sums):
             return
-        matrices = [operands[name] for name in "abc"]
-        stream = self.runtime.framework(operands["a"], "A").stream(matrices, checked.ordinal)
-        if self.runtime.driver.capture(stream):
-            raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
-        self.runtime.verify(checked.config, checked.problem, checked.ordinal, checked.alignment)
+        verify_call(self.runtime, checked, operands)
 
     def _keep_natively(self, operands: Operands, options: CallOptions, gemm: BoundGemm) -> None:
         """Makes machine code recognise a call, if it can read all of its arrays."""
@@ -271,7 +267,7 @@ class Matmul:
         self, reads: Reads, operands: Operands, options: CallOptions
     ) -> CheckedOperands:
         """The operands of a new call, checked."""
-        addresses = {name: address for name, (address, _) in reads.items()}
+        addresses = addresses_of(reads)
         signatures = ((name, read) for name, (_, read) in reads.items())
         offsets = (address % VECTOR for address in addresses.values())
         signature = *signatures, *options.signature, *offsets
@@ -290,9 +286,8 @@ class Matmul:
 
     def _bind_call(self, reads: Reads, options: CallOptions, checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
-        addresses = {name: address for name, (address, _) in reads.items()}
         dependent = Dependence(options.policy.dependent)
-        return bind_call(self.runtime, checked, addresses, options, dependent)
+        return bind_call(self.runtime, checked, addresses_of(reads), options, dependent)
 
     def _run_vendor(self, problem: Problem, operands: Operands, options: CallOptions) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that

@@ -172,7 +172,7 @@ def _matmul(mode: Mode, cache: Path) -> Matmul:
 
 @lru_cache(maxsize=8)
 def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
-    """The same of kernels that add up in the order of their batch-invariant range."""
+    """The matmul of a mode by kernels that add up in the order of their batch-invariant range."""
     records = Records(Store(cache))
 
     def find(problem: Problem, device: Device, objective: Objective) -> Answer:

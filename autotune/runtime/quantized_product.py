@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, TypeVar
 
 from autotune.driver.dependent_launch import Dependence, has_dependent_launch
-from autotune.errors import ArrayError, UsageError
+from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
@@ -16,7 +16,7 @@ from autotune.problem.integers import round_up
 from autotune.runners.objective import time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
-from autotune.runtime.binding import bind_call
+from autotune.runtime.binding import bind_call, verify_call
 from autotune.runtime.checked_operands import (
     Addresses,
     CallOptions,
@@ -34,7 +34,7 @@ from autotune.runtime.quantizing import (
     quantizing_of,
 )
 from autotune.runtime.scales import SCALE_BYTES
-from autotune.runtime.state import Reads, Runtime, Tuner
+from autotune.runtime.state import Reads, Runtime, Tuner, addresses_of
 
 Array = TypeVar("Array")
 
@@ -134,7 +134,7 @@ class QuantizedMatmul:
         infos = self.runtime.infos(operands)
         posed = self._posed(infos, options)
         # A and its scales have no address before the stream has memory for them.
-        addresses = {name: address for name, (address, _) in reads.items()} | {"a": 0}
+        addresses = addresses_of(reads) | {"a": 0}
         infos |= {"a": posed.a, **dict(zip(("scale_a", "scale_b"), posed.scales, strict=True))}
 
         def choose(
@@ -152,7 +152,7 @@ class QuantizedMatmul:
             dependent = Dependence(policy.dependent)
             return bind_call(self.runtime, checked, addresses, options, dependent)
         if policy.verify:
-            self._verify(checked, operands)
+            verify_call(self.runtime, checked, operands)
         source = reads["a"][0]
         enqueue = self._enqueue(posed, checked, source, addresses, options)
         return BoundGemm(checked.ordinal, enqueue, None)
@@ -198,14 +198,6 @@ class QuantizedMatmul:
                     enqueue(stream)
 
         return gpu.in_context(start)
-
-    def _verify(self, checked: CheckedOperands, operands: Mapping[str, Any]) -> None:
-        """Checks the kernel of the product once."""
-        matrices = [operands[name] for name in "abc"]
-        stream = self.runtime.framework(operands["a"], "A").stream(matrices, checked.ordinal)
-        if self.runtime.driver.capture(stream):
-            raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
-        self.runtime.verify(checked.config, checked.problem, checked.ordinal, checked.alignment)
 
     def _posed(
         self, infos: Mapping[str, ArrayInfo], options: CallOptions, output: str | None = None

@@ -31,6 +31,7 @@ Find = Callable[[Problem, Device, Objective], Answer | None]
 Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
 Compile = Callable[[Template, str], Program | CompileFailure]
 Reads = Mapping[str, tuple[int, Hashable]]
+"""The address and the signature of each operand of a call, by its name in `OPERANDS`."""
 Tuner = Callable[[Problem, Device], object]
 
 AUTO = Mode()
@@ -277,6 +278,11 @@ class Runtime:
             if key not in self._executables:  # `warm` may have loaded it meanwhile
                 self._executables[key] = Executable(gpu, plan, programs)
             return self._executables[key]
+
+
+def addresses_of(reads: Reads) -> dict[str, int]:
+    """The addresses of a call's operands."""
+    return {name: address for name, (address, _) in reads.items()}
 
 
 def _stack_level() -> int:
