@@ -88,17 +88,16 @@ def mm(
         ProblemError: for an unknown activation or compute.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
-    if torch.compiler.is_compiling():
-        now = traced_policy() if policy is None else policy
-        run, explicit = torch.ops.autotune.mm.default, False
-    else:
-        now = settings.policy() if policy is None else policy
-        run, explicit = _eager_mm, policy is not None and policy != settings.policy()
+    compiling = torch.compiler.is_compiling()
+    multiply: Callable[..., Any] = torch.ops.autotune.mm.default if compiling else _eager_mm
+    now = policy or (traced_policy() if compiling else settings.policy())
     if now.batch_invariant and a.is_cuda and not recording(a, b, bias, residual):
-        run = _invariant_mm
-    if explicit:
-        return _entered(now, run, a, b, bias, activation, compute, now.dependent, residual)
-    return run(a, b, bias, activation, compute, now.dependent, residual)
+        multiply = _invariant_mm
+    if policy is None:
+        return multiply(a, b, bias, activation, compute, now.dependent, residual)
+    return run_under(
+        *(policy, multiply, a, b, bias, activation, compute, policy.dependent, residual)
+    )
 
 
 def traced_policy() -> Policy:
@@ -116,10 +115,6 @@ def run_under(policy: Policy, function: Callable[..., Any], *arguments: Any) -> 
     compiled operator reads the policy of the time when it runs."""
     if torch.compiler.is_compiling() or policy == settings.policy():
         return function(*arguments)
-    return _entered(policy, function, *arguments)
-
-
-def _entered(policy: Policy, function: Callable[..., Any], *arguments: Any) -> Any:
     if policy.frozen:
         with runtime.entered(policy):
             return function(*arguments)
