@@ -43,7 +43,7 @@ class Operand:
         element: its element type in a problem.
         present: whether a problem has it.
         optional: whether a call may leave it out although the problem has it.
-        place: of a matrix: its shape is that of A, B or C; of scales: those of A or of B.
+        place: the matrix, A, B or C, that has the shape; for scales, the matrix that they scale.
         argument: its keyword in Python, and its name in messages; `name` by default.
         field: its field in `gemm.h`; `name` by default.
         letter: of a matrix: `ld` and `stride_` with this letter name its pitch and its stride.
@@ -163,12 +163,13 @@ class FurtherArrays(TypedDict, total=False):
     Attributes:
         bias: (n,), added to every row, of the type of `out`; bfloat16 for a result in fp8.
         scale_a: the scales of an fp8 or int8 A.
-        scale_b: those of B; alone they quantise A.
+        scale_b: the scales of an fp8 or int8 B; without `scale_a` they quantise A.
         residual: a matrix like `out` that is added, for operands of 16 and 8 bits without an
             activation, of the type of `out`, row-major, without overlap with it.
         scale_result: one fp32 number that a result in fp8 is multiplied by, 1 by default.
         amax: one fp32 number that is raised to the largest size of a result in fp8 before its
-            scale, where NaN does not count: zero it before the call for that of the call alone.
+            scale, where NaN does not count. Zero it before a call to get the largest size of
+            that call alone.
     """
 
     bias: Any

@@ -47,8 +47,8 @@ KEPT_CALLS = 4096  # bound gemms, at about a kilobyte each; when there are more,
 class Matmul:
     """`C = act(alpha scale_a op(A) scale_b op(B) + beta C + bias)` for arrays of any shape.
 
-    Operands with the signature of an earlier call are not checked again. If their addresses are
-    those of that call too, its bound gemm is launched again.
+    Operands with the signature of an earlier call are not checked again. If their addresses are the
+    same too, the bound gemm of that call is launched again.
     """
 
     racer: Racer | None = None  # races a product without a record, in the quick mode

@@ -66,10 +66,13 @@ def _fake(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
 def patch_invariant(
     groups: Sequence[LayerGroup], rows: Rows, options: Search | None, policy: Policy | None
 ) -> Report:
-    """`patch` by a policy that is batch-invariant; the options are those of tuning, None for none;
-    the policy is that of the layers.
+    """Patches the layers that a batch-invariant range serves, however fast cuBLAS is.
 
-    A layer is replaced if a batch-invariant range serves it, however fast cuBLAS is.
+    Args:
+        groups: the layers of the model.
+        rows: the numbers of rows, as `patch` takes them.
+        options: how missing ranges are tuned; None tunes none.
+        policy: the policy that the layers keep; None follows the current one at each call.
     """
     usable = [group for group in groups if group.obstacle is None]
     devices = {group.ordinal: runtime.probe(group.ordinal) for group in usable}

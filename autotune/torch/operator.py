@@ -95,13 +95,11 @@ def mm(
         multiply = _invariant_mm
     if policy is None:
         return multiply(a, b, bias, activation, compute, now.dependent, residual)
-    return run_under(
-        *(policy, multiply, a, b, bias, activation, compute, policy.dependent, residual)
-    )
+    return run_under(policy, multiply, a, b, bias, activation, compute, policy.dependent, residual)
 
 
 def traced_policy() -> Policy:
-    """The current policy; in a compiled function that of the time when it was traced."""
+    """The current policy; in a compiled function the one at the time of tracing."""
     return settings.policy()
 
 

@@ -173,7 +173,7 @@ def _patch_by_records(
     policy: Policy | None,
     console: Console,
 ) -> Report:
-    """`patch` in the precision of the layers; the options are those of tuning, None for none."""
+    """`patch` in the precision of the layers; `options` say how it tunes, None not at all."""
     groups, store = _groups(model), Store(settings.cache_dir())
     ordinals = dict.fromkeys(group.ordinal for group in groups if group.obstacle is None)
     records = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
@@ -212,7 +212,7 @@ def _quantise(
     options: Search | None,
     file: TextIO | None,
 ) -> QuantizedReport:
-    """`patch` with a compute of 8 bits; the options are those of tuning, None for none."""
+    """`patch` with a compute of 8 bits; `options` say how it tunes, None not at all."""
     if options is not None and sample is None:
         raise UsageError("tune without a sample; give an input of the model, sample=x")
     unpatch(model)

@@ -36,7 +36,7 @@ class Quantization:
         compute: `f8`, `f8e5` (inputs in e5m2, weights in e4m3) or `i8`.
         scale: `tensor`, `row` or `block`.
         accumulate: `exact` or `fast`.
-        policy: that of the layers; None is the current one of each call.
+        policy: the layers' policy; None is the current policy at each call.
     """
 
     compute: str
