@@ -54,7 +54,7 @@ MOVED = {
     "tune-kernel": "`autotune tune SPEC.py`, and its --occupancy `autotune occupancy SPEC.py`",
     "fingerprint": "`autotune cache list --fingerprint`",
 }
-"""What replaces verbs of earlier versions."""
+"""The replacements of verbs of earlier versions."""
 
 UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 """Errors of writing, which name no file where it is standard output."""

@@ -22,7 +22,7 @@ def amounts(texts: Sequence[str], option: str, step: int) -> tuple[int, ...]:
     between them the multiples of the step.
 
     Args:
-        texts: the values of an option; a comma separates like a space.
+        texts: the values of an option, each a list joined by commas.
         option: its name, for messages.
         step: the step of a range that states none.
 

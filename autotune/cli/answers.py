@@ -14,10 +14,12 @@ from autotune.cli.options import (
     VerbCommand,
     batch_invariant_option,
     device_option,
+    family_option,
     json_option,
     objective_option,
     problem_options,
     refuse,
+    shape_argument,
 )
 from autotune.cli.output import show, show_csv, show_json
 from autotune.errors import UsageError
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from autotune.report.trials import Trials
 
 TOP = 20
-"""Trials that are printed by default."""
+"""Number of trials that are printed by default."""
 
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
 """The start of a user kernel's name; shapes start with a number."""
@@ -47,11 +49,9 @@ def names_kernel(word: str) -> bool:
 
 
 @click.command("best", cls=VerbCommand)
-@click.argument(
-    "shape",
-    cls=VerbArgument,
-    metavar="MxNxK|KERNEL",
-    text="A shape, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`), or the "
+@shape_argument(
+    "MxNxK|KERNEL",
+    "A shape, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`), or the "
     "name of a user kernel.",
     shell_complete=completion.named,
 )
@@ -66,12 +66,7 @@ def names_kernel(word: str) -> bool:
 @problem_options
 @device_option
 @click.option("--exact", is_flag=True, help="Print tuned problems only; exit status 3 for others.")
-@click.option(
-    "--family",
-    metavar="NAME",
-    shell_complete=completion.families,
-    help="Print what was tuned for this family alone; exit status 3 if nothing.",
-)
+@family_option("Print what was tuned for this family alone; exit status 3 if nothing.")
 @objective_option
 @batch_invariant_option
 @click.option("--why", is_flag=True, help="Say why it won, and of a CONFIG why it did not.")
@@ -115,6 +110,8 @@ def best(
     --why says what made it win, --trials what was tried. A configuration is printed in the form
     that --why takes.
     """
+    from autotune.problem import problem_of
+
     why, trials = why or rules or compiled or config is not None, trials or csv or top is not None
     if csv and json:
         raise UsageError("standard output takes --csv or --json, not both")
@@ -129,19 +126,15 @@ def best(
         if config is not None:
             raise UsageError("the rules are for shapes; a user kernel takes no CONFIG")
         _show_kernels(_kernels(shape, device), why, trials, top, csv, json)
-    elif trials:
-        _show_trials([_found(_problem(shape, options), device, family)], top, csv, json)
+        return
+    problem = problem_of(shape, **options)
+    if trials:
+        _show_trials([_found(problem, device, family)], top, csv, json)
     elif why:
-        _show_why(_problem(shape, options), config, device, objective, rules, compiled, json)
+        _show_why(problem, config, device, objective, rules, compiled, json)
     else:
         alone = exact or family is not None, family, batch_invariant
-        _show_best(_problem(shape, options), device, objective, *alone, json)
-
-
-def _problem(text: str, options: ProblemOptions) -> Problem:
-    from autotune.problem import problem_of
-
-    return problem_of(text, **options)
+        _show_best(problem, device, objective, *alone, json)
 
 
 def _show_best(

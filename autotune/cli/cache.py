@@ -22,6 +22,7 @@ from autotune.cli.options import (
     json_option,
     problem_options,
     refuse,
+    shape_argument,
 )
 from autotune.cli.output import SECONDS, show, show_json, show_line
 from autotune.errors import UsageError
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 STDOUT = "-"
 
 KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
-"""What `prune` deletes or mends."""
+"""The kinds of files that `prune` deletes or mends."""
 
 USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
-"""What `prune` does without a kind."""
+"""The kinds that `prune` takes by default."""
 
 device_filter = click.option(
     "--device",
@@ -70,12 +71,10 @@ def cache(context: click.Context) -> None:
 
 
 @cache.command("list")
-@click.argument(
-    "shapes",
+@shape_argument(
+    "[MxNxK|KERNEL]...",
+    "Only the records of these; none for all.",
     nargs=-1,
-    cls=VerbArgument,
-    metavar="[MxNxK|KERNEL]...",
-    text="Only the records of these; none for all.",
     shell_complete=completion.named,
 )
 @problem_options
@@ -202,13 +201,10 @@ def _show_fingerprint(
     text="Bundle; - for standard output.",
     type=click.Path(allow_dash=True),
 )
-@click.argument(
-    "shapes",
+@shape_argument(
+    "[MxNxK]...",
+    "Only these, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
     nargs=-1,
-    cls=VerbArgument,
-    metavar="[MxNxK]...",
-    text="Only these, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
-    shell_complete=completion.problems,
 )
 @click.option("--problem", "problems", multiple=True, hidden=True)
 @device_filter
@@ -294,8 +290,8 @@ def _absorb(
     kernels: bool,
     json: bool,
 ) -> None:
-    """Merges what other caches have, after reading all of it once. User kernels are listed first,
-    or counted as left out."""
+    """Merges the content of other caches, after reading all of it once. User kernels are listed
+    first, or counted as left out."""
     from autotune.maintenance import exchange
     from autotune.records import KernelRecord
     from autotune.report import cache
@@ -403,6 +399,7 @@ def prune(
         raise UsageError("prune deletes the records of one device; give --device")
     mend = "mend" in wanted
     store = _opened_store()
+    slug = _slug_of(store, device)
     # Without their contents, which take gigabytes together.
     items = [replace(item, content=None) for item in scan(store.root, thorough=mend)]
     unneeded = pruning.chosen(
@@ -413,7 +410,7 @@ def prune(
         journals="journals" in wanted,
         trials="trials" in wanted,
         records="records" in wanted,
-        slug=_slug_of(store, device),
+        slug=slug,
         tuned=(item.content for item in scan(store.root)),
     )
     age = None if older_than is None else parse_age(older_than)
@@ -422,7 +419,7 @@ def prune(
     size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
     gone = {item.path for item in unneeded}
     rest = [item for item in items if item.path not in gone] if mend else []
-    mended = _mended(rest, _slug_of(store, device), age, dry_run)
+    mended = _mended(rest, slug, age, dry_run)
     if json:
         paths = [str(item.path) for item in unneeded]
         also = {"mended": mended} if mend else {}

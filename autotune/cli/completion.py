@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from click import Command, Context, Parameter
 from click.shell_completion import (
@@ -21,6 +21,9 @@ from click.shell_completion import (
 
 from autotune.errors import AutotuneError, UsageError
 
+if TYPE_CHECKING:
+    from autotune.records import TuningRecord
+
 VARIABLE = "_AUTOTUNE_COMPLETE"
 """The variable of the environment by which a shell asks for completions."""
 
@@ -30,7 +33,7 @@ Completer = Callable[[Context, Parameter, str], list[CompletionItem]]
 
 
 def _completer(words: Callable[[str], Iterable[str]]) -> Completer:
-    """Completes a word by those of a list that begin with it. A broken cache completes nothing."""
+    """Completes a word from a list. A broken cache completes nothing."""
 
     def complete(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
         del ctx, parameter
@@ -44,25 +47,30 @@ def _completer(words: Callable[[str], Iterable[str]]) -> Completer:
 
 def _problems(incomplete: str) -> Iterator[str]:
     """Recorded problems; behind a shape, the words that its text may go on with."""
-    from autotune.problem.text import continued
-
-    if incomplete[:1].isalpha():
-        return
-    for record in _records():
-        if (problem := getattr(record, "problem", None)) is not None:
-            yield str(problem)
-    yield from continued(incomplete)
+    if not incomplete[:1].isalpha():
+        yield from _shapes(incomplete, _records())
 
 
 def _named(incomplete: str) -> Iterator[str]:
     """Problems, and names of recorded user kernels."""
-    yield from _problems(incomplete)
-    for record in _records():
-        if (names := getattr(record, "names", None)) is not None:
-            yield names[1]
+    from autotune.records import KernelRecord
+
+    records = _records()
+    if not incomplete[:1].isalpha():
+        yield from _shapes(incomplete, records)
+    yield from (record.names[1] for record in records if isinstance(record, KernelRecord))
 
 
-def _records() -> Iterable[Any]:
+def _shapes(begun: str, records: Iterable[TuningRecord]) -> Iterator[str]:
+    """The problems of records, and the texts that the begun shape may become."""
+    from autotune.problem.text import continued
+    from autotune.records import Record
+
+    yield from (str(record.problem) for record in records if isinstance(record, Record))
+    yield from continued(begun)
+
+
+def _records() -> list[TuningRecord]:
     from autotune import settings
     from autotune.maintenance import inventory
 
@@ -127,8 +135,11 @@ objectives = _completer(_objectives)
 
 
 class BashWords(BashComplete):
-    """Completion in bash, which takes `:` and `=` for the ends of words: it is given what follows
-    the last one, and what lies before is told from the line."""
+    """Completion in bash, which ends words at `:` and `=`.
+
+    The word is read from the whole line; bash gets the part of a completion that follows the last
+    `:` or `=`.
+    """
 
     source_template = """
 %(complete_func)s() {
@@ -148,7 +159,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the cursor, and the one that is begun."""
+        """The words before the last, and the last one, which is incomplete."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)[1:]
         incomplete = "" if line[-1:].isspace() or not words else words.pop()
@@ -201,7 +212,7 @@ def install(text: str, name: str, shell: str, home: Path) -> str:
 
 
 def shell_of(shell: str) -> str:
-    """The name of a shell: itself, or by default that of the shell that is used.
+    """The name of a shell, by default of the one in use.
 
     Raises:
         UsageError: for another shell than bash, zsh and fish.

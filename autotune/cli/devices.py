@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from autotune.cli import completion
-from autotune.cli.options import VerbArgument, VerbCommand, json_option
+from autotune.cli.options import VerbArgument, VerbCommand, hidden_device_option, json_option
 from autotune.cli.output import show, show_json
 from autotune.errors import MissingError, UsageError
 
@@ -41,7 +41,7 @@ def doctor(json: bool) -> None:
     text="Device, such as gpu or h100; see `autotune help devices`.",
     shell_complete=completion.devices,
 )
-@click.option("--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices)
+@hidden_device_option
 @click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
 @json_option
 def device(name: str | None, device: str | None, listing: bool, json: bool) -> None:

@@ -12,12 +12,12 @@ from autotune.cli import completion
 from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
     ProblemOptions,
-    VerbArgument,
     VerbCommand,
     batch_invariant_option,
     json_option,
     objective_option,
     problem_options,
+    shape_argument,
 )
 from autotune.cli.output import show_json
 from autotune.errors import UsageError
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
 
 
 @click.command("export", cls=VerbCommand)
-@click.argument(
-    "shapes",
+@shape_argument(
+    "MxNxK|KERNEL...",
+    "Shapes, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`); or user "
+    "kernels, by name.",
     nargs=-1,
     required=True,
-    cls=VerbArgument,
-    metavar="MxNxK|KERNEL...",
-    text="Shapes, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`); or user "
-    "kernels, by name.",
     shell_complete=completion.named,
 )
 @click.option(

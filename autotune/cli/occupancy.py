@@ -11,7 +11,13 @@ import click
 
 from autotune.cli import completion
 from autotune.cli.amounts import MOST, amounts
-from autotune.cli.options import VerbArgument, VerbCommand, json_option, refuse
+from autotune.cli.options import (
+    VerbArgument,
+    VerbCommand,
+    hidden_device_option,
+    json_option,
+    refuse,
+)
 from autotune.cli.output import show, show_json
 from autotune.errors import MissingError, UsageError
 
@@ -153,7 +159,7 @@ def occupancy(
     text="Device to start with, such as gpu, h100 or sm_86.",
     shell_complete=completion.devices,
 )
-@click.option("--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices)
+@hidden_device_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -291,7 +297,7 @@ def _amounts(
         if threads
         else block_sizes(next(iter(devices.values())))
     )
-    counts = amounts(registers or (), "--registers", STEPS["--registers"])
+    counts = amounts(registers, "--registers", STEPS["--registers"])
     room = amounts(shared or ["0"], "--shared", STEPS["--shared"])
     if (kernels := len(sizes) * len(counts) * len(room)) > MOST:
         raise UsageError(f"{kernels} kernels; at most {MOST}: give fewer amounts or larger steps")
@@ -310,7 +316,7 @@ def _show_headroom(
     if not threads:
         raise UsageError("--blocks takes --threads; give the threads of a block")
     sizes = amounts(threads, "--threads", STEPS["--threads"])
-    counts = amounts(blocks or (), "--blocks", STEPS["--blocks"])
+    counts = amounts(blocks, "--blocks", STEPS["--blocks"])
     rooms = report.headrooms(devices, base, sizes, counts)
     if json:
         listed = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -122,7 +122,7 @@ def _first_sentence(command: click.Command) -> str:
 
 def problem_options(verb: Verb) -> Verb:
     """Gives a verb the options of a problem, hidden from its help. Its parameter `options` receives
-    those that the user gave."""
+    the stated ones."""
 
     @wraps(verb)
     def command(**values: Any) -> None:
@@ -135,17 +135,28 @@ def problem_options(verb: Verb) -> Verb:
     return cast("Verb", command)
 
 
-def shape_argument(metavar: str, text: str, **attributes: Any) -> Callable[[Verb], Verb]:
-    """A positional argument for shapes, which completes recorded problems and their words."""
-    names = ("shapes",) if attributes.get("nargs") == -1 else ("shape",)
+def shape_argument(
+    metavar: str,
+    text: str,
+    *,
+    shell_complete: completion.Completer = completion.problems,
+    **attributes: Any,
+) -> Callable[[Verb], Verb]:
+    """A positional argument for shapes; by default it completes recorded problems and the words of
+    their texts."""
     return click.argument(
-        *names,
+        "shapes" if attributes.get("nargs") == -1 else "shape",
         cls=VerbArgument,
         metavar=metavar,
         text=text,
-        shell_complete=completion.problems,
+        shell_complete=shell_complete,
         **attributes,
     )
+
+
+def family_option(text: str) -> Callable[[Verb], Verb]:
+    """The option of a kernel family; `text` says what it decides."""
+    return click.option("--family", metavar="NAME", shell_complete=completion.families, help=text)
 
 
 class ObjectiveOption(click.Option):
@@ -158,8 +169,7 @@ class ObjectiveOption(click.Option):
         record = super().get_help_record(ctx)
         if record is None:
             return None
-        *most, last = (f"{objective} ({objective.summary})" for objective in OBJECTIVES)
-        listed = f"{', '.join(most)} or {last}"
+        listed = alternatives([f"{objective} ({objective.summary})" for objective in OBJECTIVES])
         return record[0], f"{record[1]}: {listed}.  [default: {OBJECTIVES[0]}]"
 
 
@@ -186,6 +196,16 @@ batch_invariant_option = click.option(
     "--batch-invariant", is_flag=True, help="Answer from batch-invariant ranges alone."
 )
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
+hidden_device_option = click.option(
+    "--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices
+)
+"""The device of verbs that take it as an argument."""
+
+
+def alternatives(words: Sequence[str]) -> str:
+    """Words as a list in a sentence, such as `gp, tpe or random`."""
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def refuse(subject: str, **stated: object) -> None:

@@ -11,11 +11,12 @@ import click
 from autotune.cli import completion
 from autotune.cli.options import (
     ProblemOptions,
-    VerbArgument,
     VerbCommand,
     device_option,
+    family_option,
     json_option,
     problem_options,
+    shape_argument,
 )
 from autotune.cli.output import show_json
 from autotune.errors import UsageError
@@ -30,22 +31,15 @@ DEFAULT_OUT = Path("report.html")
 
 
 @click.command("report", cls=VerbCommand)
-@click.argument(
-    "shapes",
+@shape_argument(
+    "[MxNxK|KERNEL]...",
+    "Shapes, ranges of them or user kernels; none for everything in the cache.",
     nargs=-1,
-    cls=VerbArgument,
-    metavar="[MxNxK|KERNEL]...",
-    text="Shapes, ranges of them or user kernels; none for everything in the cache.",
     shell_complete=completion.named,
 )
 @problem_options
 @device_option
-@click.option(
-    "--family",
-    metavar="NAME",
-    shell_complete=completion.families,
-    help="Searches that were asked for this kernel family alone.",
-)
+@family_option("Searches that were asked for this kernel family alone.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

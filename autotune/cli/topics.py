@@ -8,7 +8,7 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import CompletionItem
 
-from autotune.cli.options import VerbArgument, VerbCommand
+from autotune.cli.options import VerbArgument, VerbCommand, alternatives
 from autotune.errors import UsageError
 
 
@@ -68,23 +68,26 @@ def _shapes(formatter: click.HelpFormatter) -> None:
         "M x K, op(B) of K x N and C of M x N."
     )
     rows = [
-        ("precision", f"{_listed(problem.COMPUTES)}.  [default: f32]"),
+        ("precision", f"{alternatives(problem.COMPUTES)}.  [default: f32]"),
         (
             "layout",
-            f"Storage of A and B, t is transposed: {_listed(problem.LAYOUTS)}.  [default: nn]",
+            f"Storage of A and B, t is transposed: {alternatives(problem.LAYOUTS)}.  [default: nn]",
         ),
         ("batch=N", "Number of matrices of C.  [default: 1]"),
-        ("epilogue", f"{_listed(problem.EPILOGUES)}.  [default: none]"),
+        ("epilogue", f"{alternatives(problem.EPILOGUES)}.  [default: none]"),
         (
             "out=TYPE",
-            f"Type of C and the bias: {_listed(problem.OUTPUTS)}.  [default: same as A and B; bf16 "
-            "for 8-bit operands]",
+            f"Type of C and the bias: {alternatives(problem.OUTPUTS)}.  [default: same as A and B; "
+            "bf16 for 8-bit operands]",
         ),
-        ("scale=KIND", f"Scales of 8-bit operands: {_listed(problem.SCALES)}.  [default: none]"),
-        ("sums", f"Sums of fp8: {_listed(problem.ACCUMULATES)}.  [default: exact]"),
+        (
+            "scale=KIND",
+            f"Scales of 8-bit operands: {alternatives(problem.SCALES)}.  [default: none]",
+        ),
+        ("sums", f"Sums of fp8: {alternatives(problem.ACCUMULATES)}.  [default: exact]"),
         (
             "e5m2=OPERAND",
-            f"Operand of f8e5 in e5m2: {_listed(problem.E5M2_OPERANDS)}.  [default: a]",
+            f"Operand of f8e5 in e5m2: {alternatives(problem.E5M2_OPERANDS)}.  [default: a]",
         ),
     ]
     with formatter.section("Words"):
@@ -137,15 +140,10 @@ def _families(formatter: click.HelpFormatter) -> None:
     with formatter.section("Families"):
         formatter.write_dl(
             [
-                (name, f"{_listed(family.precisions)}{alone[name]}")
+                (name, f"{alternatives(family.precisions)}{alone[name]}")
                 for name, family in registry.FAMILIES.items()
             ]
         )
-
-
-def _listed(words: Sequence[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 TOPICS: Mapping[str, Callable[[click.HelpFormatter], None]] = {
@@ -153,4 +151,4 @@ TOPICS: Mapping[str, Callable[[click.HelpFormatter], None]] = {
     "devices": _devices,
     "families": _families,
 }
-"""What the verb explains, by name."""
+"""The function that writes each topic."""

@@ -17,6 +17,7 @@ from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
     ProblemOptions,
     VerbCommand,
+    family_option,
     json_option,
     objective_choice,
     problem_options,
@@ -43,9 +44,9 @@ _GPUS = re.compile(r"(?:gpu|cuda):(all|\d+(?:,\d+)+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class SearchPlace:
-    """Where to tune: the device or several GPUs, and with which kernel family."""
+    """The device or several GPUs to tune on, and the kernel family to tune."""
 
-    device: str | None
+    device: str
     devices: str | None
     family: str
 
@@ -92,12 +93,9 @@ class SearchPlace:
     shell_complete=completion.samplers,
     help="Sampler: gp, tpe, random or exhaustive.  [default: gp]",
 )
-@click.option(
-    "--family",
-    metavar="NAME",
-    shell_complete=completion.families,
-    help="Kernel family, such as simt; see `autotune help families`.  [default: auto, all that "
-    "serve the precision]",
+@family_option(
+    "Kernel family, such as simt; see `autotune help families`.  [default: auto, all that "
+    "serve the precision]"
 )
 @click.option(
     "--jobs", type=int, metavar="N", help="Compiler threads.  [default: one a core but one]"
@@ -159,7 +157,11 @@ def tune(
     Several shapes share the budget, by how often they run and by what tuning may gain. The file of
     a user kernel runs as Python; options replace what its KERNEL says.
     """
-    began = monotonic()
+    began = monotonic()  # before imports, which the budget includes
+    from autotune.problem import problem_of
+    from autotune.problem.span import Span
+    from autotune.targets.sources import DEFAULT
+
     if device is not None and devices is None and (several := _GPUS.fullmatch(device)):
         device, devices = None, several[1].lower()
     if quick and effort not in (None, "quick"):
@@ -176,7 +178,7 @@ def tune(
         refuse("a user kernel", batch_invariant=batch_invariant)
         _tune_spec(Path(specs[0]), device, fields, quiet, json)
         return
-    place = SearchPlace(device, devices, family or "auto")
+    place = SearchPlace(device or DEFAULT, devices, family or "auto")
     texts, files = _sorted_out(shapes, noted)
     own = _search(fields, texts)
     search = own.limited(place.family)
@@ -196,10 +198,11 @@ def tune(
                 "a range takes no --devices, --explain and --recording; leave them out"
             )
         allowed_loss = 0.05 if loss is None else loss
-        span = _span(texts[0], options)
+        span = Span.parse(texts[0], **options)
         _tune_span(span, search, place, allowed_loss, batch_invariant, quiet, json)
         return
-    _tune_problem(_problem(texts[0], options), search, place, recording, explain, quiet, json)
+    problem = problem_of(texts[0], **options)
+    _tune_problem(problem, search, place, recording, explain, quiet, json)
 
 
 def parse_seconds(text: str) -> float:
@@ -212,18 +215,6 @@ def parse_seconds(text: str) -> float:
     if match is None:
         raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
     return float(match[1]) * SECONDS[match[2]]
-
-
-def _problem(text: str, options: ProblemOptions) -> Problem:
-    from autotune.problem import problem_of
-
-    return problem_of(text, **options)
-
-
-def _span(text: str, options: ProblemOptions) -> Span:
-    from autotune.problem.span import Span
-
-    return Span.parse(text, **options)
 
 
 def _sorted_out(words: Sequence[str], noted: Path | None) -> tuple[list[str], list[Path]]:
@@ -243,7 +234,7 @@ def _sorted_out(words: Sequence[str], noted: Path | None) -> tuple[list[str], li
 
 
 def _names_file(word: str) -> bool:
-    """Whether a word that is no shape is the path of a file."""
+    """Whether a word that is not a shape is the path of a file."""
     return "/" in word or Path(word).suffix in (".json", ".txt") or Path(word).is_file()
 
 
@@ -258,7 +249,7 @@ def _search(fields: Mapping[str, Any], texts: Sequence[str]) -> Search:
 
 
 def _counted(texts: Sequence[str], files: Sequence[Path], options: ProblemOptions) -> Shapes:
-    """The shapes of a command line and of files; the options complete those of the former.
+    """The shapes of a command line and of files; the options complete the former.
 
     Raises:
         UsageError: for an impossible shape, a range, a file that is no list of shapes, or none.
@@ -286,12 +277,11 @@ def _tune_shapes(
     from autotune.report import tuned_shapes
     from autotune.report.console import PlainConsole
     from autotune.report.progress_all import observing_all
-    from autotune.targets.sources import DEFAULT
 
     observing = partial(
         observing_all, console=PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
-    where = place.device or DEFAULT, place.devices, place.family
+    where = place.device, place.devices, place.family
     try:
         report = many.tune_shapes(shapes, search, *where, observing=observing)
     except KeyboardInterrupt:
@@ -318,7 +308,6 @@ def _tune_span(
     from autotune.report import progress
     from autotune.report import ranges as report
     from autotune.report.console import PlainConsole
-    from autotune.targets.sources import DEFAULT
 
     limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing_each(
@@ -329,7 +318,7 @@ def _tune_span(
             tuned = ranges.tune(
                 span,
                 search,
-                device=place.device or DEFAULT,
+                device=place.device,
                 family=place.family,
                 loss=loss,
                 observed=observed,
@@ -375,7 +364,6 @@ def _tune_problem(
     from autotune.api import tuning
     from autotune.report import progress
     from autotune.report.console import PlainConsole
-    from autotune.targets.sources import DEFAULT
 
     limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing(
@@ -387,7 +375,7 @@ def _tune_problem(
             tuned = tuning.search(
                 problem,
                 search,
-                device=place.device or DEFAULT,
+                device=place.device,
                 devices=place.devices,
                 family=place.family,
                 recording=recording,

@@ -36,7 +36,7 @@ class RecordRow:
         quick: whether it is of a race of a few configurations.
         changed: driver, compiler or kernel sources that changed since it was measured, such as
             `driver 12.8, now 13.0`; None if nothing did.
-        stale: the same if the kernel sources changed, else None.
+        stale: `changed` if it includes the kernel sources, else None.
     """
 
     problem: str

@@ -31,7 +31,7 @@ LINE = 80
 """Columns of a title, unless it is longer."""
 
 _BREAKS = re.compile(r"\s+|,(?=[A-Za-z_])")
-"""Where a text may end a line."""
+"""The places where a text may end a line."""
 
 UNLIMITED = 1_000_000
 """Columns in which nothing wraps."""
@@ -126,7 +126,7 @@ class ConfigText(Text):
         return Measurement(max(pieces, default=0), self.cell_len)
 
     def _ends(self) -> list[int]:
-        """Where pieces end that a line keeps together."""
+        """The ends of the pieces that a line keeps together."""
         return [match.end() for match in _BREAKS.finditer(self.plain)]
 
 

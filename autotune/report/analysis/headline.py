@@ -42,7 +42,7 @@ class Headline:
         date, age: when the record was saved.
         changed: driver, compiler or kernel sources of this machine that changed since; None if
             nothing did.
-        stale: the same if the kernel sources changed, else None.
+        stale: `changed` if it includes the kernel sources, else None.
         interrupted: whether the search ended before its limits, so that it is not final.
         why: a sentence that says why this configuration won.
         commands: command lines that repeat it.

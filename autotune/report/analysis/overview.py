@@ -44,7 +44,7 @@ class OverviewRow:
         age: since the record was saved.
         changed: driver, compiler or kernel sources of this machine that changed since; None if
             nothing did.
-        stale: the same if the kernel sources changed, else None.
+        stale: `changed` if it includes the kernel sources, else None.
         interrupted: whether the search ended before its limits.
     """
 
