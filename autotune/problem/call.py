@@ -39,7 +39,6 @@ class Operand:
     Attributes:
         name: in launch plans, in kernels and in the C library.
         kind: how it is stored.
-        meaning: what it is, for tables of the documents.
         element: its element type in a problem.
         present: whether a problem has it.
         optional: whether a call may leave it out although the problem has it.
@@ -51,7 +50,6 @@ class Operand:
 
     name: str
     kind: Kind
-    meaning: str
     element: Callable[[Problem], ElementType] = _fp32
     present: Callable[[Problem], bool] = _always
     optional: bool = False
@@ -84,55 +82,64 @@ class Operand:
 
 OPERANDS = (
     Operand(
-        *("a", "matrix", "A, (m, k) for each matrix of the batch"),
+        "a",
+        "matrix",
         element=lambda problem: problem.operand_elements[0],
         place=A_MATRIX,
         argument="A",
         letter="a",
     ),
     Operand(
-        *("b", "matrix", "B, (k, n) for each matrix of the batch"),
+        "b",
+        "matrix",
         element=lambda problem: problem.operand_elements[1],
         place=B_MATRIX,
         argument="B",
         letter="b",
     ),
     Operand(
-        *("c", "matrix", "C, (m, n) for each matrix of the batch; (m, n / 2) with gates"),
+        "c",
+        "matrix",
         element=lambda problem: problem.output_element,
         argument="out",
         letter="c",
     ),
     Operand(
-        *("bias", "vector", "added to every row"),
+        "bias",
+        "vector",
         element=lambda problem: problem.bias_element,
         present=lambda problem: problem.has_bias,
     ),
     Operand(
-        *("scale_a", "scales", "factors of A"),
+        "scale_a",
+        "scales",
         present=lambda problem: problem.scale != "none",
         place=A_MATRIX,
     ),
     Operand(
-        *("scale_b", "scales", "factors of B"),
+        "scale_b",
+        "scales",
         present=lambda problem: problem.scale != "none",
         place=B_MATRIX,
     ),
     Operand(
-        *("residual", "matrix", "added to C after the activation, as C in type and shape"),
+        "residual",
+        "matrix",
         element=lambda problem: problem.output_element,
         present=lambda problem: problem.has_residual,
         letter="r",
     ),
     Operand(
-        *("scale_c", "number", "factor of a C in fp8"),
+        "scale_c",
+        "number",
         present=lambda problem: problem.has_fp8_output,
         optional=True,
         argument="scale_result",
         field="scale_result",
     ),
     Operand(
-        *("amax", "number", "raised to the largest size of a C in fp8 before its scale"),
+        "amax",
+        "number",
         present=lambda problem: problem.has_fp8_output,
         optional=True,
     ),
