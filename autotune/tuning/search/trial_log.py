@@ -337,7 +337,7 @@ class TrialLog:
     def _locked(self) -> Iterator[BinaryIO]:
         """The file, locked against other processes, all of whose lines were read."""
         try:
-            with self._lock, files.locked_file(self.path, create=True) as file:
+            with self._lock, files.locked_file(self.path) as file:
                 self._catch_up(file)
                 yield file
         except OSError as error:
