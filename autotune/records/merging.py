@@ -1,13 +1,13 @@
 """How two records of one problem, device and kind of evidence become one.
 
 Times of two records are comparable if the kernels were compiled from the same sources, whatever the
-driver and the compiler. The sources are those of an entry's own family. Therefore:
+driver and the compiler. Only the sources of an entry's own family count. Therefore:
 
 - A record takes the entries of another one whose family has the same sources.
 - The entries of other sources are left out, and `Store` keeps their record beside the new one.
-  After a tuning run the new record stands. Of two stores, that record stands which has kernels of
-  the sources that this machine has, then the one of its driver and compiler, then the later one;
-  for a family of which only one record has those sources, that record's entries stand.
+  After a tuning run the new record stands. Of two stores, the record with kernels of this machine's
+  sources stands, then the one of its driver and compiler, then the later one; if only one record
+  has this machine's sources of a family, that record's entries of the family stand.
 - If both measured the same configuration, the new measurement stands after a tuning run. Of two
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
@@ -67,30 +67,35 @@ def same_tools(a: HasOrigin, b: HasOrigin) -> bool:
 def changes(record: TuningRecord, today: HasOrigin) -> str | None:
     """The change since the record was measured, such as `driver 12.8, now 13.0`.
 
-    The kernel sources are those of its winners: hot, cold and by energy. None if nothing did, and
-    for records that were not measured here: a recording does not age, and predictions cost nothing.
-    A field that is empty in `today` or in the record is not compared.
+    Only the kernel sources of its winners count: hot, cold and by energy. None if nothing changed,
+    and for records that were not measured here: a recording does not age, and predictions cost
+    nothing. A field that is empty in `today` or in the record is not compared.
     """
     if record.evidence != "measured":
         return None
-    origin = record.provenance
-    pairs = [("driver", origin.driver, today.driver), ("compiler", origin.compiler, today.compiler)]
-    changed = [f"{name} {old}, now {new}" for name, old, new in pairs if old and new and old != new]
-    return "; ".join([*changed, *_changed_sources(record, today)]) or None
+    return "; ".join(_changed_tools(record, today) + _changed_sources(record, today)) or None
 
 
 def stale(record: TuningRecord, today: HasOrigin) -> str | None:
-    """As `changes`, if the kernel sources of a winner are among them; else None.
+    """The `changes` if the kernel sources of a winner are among them; else None.
 
     Another driver or compiler alone makes no record stale.
     """
-    measured = record.evidence == "measured"
-    return changes(record, today) if measured and _changed_sources(record, today) else None
+    if record.evidence != "measured" or not (changed := _changed_sources(record, today)):
+        return None
+    return "; ".join(_changed_tools(record, today) + changed)
+
+
+def _changed_tools(record: TuningRecord, today: HasOrigin) -> list[str]:
+    """The changes of driver and compiler, such as `driver 12.8, now 13.0`."""
+    made = record.provenance
+    pairs = [("driver", made.driver, today.driver), ("compiler", made.compiler, today.compiler)]
+    return [f"{name} {old}, now {new}" for name, old, new in pairs if old and new and old != new]
 
 
 def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
-    """Each change of the sources of the winners' families, such as `kernel sources 0ld, now 5e1f`,
-    with the family if there are several."""
+    """The changes of the kernel sources of the winners' families, such as `kernel sources 0ld, now
+    5e1f`; with the family's name if there are several."""
     made, changed = record.provenance.source, list[str]()
     # One hash of several families has changed for all of them or for none.
     winners = [record.best, *((record.best_cold, record.best_energy) if ":" in made else ())]
