@@ -97,7 +97,7 @@ def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     """The changes of the kernel sources of the winners' families, such as `kernel sources 0ld, now
     5e1f`; with the family's name if there are several."""
     made, changed = record.provenance.source, list[str]()
-    # One hash of several families has changed for all of them or for none.
+    # A single hash has changed for all its families or for none.
     winners = [record.best, *((record.best_cold, record.best_energy) if ":" in made else ())]
     families = dict.fromkeys(entry.config.family for entry in winners if entry)
     for family in families:
@@ -169,8 +169,8 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
 def agreed_sources(a: R, b: R, today: HasOrigin | None) -> str:
     """The sources of each family whose entries `reconcile` keeps, as a text.
 
-    Where two records have other sources of a family, those that this machine has stand, else those
-    of the record that stands. If that has any of today's sources, the other one adds no
+    If two records differ in the sources of a family, this machine's sources stand, else the sources
+    of the record that stands. If that record has any of today's sources, the other one adds no
     families of other sources.
     """
     first, second = _ranked(a, b, today)
@@ -208,7 +208,7 @@ def _finished(run: Provenance, earlier: Provenance) -> Provenance:
 
 
 def _ranked(a: R, b: R, today: HasOrigin | None) -> tuple[R, R]:
-    """The record of two that stands, and the other one."""
+    """Two records: the one that stands, then the other."""
     first, second = sorted((a, b), key=lambda record: _rank(record, today), reverse=True)
     return first, second
 
@@ -225,7 +225,7 @@ def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
     if today is not None:
         tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
     run = str(astuple(replace(origin, source="")))
-    # With what it takes of another record a record ranks no lower, so that merging again is idle.
+    # A record ranks no lower with the entries it takes, so that merging again changes nothing.
     named = sources_of(record).items()
     now = "" if today is None else today.source
     sources = sorted(((hash_of(now, pair[0]) == pair[1], *pair) for pair in named), reverse=True)

@@ -56,7 +56,7 @@ class SharedLog(TrialLog):
     """
 
     def __init__(self, path: Path, study: str, url: str, name: str, axes: Sequence[Axis]) -> None:
-        # A database takes only the words of a study's first trial, so that it gets none.
+        # A database accepts only the words that a study's first trial has, so that it gets none.
         numeric = IntDistribution | FloatDistribution
         self._space = {axis.name: axis.plain for axis in axes if isinstance(axis.plain, numeric)}
         self._url, self._asking = url, Lock()
@@ -149,7 +149,7 @@ class SharedLog(TrialLog):
             if name in self._space and not isinstance(value, str)
         }
         with self._asking, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # values that another run's axes have, and experiments
+            warnings.simplefilter("ignore")  # about values of other runs' axes, and experiments
             self._shared.sampler = PartialFixedSampler(numbers, RandomSampler())
             running = self._shared.ask({name: self._space[name] for name in numbers})
         running.set_user_attr(CONFIG, str(config))

@@ -171,12 +171,12 @@ def read(path: Path) -> LoggedTrials:
 
 
 def place(folder: Path, stem: str, study: str) -> Path:
-    """The log of a study in a folder; `stem` names what is tuned."""
+    """The log of a study in a folder; `stem` names the tunable."""
     return folder / f"{stem}.{sha256(study.encode()).hexdigest()[:12]}{SUFFIX}"
 
 
 def logs_in(folder: Path, stem: str) -> list[Path]:
-    """The logs of all studies of what `stem` names, the one last written at the end."""
+    """The logs of all studies of the tunable that `stem` names, the last written one at the end."""
     start = f"{stem}."
     paths = [path for path in folder.glob(f"*{SUFFIX}") if path.name.startswith(start)]
     own = [path for path in paths if "." not in path.name[len(start) : -len(SUFFIX)]]
@@ -375,7 +375,7 @@ class TrialLog:
             if owner is None or config is None or owner.run == self._owner.run:
                 continue
             if line.claims:
-                # Other clocks may be wrong, so what happens from now on goes by this one.
+                # Other hosts' clocks may be wrong: claims made from now on are timed by this one.
                 since = time() if self._opened else min(line.at, time())
                 self._claims[owner.run, config] = owner, since
                 continue
@@ -537,5 +537,5 @@ def _started(pid: int) -> str | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    # A killed process that was not waited for yet does nothing more.
+    # A killed process that its parent has not waited for does nothing more.
     return None if fields[0] in "ZX" else fields[19]
