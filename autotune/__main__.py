@@ -90,7 +90,7 @@ class Signals:
 
 
 def _busy() -> bool:
-    """Whether threads run that would keep the process from ending, such as those that compile."""
+    """Whether any thread, such as one that compiles, would keep the process from ending."""
     import threading
 
     threads = {*threading.enumerate()} - {threading.main_thread()}

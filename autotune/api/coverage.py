@@ -206,8 +206,8 @@ def _recorded(
 
 
 def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
-    """Whether a record serves the objective: it has its figure and was measured to the end; `quick`
-    accepts a race."""
+    """Whether a record has a measurement for the objective from a finished search; if `quick`, a
+    race will do."""
     timed = record.of(objective) is not None
     ended = record.provenance.final or (quick and not record.provenance.interrupted)
     return timed and record.evidence != "predicted" and ended

@@ -47,8 +47,8 @@ def tune_spec(
         path: a Python file whose `KERNEL` is a mapping of keywords of `tune_kernel` to their
             values, or a function that returns one. A relative path of a source is looked for
             beside it.
-        changes: keywords that replace those of the file.
-        fields: fields that replace those of its `search`. A named objective replaces a score.
+        changes: keywords that replace the file's.
+        fields: replacements for fields of the file's `search`. An objective replaces a score too.
 
     Raises:
         UsageError: for a file that is no specification, and as `tune_kernel`.

@@ -111,9 +111,9 @@ def tune_kernel(
         device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`; or a file
             of `recording`.
         search: effort, limits, sampler and objective, or a `score`: a function of a `KernelResult`
-            whose value, a number above 0, is minimised. `quick` is a search of 25 trials here. With
-            `energy` results have joules, power and clock: those of the ten fastest, or with a score
-            those of every trial, two seconds each.
+            whose value, a number above 0, is minimised. `quick` is a search of 25 trials here.
+            `energy` adds joules, power and clock to the results of the ten fastest; with a score it
+            adds them to every result, in two seconds each.
         metrics: further functions of a `KernelResult` by name; their values go into the record.
         recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
             tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.

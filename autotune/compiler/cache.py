@@ -152,7 +152,7 @@ def _locked(path: Path) -> Iterator[None]:
     lock = path.with_suffix(".lock")
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, CacheError):
-            stack.enter_context(files.locked_file(lock, create=True))
+            stack.enter_context(files.locked_file(lock))
         # Before the release: a waiting builder then sees the file gone and looks for the program.
         stack.callback(_delete, lock)
         yield

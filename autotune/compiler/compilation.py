@@ -14,7 +14,7 @@ from autotune import settings
 from autotune.compiler import installed, nvrtc, ptxas
 from autotune.compiler.cache import FORMAT, cached, kept
 from autotune.compiler.program import CompileFailure, Program
-from autotune.compiler.sources import source_hash
+from autotune.compiler.sources import source_hash, source_hashes
 from autotune.errors import FrozenError, MissingError
 from autotune.families.plan import Template
 
@@ -118,7 +118,7 @@ def keys(templates: Iterable[Template], arch: str) -> set[str]:
 def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
     """The cache key of each of the package's templates, as `keys`."""
     wanted = dict.fromkeys(templates)
-    hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
+    hashes = source_hashes({item.source: (item.source,) for item in wanted})
     return {item: _key(hashes[item.source], item, installed.target(item, arch)) for item in wanted}
 
 

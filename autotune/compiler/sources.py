@@ -36,13 +36,13 @@ def source_hash(
 
 
 def source_hashes(sources: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The `source_hash` of each of several lists of the package's sources, by name.
+    """The `source_hash` of each named list of the package's sources.
 
     Raises:
         OSError: if a named source cannot be read.
     """
     root = settings.source_dir()
-    state = tuple(_state(str(root)))  # once: it takes longer than a hash that is known
+    state = tuple(_state(str(root)))  # once: it takes longer than a cached hash
     return {name: _hash_in_state(tuple(listed), root, state) for name, listed in sources.items()}
 
 

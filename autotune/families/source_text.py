@@ -1,6 +1,6 @@
-"""The text that says which sources kernels are compiled from, as records and journals keep it.
+"""The text that says which sources kernels are compiled from, as records and trial logs keep it.
 
-    4607a10176400bdc…                       one hash: the sources of every kernel it is said of
+    4607a10176400bdc…                       one hash for all families
     mma:31dda0377efc29f6… wgmma:4607a10…    the hash of each family's sources, sorted by family
 
 A family's hash covers the files that its launches are compiled from, with every header they reach

@@ -50,23 +50,19 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked_file(path: Path, *, create: bool = False) -> Iterator[BinaryIO]:
+def locked_file(path: Path) -> Iterator[BinaryIO]:
     """A regular file, open for reading and appending, locked against other processes.
 
-    The file itself is locked, so that no lock file lies beside it. A kill releases the lock.
-
-    Args:
-        path: the file.
-        create: whether to create it, and its directory, if it is missing.
+    The file is created, with its directory, if it is missing. The file itself is locked, so that no
+    lock file lies beside it. A kill releases the lock.
 
     Raises:
         CacheError: if its directory cannot be made.
         OSError: if it cannot be opened, is not a regular file, or stays locked for 30 s.
     """
-    if create:
-        ensure(path.parent)
+    ensure(path.parent)
     while True:
-        with opened(path, append=True, create=create, follow=False) as file:
+        with opened(path, append=True, create=True, follow=False) as file:
             _lock(file.fileno())
             # Another process may have replaced or removed the file while this one waited.
             if _is_at(file, path):

@@ -80,7 +80,7 @@ class RecordDigest:
             yield table.config(family, row), Resources(*table.resources[row].tolist())
 
     def timed(self, objective: Objective) -> Objective:
-        """The time that decides by an objective: the hot one where it has no cold times."""
+        """The time that decides for an objective; `hot` if the record has no cold times."""
         return objective.time if self.cold else HOT
 
     @cached_property

@@ -111,7 +111,7 @@ def _first_of_each(
 
 @lru_cache(maxsize=4)
 def pool_of(digests: tuple[RecordDigest, ...]) -> Pool[RecordDigest]:
-    """The digests, with what tells how near they are to any problem."""
+    """The pool of the digests, which ranks them by their distance from a problem."""
     return Pool(digests)
 
 

@@ -21,7 +21,7 @@ from random import Random
 
 from autotune import compiler, files
 from autotune.candidates.recorded import is_legal
-from autotune.compiler import CompileFailure, Program, installed, source_hash
+from autotune.compiler import CompileFailure, Program, installed, source_hashes
 from autotune.cores import available
 from autotune.device import Device, catalogue
 from autotune.families import registry
@@ -72,7 +72,7 @@ def compiled(arch: str, computes: Collection[str] = tuple(PRECISIONS), count: in
     wanted = templates(arch, computes, count)
     with ThreadPoolExecutor(available()) as pool:
         results: list[Program | CompileFailure] = [*pool.map(build, wanted)]
-    hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
+    hashes = source_hashes({item.source: (item.source,) for item in wanted})
     return installed.dumps((item for item in results if isinstance(item, Program)), hashes)
 
 

@@ -3,9 +3,9 @@
 Its time over the roofline's is a Gaussian process of sizes, alignments, precision and layout. On
 131 recorded problems, each left out in turn, half of the predictions are within 15 % of the
 measured time. A configuration's time is taken to be one standard deviation longer than expected:
-on 286 untuned products of an H100 and an H200, those of `docs/results/*/versions.json` among them,
-14 are then slower than the library's by more than 2 %, at 0.75 of its speed at worst, instead of 67
-and 0.33 where our kernels multiply all of them; the mean over the library is 1.20 instead of 1.23.
+on 286 untuned products of an H100 and an H200, `docs/results/*/versions.json` included, 14 are then
+slower than the library's by more than 2 %, at 0.75 of its speed at worst, instead of 67 and 0.33
+where our kernels multiply all of them; the mean over the library is 1.20 instead of 1.23.
 
 On an architecture where the library was never timed it is taken to be faster; its expected time is
 then that of the other architectures, at the same distance from the roofline.

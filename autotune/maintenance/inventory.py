@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from autotune import files
 from autotune.compiler import cache as programs
@@ -120,7 +120,7 @@ def verdict(
             broken.append(item)
         if item.content is not None and slug in (None, item.content.device.slug):
             changed += changed_records([item], today)
-    return count, broken, sorted(changed, key=lambda changed: order(changed.record))
+    return count, broken, sorted(changed, key=lambda row: order(row.record))
 
 
 def change(record: TuningRecord, today: Origin) -> str | None:
@@ -132,12 +132,12 @@ def change(record: TuningRecord, today: Origin) -> str | None:
 
 
 def stale_change(record: TuningRecord, today: Origin) -> str | None:
-    """As `change`, of a stale record; None of another (see `merging.stale`)."""
+    """The `change` of a stale record; None for a record that is not stale (see `merging.stale`)."""
     return stale(record, _known(record, today))
 
 
 def _known(record: TuningRecord, today: Origin) -> Origin:
-    """What a record is compared with."""
+    """The part of `today` that a record is compared with."""
     return replace(today, source="") if isinstance(record, KernelRecord) else today
 
 
@@ -179,39 +179,30 @@ def _kind(path: Path) -> Kind | None:
 def _fault(item: Item) -> str | None:
     if item.kind == "program":
         return programs.fault(item.path)
-    if item.kind == "quarantine":
-        return torn(item.path)
-    if item.kind == "trials":  # whose broken lines are skipped
-        return unreadable(item.path)
-    return None
-
-
-def unreadable(path: Path) -> str | None:
-    """Why a file cannot be opened; None if it can be."""
+    if item.kind not in ("quarantine", "trials"):
+        return None
     try:
-        files.opened(path).close()
+        with files.opened(item.path) as file:
+            # A search skips the broken lines of a trial log.
+            return _broken_line(file) if item.kind == "quarantine" else None
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return None
 
 
-def torn(path: Path) -> str | None:
+def _broken_line(file: BinaryIO) -> str | None:
     """The first line that is no JSON object.
 
     A last line without a newline is no fault: the next writer cuts it off.
     """
-    try:
-        with files.opened(path) as file:
-            for number, line in enumerate(iter(lambda: file.readline(limits.LINE), b""), start=1):
-                torn = len(line) < limits.LINE and not line.endswith(b"\n")
-                if not torn and not _is_object(line):
-                    return f"line {number} is no JSON object"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+    for number, line in enumerate(iter(lambda: file.readline(limits.LINE), b""), start=1):
+        torn = len(line) < limits.LINE and not line.endswith(b"\n")
+        if not torn and not is_object(line):
+            return f"line {number} is no JSON object"
     return None
 
 
-def _is_object(line: bytes) -> bool:
+def is_object(line: bytes) -> bool:
+    """Whether a line is a JSON object."""
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

@@ -6,11 +6,9 @@ is compiled again when it is needed.
 
 from __future__ import annotations
 
-import json
-
 from autotune import files
 from autotune.files import limits
-from autotune.maintenance.inventory import Item
+from autotune.maintenance.inventory import Item, is_object
 
 
 def mend(item: Item) -> str:
@@ -35,14 +33,7 @@ def _without_broken_lines(item: Item) -> bool:
             lines = files.read(item.path, limits.QUARANTINE).splitlines(keepends=True)
         except OSError:
             return False
-        whole = b"".join(line for line in lines if line.endswith(b"\n") and _is_object(line))
+        whole = b"".join(line for line in lines if line.endswith(b"\n") and is_object(line))
         files.copy_aside(item.path, "broken")
         files.write(item.path, whole)
     return True
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False

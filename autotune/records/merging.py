@@ -1,13 +1,13 @@
 """How two records of one problem, device and kind of evidence become one.
 
 Times of two records are comparable if the kernels were compiled from the same sources, whatever the
-driver and the compiler. The sources are those of an entry's own family. Therefore:
+driver and the compiler. Only the sources of an entry's own family count. Therefore:
 
 - A record takes the entries of another one whose family has the same sources.
 - The entries of other sources are left out, and `Store` keeps their record beside the new one.
-  After a tuning run the new record stands. Of two stores, that record stands which has kernels of
-  the sources that this machine has, then the one of its driver and compiler, then the later one;
-  for a family of which only one record has those sources, that record's entries stand.
+  After a tuning run the new record stands. Of two stores, the record with kernels of this machine's
+  sources stands, then the one of its driver and compiler, then the later one; if only one record
+  has this machine's sources of a family, that record's entries of the family stand.
 - If both measured the same configuration, the new measurement stands after a tuning run. Of two
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
@@ -67,32 +67,37 @@ def same_tools(a: HasOrigin, b: HasOrigin) -> bool:
 def changes(record: TuningRecord, today: HasOrigin) -> str | None:
     """The change since the record was measured, such as `driver 12.8, now 13.0`.
 
-    The kernel sources are those of its winners: hot, cold and by energy. None if nothing did, and
-    for records that were not measured here: a recording does not age, and predictions cost nothing.
-    A field that is empty in `today` or in the record is not compared.
+    Only the kernel sources of its winners count: hot, cold and by energy. None if nothing changed,
+    and for records that were not measured here: a recording does not age, and predictions cost
+    nothing. A field that is empty in `today` or in the record is not compared.
     """
     if record.evidence != "measured":
         return None
-    origin = record.provenance
-    pairs = [("driver", origin.driver, today.driver), ("compiler", origin.compiler, today.compiler)]
-    changed = [f"{name} {old}, now {new}" for name, old, new in pairs if old and new and old != new]
-    return "; ".join([*changed, *_changed_sources(record, today)]) or None
+    return "; ".join(_changed_tools(record, today) + _changed_sources(record, today)) or None
 
 
 def stale(record: TuningRecord, today: HasOrigin) -> str | None:
-    """As `changes`, if the kernel sources of a winner are among them; else None.
+    """The `changes` if the kernel sources of a winner are among them; else None.
 
     Another driver or compiler alone makes no record stale.
     """
-    measured = record.evidence == "measured"
-    return changes(record, today) if measured and _changed_sources(record, today) else None
+    if record.evidence != "measured" or not (changed := _changed_sources(record, today)):
+        return None
+    return "; ".join(_changed_tools(record, today) + changed)
+
+
+def _changed_tools(record: TuningRecord, today: HasOrigin) -> list[str]:
+    """The changes of driver and compiler, such as `driver 12.8, now 13.0`."""
+    made = record.provenance
+    pairs = [("driver", made.driver, today.driver), ("compiler", made.compiler, today.compiler)]
+    return [f"{name} {old}, now {new}" for name, old, new in pairs if old and new and old != new]
 
 
 def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
-    """Each change of the sources of the winners' families, such as `kernel sources 0ld, now 5e1f`,
-    with the family if there are several."""
+    """The changes of the kernel sources of the winners' families, such as `kernel sources 0ld, now
+    5e1f`; with the family's name if there are several."""
     made, changed = record.provenance.source, list[str]()
-    # One hash of several families has changed for all of them or for none.
+    # A single hash has changed for all its families or for none.
     winners = [record.best, *((record.best_cold, record.best_energy) if ":" in made else ())]
     families = dict.fromkeys(entry.config.family for entry in winners if entry)
     for family in families:
@@ -164,8 +169,8 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
 def agreed_sources(a: R, b: R, today: HasOrigin | None) -> str:
     """The sources of each family whose entries `reconcile` keeps, as a text.
 
-    Where two records have other sources of a family, those that this machine has stand, else those
-    of the record that stands. If that has any of today's sources, the other one adds no
+    If two records differ in the sources of a family, this machine's sources stand, else the sources
+    of the record that stands. If that record has any of today's sources, the other one adds no
     families of other sources.
     """
     first, second = _ranked(a, b, today)
@@ -203,7 +208,7 @@ def _finished(run: Provenance, earlier: Provenance) -> Provenance:
 
 
 def _ranked(a: R, b: R, today: HasOrigin | None) -> tuple[R, R]:
-    """The record of two that stands, and the other one."""
+    """Two records: the one that stands, then the other."""
     first, second = sorted((a, b), key=lambda record: _rank(record, today), reverse=True)
     return first, second
 
@@ -220,7 +225,7 @@ def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
     if today is not None:
         tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
     run = str(astuple(replace(origin, source="")))
-    # With what it takes of another record a record ranks no lower, so that merging again is idle.
+    # A record ranks no lower with the entries it takes, so that merging again changes nothing.
     named = sources_of(record).items()
     now = "" if today is None else today.source
     sources = sorted(((hash_of(now, pair[0]) == pair[1], *pair) for pair in named), reverse=True)

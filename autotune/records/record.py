@@ -95,8 +95,8 @@ class TuningRecord(ABC):
     """The result of tuning on a device: one to ten entries, fastest first.
 
     `baseline` is the vendor library's measurement, if its result was right; it is verified before
-    it is timed. All entries come from the kernel sources that `provenance` names. Its driver and
-    compiler are those of the last run; earlier entries may come from others.
+    it is timed. All entries come from the kernel sources that `provenance` names. It has the driver
+    and the compiler of the last run; earlier entries may come from others.
 
     Raises:
         ValueError: if there are no entries.

@@ -78,8 +78,8 @@ class Store:
         Args:
             record: the record of a tuning run.
             failed: configurations that failed in that run, which an earlier record may have.
-            timed: configurations that it timed, whose times an earlier record may have of another
-                driver or compiler.
+            timed: configurations that the run timed. Their times in an earlier record of another
+                driver or compiler are dropped.
 
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.

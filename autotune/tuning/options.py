@@ -33,25 +33,25 @@ recorded spaces of up to 18,000 configurations the search was within 0.2 % after
 as many leave room for spaces of up to 100,000."""
 
 LONGER = 5.0
-"""How many times as many seconds a long search has by default as another: enough for most of
-`LONG_TRIALS` with a single compiler thread, which compiles about one program a second."""
+"""Factor on the default seconds of a long search: enough for most of `LONG_TRIALS` with a single
+compiler thread, which compiles about one program a second."""
 
 RACE_REACH = 1.05
 """The final round of a race has what takes at most this multiple of the best time: times that are
 taken alone differ by less from those taken interleaved."""
 
 _RACED = ("effort", "seconds", "jobs", "objective")
-"""The fields that a race takes."""
+"""The fields that may be stated for a race."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How a search is run: its effort, and whatever else is stated in its place.
+    """The options of a search: its effort, and stated fields that replace the effort's defaults.
 
         autotune.tune("4096x4096x4096:bf16", search=autotune.Search(effort="long", seed=3))
 
     Attributes:
-        effort: what the other fields are by default. `quick` races the most promising
+        effort: sets the other fields' defaults. `quick` races the most promising
             configurations instead of searching, in seconds. `default` searches for at most 60 s and
             stops when further trials are expected to gain little. `long` makes 400 trials in at
             most 300 s and does not stop before. `exhaustive` tries every configuration, however
@@ -116,7 +116,7 @@ class Search:
             raise UsageError(f"a score and the objective {self.objective}; leave either out")
 
     def limited(self, family: str = "auto") -> Search:
-        """The search of one problem with the limits of its effort, where it states none.
+        """The search of one problem, with the limits of its effort if it states none.
 
         Raises:
             UsageError: if a race states what it cannot take, or a kernel family.
@@ -137,7 +137,7 @@ class Search:
         )
 
     def each_limited(self, family: str = "auto") -> Search:
-        """As `limited` for problems that share the seconds, which are none if none are stated."""
+        """As `limited`, for problems that share the seconds: without default seconds."""
         return replace(self.limited(family), seconds=self.seconds)
 
     def shared_seconds(self, searches: int) -> float:
@@ -212,7 +212,7 @@ def enough(budget_s: float | None, searches: int = 1) -> float:
 
 
 def require_time(search: Search, tunable: str) -> None:
-    """Refuses an objective that is no time, and energies, for what is tuned by expected times.
+    """Refuses energies, as the objective or beside it, for tunables chosen by expected times.
 
     Raises:
         UsageError: for energy.

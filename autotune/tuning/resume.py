@@ -56,13 +56,12 @@ def study_of(kinds: str, origin: Origin) -> str:
 
 
 def tools_of(origin: HasOrigin) -> tuple[str, ...]:
-    """The compiler and the driver at the end of a study's name; those that are known."""
+    """The compiler and the driver that end a study's name, each if it is known."""
     return tuple(tool for tool in (origin.compiler, origin.driver) if tool)
 
 
 def led_to(study: str, record: TuningRecord) -> bool:
-    """Whether the trials of a study, by its name, are of the record's driver, compiler and kernel
-    sources."""
+    """Whether a study, by its name, has the record's driver, compiler and kernel sources."""
     source, *tools = study.partition("@")[2].split("@")
     if tuple(tools) != tools_of(record.provenance):
         return False

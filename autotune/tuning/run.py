@@ -210,7 +210,7 @@ class Run(Generic[R]):
         trial = self.accuracy.of(trial)
         self.leaderboard.add(trial)
         self._proposals.search.tell(trial)
-        self.log.check()  # an observer is told of what a kill would leave
+        self.log.check()  # observers hear only of trials that a kill cannot lose
         self._observer.trial(trial, self._progress())
         self.compiler.begin_first(self._race.choose_early(self.leaderboard.trials))
 
@@ -230,7 +230,7 @@ class Run(Generic[R]):
         return ahead(configs, self.compiler, ordered=ordered, spare=spare, deadline=deadline)
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
-        """The trial of a candidate, which is in the log."""
+        """Measures a candidate; returns its trial, which is in the log."""
         # A slow candidate may score well.
         best = self.leaderboard.best_times if self._options.score is None else None
         trial = self._trial(candidate, measured(runner, candidate, best, self._options))

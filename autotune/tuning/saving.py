@@ -56,9 +56,10 @@ def saved(store: Store, record: R, leaderboard: Leaderboard, earlier: BaseExcept
     Args:
         store: where to save it.
         record: the record.
-        leaderboard: of the run; configurations that failed leave the earlier record, and those that
-            were timed, if it is of another driver or compiler.
-        earlier: the error that had ended the run, if any; one of the log is part of the result.
+        leaderboard: the run's leaderboard. Configurations that failed leave the earlier record; so
+            do timed ones if that record has another driver or compiler.
+        earlier: the error that had ended the run, if any; an error of the log is part of the
+            message.
 
     Raises:
         UnsavedError: if it cannot be saved; the record is kept elsewhere or is in the error.

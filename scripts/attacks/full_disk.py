@@ -123,7 +123,7 @@ class Disk:
         return messages or [{"error": "", "raised": f"nothing was heard for {SECONDS:.0f} s"}]
 
     def _prepare(self) -> None:
-        """Sends what does not fit to the spare folder alone, if anywhere."""
+        """Makes the case's spare folder, if any, the only one for records that do not fit."""
         spare = [self._spare] if self._case.spare else []
         setattr(settings, "spare_dirs", lambda: spare)  # noqa: B010
 

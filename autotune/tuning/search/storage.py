@@ -33,10 +33,10 @@ from autotune.tuning.search.studies import study_of
 from autotune.tuning.search.trial_log import BROKEN, Owner, TrialLog, decode, encode, holding
 
 CONFIG, OWNER, SINCE, RESULT = "config", "owner", "since", "result"
-"""User attributes of a trial. The owner is written last of a claim's."""
+"""User attributes of a trial. A claim's owner is written last."""
 
 PAUSE_S, PAUSES = 0.02, 100
-"""Waits for a process that has begun a trial and not said yet of which configuration."""
+"""Pauses while another process has begun a trial and not named its configuration yet."""
 
 
 class SharedLog(TrialLog):
@@ -56,7 +56,7 @@ class SharedLog(TrialLog):
     """
 
     def __init__(self, path: Path, study: str, url: str, name: str, axes: Sequence[Axis]) -> None:
-        # A database takes only the words of a study's first trial, so that it gets none.
+        # A database accepts only the words that a study's first trial has, so that it gets none.
         numeric = IntDistribution | FloatDistribution
         self._space = {axis.name: axis.plain for axis in axes if isinstance(axis.plain, numeric)}
         self._url, self._asking = url, Lock()
@@ -64,7 +64,9 @@ class SharedLog(TrialLog):
         self._running: dict[Config, optuna.Trial] = {}
         self._rivals: dict[tuple[int, Config], tuple[Owner, float]] = {}
         self._read: set[int] = set()  # numbers of trials that do not change any more
-        self._silent: set[int] = set()  # of trials whose process did not say what they try
+        self._silent: set[int] = (
+            set()
+        )  # numbers of trials whose process never named a configuration
         with self._reaching():
             self._shared = study_of(name, connected(url))
         super().__init__(path, study)
@@ -141,11 +143,13 @@ class SharedLog(TrialLog):
 
     def _begun(self, config: Config) -> optuna.Trial:
         """A running trial of a configuration."""
-        values = config.values.items()
-        numbers = {name: value for name, value in values if name in self._space}
-        numbers = {name: value for name, value in numbers.items() if not isinstance(value, str)}
+        numbers = {
+            name: value
+            for name, value in config.values.items()
+            if name in self._space and not isinstance(value, str)
+        }
         with self._asking, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # values that another run's axes have, and experiments
+            warnings.simplefilter("ignore")  # about values of other runs' axes, and experiments
             self._shared.sampler = PartialFixedSampler(numbers, RandomSampler())
             running = self._shared.ask({name: self._space[name] for name in numbers})
         running.set_user_attr(CONFIG, str(config))
@@ -154,8 +158,8 @@ class SharedLog(TrialLog):
         return running
 
     def _look(self, before: int = 0) -> set[int]:
-        """Reads trials and claims of other processes; returns the numbers of the running trials
-        `before` one that do not say yet what they try."""
+        """Reads trials and claims of other processes; returns the numbers of running trials below
+        `before` that do not name their configuration yet."""
         listed = self._shared.get_trials(deepcopy=False)
         silent: set[int] = set()
         with self._lock:
@@ -165,7 +169,8 @@ class SharedLog(TrialLog):
                     with suppress(*BROKEN):  # trials of another program or version
                         self._hear_of(trial)
                     named = trial.state.is_finished() or OWNER in trial.user_attrs
-                    silent |= set() if named or trial.number >= before else {trial.number}
+                    if not named and trial.number < before:
+                        silent.add(trial.number)
         return silent - self._silent
 
     def _hear_of(self, trial: FrozenTrial) -> None:
@@ -183,8 +188,8 @@ class SharedLog(TrialLog):
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Turns what Optuna, SQLAlchemy and drivers raise into one line, and calls none of them
-        again afterwards."""
+        """Turns exceptions of Optuna, SQLAlchemy and drivers into an error of one line. Afterwards
+        the storage is not used again."""
         if self._gone is not None:
             raise self._gone
         try:
@@ -198,6 +203,6 @@ class SharedLog(TrialLog):
             name, why = redacted(self._url), without_secrets(line, self._url)
             message = f"{name}: the storage failed: {why}; see whether it runs and has room"
             self._gone = CacheError(message)
-        # Tracebacks would show the causes, whose messages may have a password in them.
+        # A traceback would show the cause, whose message may contain a password.
         if self._gone is not None:
             raise self._gone from None

@@ -20,7 +20,7 @@ SQLITE, SQLITE_S = "sqlite:///", 60.0
 """The URL of an SQLite file, and how long another process may hold it."""
 
 PACKAGES = {"MySQLdb": "mysqlclient", "grpc": "grpcio 'protobuf>=5.28.1'"}
-"""The package with a module, where it has another name."""
+"""The package of a module, if it has another name than the module."""
 
 HIDDEN, SHORTEST = "***", 4
 """A password in a message; shorter ones are replaced only where they stand as a word."""
@@ -30,7 +30,7 @@ _SECRET = re.compile(r"(?i)pass|pwd|secret|token|key|cred|auth|odbc_connect")
 
 
 def connected(url: str) -> BaseStorage:
-    """The storage, whose tables are created if needed.
+    """Opens the storage at a URL, and creates its tables if needed.
 
     Raises:
         MissingError: if a driver is not installed; it names the package.

@@ -31,6 +31,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from zlib import crc32
 
 from autotune import files
+from autotune.compiler import limits as compile_limits
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -40,14 +41,15 @@ from autotune.files.domains import Seconds, Share, Text
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 
-TRIAL_S = 450.0
-"""Time limit of a trial: 300 s of compilation, and 150 s to measure the slowest candidates."""
+MEASURE_S = 150.0
+"""Seconds in which a candidate is measured, unless the problem is larger than 7 TFLOP."""
 
-EXPIRES_S = 2 * TRIAL_S
-"""A claim of another host or container, whose process cannot be looked up, expires after this."""
+EXPIRES_S = 2 * (compile_limits.SECONDS + MEASURE_S)
+"""Age at which a claim expires if its process, on another host or in another container, cannot be
+looked up: twice the time that a trial may take."""
 
 SUFFIX, OLD_SUFFIX = ".jsonl", ".log"
-"""The suffix of logs, and that of the Optuna journals of earlier versions."""
+"""The suffixes of logs and of the Optuna journals of earlier versions."""
 
 BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The exceptions that decoding a broken line may raise."""
@@ -55,7 +57,8 @@ BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErro
 K = TypeVar("K")
 
 _CHECKSUM = b',"crc":'
-# The logs that this process has open: what a full disk lets no log release is free once it closes.
+# The logs that this process has open. Claims that a full disk kept a log from releasing end when it
+# closes.
 _OPEN: set[str] = set()
 
 
@@ -63,8 +66,8 @@ _OPEN: set[str] = set()
 class Owner:
     """A process that has opened a log.
 
-    A host name and a PID do not name a process: containers share the one and have PIDs of their
-    own, and a PID is used again.
+    A host name and a PID do not identify a process: containers share a host name and have PIDs of
+    their own, and PIDs are used again.
 
     Attributes:
         host: name of the host.
@@ -91,8 +94,8 @@ class Owner:
 
     @property
     def alive(self) -> bool | None:
-        """Whether the process runs and, if it is this one, has the log open; None if `/proc` cannot
-        say: the process is not of this boot of this host and of this PID namespace."""
+        """Whether the process runs and, if it is this one, has the log open. None if `/proc` cannot
+        say, because the process has another host, boot or PID namespace."""
         own = socket.gethostname(), _boot(), _namespace()
         if "" in own or own != (self.host, self.boot, self.namespace):
             return None
@@ -168,12 +171,12 @@ def read(path: Path) -> LoggedTrials:
 
 
 def place(folder: Path, stem: str, study: str) -> Path:
-    """The log of a study in a folder; `stem` names what is tuned."""
+    """The log of a study in a folder; `stem` names the tunable."""
     return folder / f"{stem}.{sha256(study.encode()).hexdigest()[:12]}{SUFFIX}"
 
 
 def logs_in(folder: Path, stem: str) -> list[Path]:
-    """The logs of all studies of what `stem` names, the one last written at the end."""
+    """The logs of all studies of the tunable that `stem` names, the last written one at the end."""
     start = f"{stem}."
     paths = [path for path in folder.glob(f"*{SUFFIX}") if path.name.startswith(start)]
     own = [path for path in paths if "." not in path.name[len(start) : -len(SUFFIX)]]
@@ -322,7 +325,7 @@ class TrialLog:
             self.check()
 
     def _write(self) -> None:
-        """Writes what is unwritten, or notes the failure."""
+        """Writes the unwritten trials, or notes the failure."""
         try:
             with self._locked() as file:
                 self._append(file, *({"trial": encode(trial)} for trial in self.unwritten))
@@ -335,9 +338,9 @@ class TrialLog:
 
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
-        """The file, locked against other processes, all of whose lines were read."""
+        """The file, locked against other processes, with all its lines read."""
         try:
-            with self._lock, files.locked_file(self.path, create=True) as file:
+            with self._lock, files.locked_file(self.path) as file:
                 self._catch_up(file)
                 yield file
         except OSError as error:
@@ -372,7 +375,7 @@ class TrialLog:
             if owner is None or config is None or owner.run == self._owner.run:
                 continue
             if line.claims:
-                # Other clocks may be wrong, so what happens from now on goes by this one.
+                # Other hosts' clocks may be wrong: claims made from now on are timed by this one.
                 since = time() if self._opened else min(line.at, time())
                 self._claims[owner.run, config] = owner, since
                 continue
@@ -427,7 +430,7 @@ class _Line(NamedTuple):
 
 
 class _Lines:
-    """Reads the whole lines of a file, each once; of another file in its place all.
+    """Reads the whole lines of a file, each once; if another file takes its place, from its start.
 
     Attributes:
         named: whether a line with the study's name was read or written.
@@ -469,7 +472,7 @@ class _Lines:
             yield line
 
     def skip(self, offset: int) -> None:
-        """Goes to the end of lines that this process has written."""
+        """Continues at the end of lines that this process has written."""
         self.named, self.torn, self._offset = True, False, offset
 
 
@@ -499,7 +502,7 @@ def _parsed(data: bytes) -> _Line:
 
 
 def _warn_of_journal(path: Path) -> None:
-    """Says that the journal of an earlier version is not read, before its log is created."""
+    """Warns, before a log is created, that the journal of an earlier version is not read."""
     stem = path.name[: -len(SUFFIX)].rpartition(".")[0]
     journal = path.with_name(stem + OLD_SUFFIX)
     if journal.exists() and not path.exists():
@@ -511,7 +514,7 @@ def _warn_of_journal(path: Path) -> None:
 
 
 def _namespace() -> str:
-    """The PID namespace of this process; empty if /proc is missing or another namespace's."""
+    """The PID namespace of this process; empty if /proc is missing or is of another namespace."""
     try:
         own = str(Path("/proc/self").readlink()) == str(os.getpid())
         return str(Path("/proc/self/ns/pid").readlink()) if own else ""
@@ -534,5 +537,5 @@ def _started(pid: int) -> str | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    # A killed process that was not waited for yet does nothing more.
+    # A killed process that its parent has not waited for does nothing more.
     return None if fields[0] in "ZX" else fields[19]

@@ -22,7 +22,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_locked_file_is_created_with_its_directory(tmp_path: Path) -> None:
     path = tmp_path / "a" / "file"
-    with files.locked_file(path, create=True) as file:
+    with files.locked_file(path) as file:
         files.append(file, b"line\n", sync=False)
         with pytest.raises(TimeoutError), files.locked_file(path):
             pass
@@ -31,15 +31,9 @@ def test_locked_file_is_created_with_its_directory(tmp_path: Path) -> None:
         assert file.read() == b"line\n"
 
 
-def test_missing_file_is_not_locked(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), files.locked_file(tmp_path / "file"):
-        pass
-
-
 @pytest.mark.parametrize("change", [lambda path: files.write_whole(path, b"new"), Path.unlink])
-@pytest.mark.parametrize("create", [True, False])
 def test_lock_is_of_the_file_that_has_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], create: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:
     path, flock = tmp_path / "file", fcntl.flock
     waits: list[int] = []
@@ -52,11 +46,7 @@ def test_lock_is_of_the_file_that_has_the_name(
             change(path)
 
     monkeypatch.setattr(fcntl, "flock", changing)
-    if change is Path.unlink and not create:
-        with pytest.raises(FileNotFoundError), files.locked_file(path):
-            pass
-        return
-    with files.locked_file(path, create=create) as file:
+    with files.locked_file(path) as file:
         assert file.read() == (b"" if change is Path.unlink else b"new")
         assert os.path.samestat(os.fstat(file.fileno()), path.stat())
 
@@ -106,7 +96,7 @@ def test_locked_file_is_no_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
     with (
         pytest.raises(OSError, match="Is a symbolic link"),
-        files.locked_file(tmp_path / "link", create=True),
+        files.locked_file(tmp_path / "link"),
     ):
         pass
     assert not (tmp_path / "file").exists()

@@ -44,7 +44,7 @@ def _of(family: str, time_us: float, width: int = 8) -> Entry:
 
 
 def _from(*entries: Entry, **sources: str) -> Record:
-    """A record of several families, with the sources of each; today's of those not given."""
+    """A record of several families, with the sources of each; by default today's."""
     families = {entry.config.family for entry in entries}
     text = joined({name: sources.get(name, FAMILIES[name]) for name in families})
     return _made(*entries, source=text)

@@ -162,11 +162,11 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class LogReader(Silent):
-    """Compares what it is told with what the log holds at that moment.
+    """Compares each reported trial with the log at that moment.
 
     Attributes:
-        configs: of the trials that it was told.
-        missing: those of them that a kill would have lost.
+        configs: the configurations of the reported trials.
+        missing: the configurations that a kill would have lost.
     """
 
     def __init__(self, store: Store) -> None:

@@ -291,7 +291,7 @@ def test_missing_package_of_the_proxy_is_named(
 
 
 def messages(error: BaseException | None) -> str:
-    """The messages in a traceback, of the error and of those that led to it."""
+    """The messages in the traceback of an error, with the errors that led to it."""
     texts = []
     while error is not None:
         texts.append(str(error))
