@@ -195,6 +195,7 @@ def other_tools(result: Record | Answer) -> str | None:
     """The change of driver and compiler since a result's record was measured, such as
     `driver 12.8, now 13.0`; None if it is stale, nothing has changed, or there is no record."""
     record = result if isinstance(result, Record) else result.record
-    if record is None or outdated(result) is not None:
+    if record is None:
         return None
-    return merging.changes(record, targets.here())
+    today = targets.here()
+    return None if merging.stale(record, today) else merging.changes(record, today)
