@@ -48,7 +48,7 @@ def tune_spec(
             values, or a function that returns one. A relative path of a source is looked for
             beside it.
         changes: keywords that replace those of the file.
-        fields: fields that replace those of its `search`. A named objective replaces a score.
+        fields: replacements for fields of its `search`. A named objective replaces a score.
 
     Raises:
         UsageError: for a file that is no specification, and as `tune_kernel`.

@@ -112,8 +112,8 @@ def tune_kernel(
             of `recording`.
         search: effort, limits, sampler and objective, or a `score`: a function of a `KernelResult`
             whose value, a number above 0, is minimised. `quick` is a search of 25 trials here. With
-            `energy` results have joules, power and clock: those of the ten fastest, or with a score
-            those of every trial, two seconds each.
+            `energy` the ten fastest results have joules, power and clock, or with a score every
+            result, which takes two seconds each.
         metrics: further functions of a `KernelResult` by name; their values go into the record.
         recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
             tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.

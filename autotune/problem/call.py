@@ -43,7 +43,7 @@ class Operand:
         element: its element type in a problem.
         present: whether a problem has it.
         optional: whether a call may leave it out although the problem has it.
-        place: of a matrix: its shape is that of A, B or C; of scales: those of A or of B.
+        place: of a matrix: which of A, B and C has its shape; of scales: A or B.
         argument: its keyword in Python, and its name in messages; `name` by default.
         field: its field in `gemm.h`; `name` by default.
         letter: of a matrix: `ld` and `stride_` with this letter name its pitch and its stride.
@@ -158,17 +158,17 @@ _ABSENT: Mapping[str, float] = dict.fromkeys(WORDS, 0)
 
 
 class FurtherArrays(TypedDict, total=False):
-    """The `FURTHER` operands as keywords of Python: arrays, or None for those that are absent.
+    """The `FURTHER` operands as keywords of Python: arrays, or None for an absent operand.
 
     Attributes:
         bias: (n,), added to every row, of the type of `out`; bfloat16 for a result in fp8.
         scale_a: the scales of an fp8 or int8 A.
-        scale_b: those of B; alone they quantise A.
+        scale_b: the scales of B; without `scale_a` they quantise A.
         residual: a matrix like `out` that is added, for operands of 16 and 8 bits without an
             activation, of the type of `out`, row-major, without overlap with it.
         scale_result: one fp32 number that a result in fp8 is multiplied by, 1 by default.
         amax: one fp32 number that is raised to the largest size of a result in fp8 before its
-            scale, where NaN does not count: zero it before the call for that of the call alone.
+            scale, where NaN does not count: zero it before the call to get that of one call.
     """
 
     bias: Any
@@ -185,7 +185,7 @@ class LaunchWords(TypedDict, total=False):
 
     None as a pitch or stride, the default, is without gaps; a stride of 0 for A or B is one matrix
     for the whole batch. The address of an operand that the problem does not have is 0, the
-    default, and so may be those that are `optional`.
+    default, and that of an `optional` operand may be 0.
     """
 
     lda: int | None
@@ -209,7 +209,7 @@ class Call:
     """A GEMM of operands in device memory.
 
     Attributes:
-        addresses: the addresses of the operands by name; those that are absent may be left out.
+        addresses: the addresses of the operands by name; absent operands may be left out.
         pitches: elements from one row of each matrix to the next.
         strides: elements from one matrix of a batch to the next; 0 without a batch.
         alpha: factor of the product.

@@ -155,7 +155,7 @@ class Objective(FrozenWord):
         return less < more and more - less > TIE * less
 
     def least_seconds(self, problem: Problem, device: Device) -> float:
-        """The roofline's least time of a run: of hot runs L2 may hold a part of the matrices."""
+        """The roofline's least time of a run. In hot runs L2 may hold a part of the matrices."""
         return (least_seconds if self.flushed else least_hot_seconds)(problem, device)
 
     def suffix(self, before: str) -> str:
@@ -178,7 +178,7 @@ def _joules(measured: Measured) -> float | None:
 
 
 def _fastest_cold(entries: Sequence[E]) -> E | None:
-    """The fastest entry with a flushed L2: of those tied, the hot winner, else the leanest."""
+    """The fastest entry with a flushed L2; among tied entries the hot winner, else the leanest."""
     cold = {
         entry.config: estimate
         for entry in entries
@@ -244,7 +244,7 @@ ENERGY: Final = Objective(
     time=HOT,
     metered=True,
 )
-"""The energy of a run, measured of the fastest hot."""
+"""The energy of a run, measured for the fastest hot configurations."""
 
 OBJECTIVES: Final = (HOT, COLD, ENERGY)
 """The table of objectives, the default first."""
