@@ -55,7 +55,7 @@ __device__ inline __attribute__((noinline)) float normal(long long seed, long lo
     return radius * cospif((bits & 0xffffff) * 0x1p-23f);
 }
 
-// The bits of a number of so many bytes, and those that are its poison.
+// The type of the bits of a number of BYTES bytes, and the bits of its poison.
 template <int BYTES>
 struct Poison;
 
@@ -77,7 +77,7 @@ struct Poison<4> {
     static constexpr Bits POISON = 0x7fffdead;  // a quiet NaN of fp32
 };
 
-// The bits of a number of a type, and of its poison.
+// The bits of a number of a type, and the bits of its poison.
 template <int TYPE, typename T = typename Number<TYPE>::Type>
 struct Stored : Poison<sizeof(T)> {
     using typename Poison<sizeof(T)>::Bits;

@@ -21,10 +21,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -95,7 +94,8 @@ def race(
     for first in (0, 1):
         with ExitStack() as stack:
             started = {
-                place: stack.enter_context(Side(*places[place])) for place in (first, 1 - first)
+                place: stack.enter_context(closing(Side(*places[place])))
+                for place in (first, 1 - first)
             }
             sides = started[0], started[1]
             runs.append([raced(entry, sides, rounds, first) for entry in wanted])
@@ -134,7 +134,7 @@ def content(folder: Path) -> dict[str, Any]:
 
 
 class Side:
-    """A process of a checkout that runs its kernels on request; a context manager.
+    """A process of a checkout that runs its kernels on request.
 
     Attributes:
         hello: its device, driver and compiler.
@@ -159,15 +159,8 @@ class Side:
         if Path(self.hello["package"]).parent != tree:
             raise SystemExit(f"{tree}: its process imports {self.hello['package']}")
 
-    def __enter__(self) -> Side:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends the process."""
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait(60)
@@ -244,7 +237,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return {
         name: {
             "rows": len(each),
-            "geometric_mean": math.exp(statistics.fmean(map(math.log, each))),
+            "geometric_mean": statistics.geometric_mean(each),
             "largest": max(each),
         }
         for name, each in sorted(ratios.items())

@@ -4,12 +4,12 @@
     python scripts/machine_code.py compile after         in the other
     python scripts/machine_code.py compare before after
 
-needs no GPU, but NVRTC and `nvdisasm` (`pip install nvidia-cuda-nvdisasm`). Compiled are the
-members of the portfolio, each adapted to a problem, and the winners of shipped records, drawn so
-that every family and precision is present; and the kernels that `kernel_race.py` launches. A folder
-has a cubin for each program and `programs.json`: its case, registers, spills and shared memory, its
-instructions and loads, all of them and those in loops, and hashes of the cubin and of its
-instructions with the offsets of kernel parameters masked. Nothing is cached.
+needs no GPU, but NVRTC and `nvdisasm` (`pip install nvidia-cuda-nvdisasm`). It compiles members of
+the portfolio, each adapted to a problem, and winners of shipped records, drawn so that every family
+and precision is present; and the kernels that `kernel_race.py` launches. A folder has a cubin for
+each program and `programs.json`: its case, registers, spills and shared memory; its instructions
+and loads, in the whole program and in loops; and hashes of the cubin and of its instructions with
+the offsets of kernel parameters masked. Nothing is cached.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PLAIN, BATCHES = "none", (1, 1, 1, 3)
 RACED = "sm_90"
 """The architecture whose kernels are raced."""
 SHARES = {"portfolio": 3, "records": 10}
-"""One in so many members of the portfolio and winners of records is compiled."""
+"""Every third member of the portfolio and every tenth winner of the records is compiled."""
 _PARAMETER = re.compile(r"c\[0x0\]\[0x[0-9a-f]+\]")
 _NAMES = (".strtab", ".shstrtab", ".symtab")
 """Sections of a cubin that have its names, or depend on how long these are."""
@@ -125,7 +125,7 @@ def compile_folder(
 
 
 def pairs(device: Device, shares: Mapping[str, int]) -> list[tuple[Problem, Config]]:
-    """Members of the portfolio and winners of records, one in as many as their shares say."""
+    """Members of the portfolio and winners of records: one in each `shares`, or all by default."""
     listed = [*members(device)][:: shares.get("portfolio", 1)]
     return [*listed, *[*winners(device)][:: shares.get("records", 1)]]
 
@@ -213,8 +213,8 @@ def resources(program: Program) -> dict[str, Any]:
 
 
 def digest(cubin: bytes) -> str:
-    """The hash of a cubin. NVRTC names unnamed namespaces anew in each compilation, so that of a
-    cubin with such names only what does not depend on them counts."""
+    """The hash of a cubin. NVRTC names unnamed namespaces anew in each compilation: a cubin with
+    such names is hashed without the sections that depend on them."""
     if b"_GLOBAL__N_" not in cubin:
         return sha256(cubin).hexdigest()
     kept = {name: data for name, data in sections(cubin).items() if name not in _NAMES}
@@ -222,7 +222,7 @@ def digest(cubin: bytes) -> str:
 
 
 def instructions(path: Path) -> dict[str, Any]:
-    """What the disassembly of a cubin tells."""
+    """The figures of a cubin's disassembly."""
     text = subprocess.run(
         [disassembler(), "-c", str(path)], capture_output=True, text=True, check=True
     ).stdout
@@ -265,7 +265,7 @@ def figures(text: str) -> dict[str, Any]:
 
 
 def counts(code: Sequence[str]) -> dict[str, int]:
-    """Instructions, those that read a kernel parameter, and loads by their kind."""
+    """Counts of instructions, of reads of a kernel parameter, and of loads by their kind."""
     names = [re.sub(r"^@!?U?P\w+\s+", "", line).partition(" ")[0].split(".")[0] for line in code]
     kinds = Counter(names)
     return {
@@ -308,7 +308,7 @@ def is_worse(pair: Pair) -> bool:
 
 
 def growth(pair: Pair) -> tuple[int, int]:
-    """Bytes of spills and registers that a program takes more."""
+    """By how many bytes of spills and how many registers a program has grown."""
     before, after = pair
     return (
         after.get("spills", 0) - before.get("spills", 0),

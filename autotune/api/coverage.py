@@ -135,7 +135,7 @@ class _Clock:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the deadline leaves time to tune another probe and to judge the range again."""
+        """Whether there is time to tune one more probe and judge the range again."""
         return monotonic() + 2 * self._kept_s < self._deadline
 
 

@@ -84,10 +84,10 @@ def kernel(
         if len(problem) > 1 or policy is not None or arguments:
             raise UsageError("a kernel of your own takes no argument but device")
         return _tuned(tuned if isinstance(tuned, KernelEntry) else tuned.best, device)
-    posed = problem_of(*cast("tuple[ProblemLike | int, ...]", problem), **arguments)
+    stated = problem_of(*cast("tuple[ProblemLike | int, ...]", problem), **arguments)
     ordinal = ordinal_of(device)
-    with _prepared([posed], ordinal, policy) as followed:
-        return runtime.load(posed, ordinal, followed)
+    with _prepared([stated], ordinal, policy) as followed:
+        return runtime.load(stated, ordinal, followed)
 
 
 def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:

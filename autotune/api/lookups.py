@@ -116,7 +116,7 @@ def choose(
 
     With the objective "cold" it is what `matmul` runs by the policy `cold=True`, with
     `batch_invariant` what it runs by that policy; with the objective "energy" it is the recorded
-    kernel of the least energy. The other arguments are those of `tune`.
+    kernel with the least energy. `tune` documents the other arguments.
 
     Raises:
         NotFoundError: if no kernel can run the problem; with `batch_invariant`, if no range serves

@@ -68,7 +68,7 @@ def tune_shapes(
 
     Args:
         shapes: how often each shape runs.
-        options: of the searches; the seconds are those of all together, None for the default.
+        options: how each shape is searched. All searches share the seconds; None is the default.
         device: as for `autotune.tune`.
         devices: several GPUs of one model in its place.
         family: as for `autotune.tune`.

@@ -101,8 +101,8 @@ def matmul(
             default that of `a` and `b`, and bfloat16 for fp8 and int8.
         policy: whether the call may tune first, call cuBLAS or start early, and which kernel it
             takes (see `autotune.Policy`); None is the current policy.
-        further: the arrays that some products have besides, such as `bias`, `scale_a` and
-            `residual` (see `autotune.problem.call.FurtherArrays`).
+        further: the other arrays of some products, such as `bias`, `scale_a` and `residual` (see
+            `autotune.problem.call.FurtherArrays`).
 
     Raises:
         UsageError: for a policy with a value that a field does not have, with `dependent` on a
@@ -140,8 +140,8 @@ def _run(
     out_dtype: Any,
     quantizes: bool,
 ) -> Array:
-    """`matmul` by a policy that asks for more than the fastest kernel of `multiplier`, or of an A
-    that it `quantizes`."""
+    """`matmul` on the slow path: its policy asks for more than the fastest kernel of `multiplier`,
+    or the call `quantizes` A."""
     named = runtime.CallOptions(*options)
     policy = named.policy
     policy.check()

@@ -37,7 +37,7 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
         if trial.resources is not None
     }
     run, today = record.provenance, targets.here().source
-    # A record names the sources of its entries' families, and trials are of more.
+    # A record names the sources of its entries' families alone; trials are of other families too.
     source = today if made_from(record, today) else run.source
     origin = Origin(run.driver, run.compiler, source)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")

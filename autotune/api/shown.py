@@ -20,14 +20,11 @@ def shown(
 
     Args:
         problem: what is tuned; None for a user kernel.
-        options: those of the search.
+        options: the search, with its limits.
         progress: whether to show anything, or the caller's observer.
     """
-    if not isinstance(progress, bool):
-        yield progress
-        return
-    if not progress:
-        yield None
+    if progress is not True:
+        yield None if progress is False else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing
@@ -42,8 +39,8 @@ def shown_each(
     options: Search, progress: bool | Observer
 ) -> Iterator[Callable[[Problem], Observer | None]]:
     """As `shown`, for one search after another: a function from a problem to its observer."""
-    if not progress or not isinstance(progress, bool):
-        yield lambda _: None if isinstance(progress, bool) else progress
+    if progress is not True:
+        yield lambda _: None if progress is False else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing_each
@@ -58,8 +55,8 @@ def shown_all(
     objective: Objective, progress: bool | Observer, count: int, budget_s: float
 ) -> Iterator[Callable[[Problem, float], Observer | None]]:
     """As `shown_each`, for up to `count` searches that share a budget."""
-    if not progress or not isinstance(progress, bool):
-        yield lambda _problem, _seconds: None if isinstance(progress, bool) else progress
+    if progress is not True:
+        yield lambda _problem, _seconds: None if progress is False else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress_all import observing_all

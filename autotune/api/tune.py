@@ -115,21 +115,21 @@ def tune(
             recording), or a name of the catalogue, a JSON file or a `Device` (predicted). Several
             GPUs of one model share the work: `[0, 1]`, `"0,1"` or `"all"`; not for a range.
         family: kernel family: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
-            columns of C), `tiled` or `naive`; `auto` is those of the first four that serve the
-            compute.
+            columns of C), `tiled` or `naive`; `auto` searches the first four, as far as they serve
+            the compute.
         effort: `quick` races the eight most promising configurations, six that their times
             suggest, and cuBLAS instead of searching, in seconds; the record says so, and a search
             replaces it. `default` takes at most 60 s, `long` 400 trials in at most 300 s,
             `exhaustive` tries everything. Several problems share 20 s for each, 100 s with `long`
             and `exhaustive`.
         seconds: end this number of seconds after the call.
-        trials: stop each search at this number of configurations, those of earlier calls and of
-            other processes included.
+        trials: stop each search at this number of configurations, including the trials of earlier
+            calls and of other processes.
         objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
             time with L2 flushed, `energy` (of one problem) the joules of a run among the ten
             fastest hot. The best by each is recorded.
-        search: everything about the search in one value, of which `effort`, `seconds`, `trials` and
-            `objective` replace fields.
+        search: everything about the search in one value; `effort`, `seconds`, `trials` and
+            `objective` replace its fields.
         loss: for a range, the accepted loss against full tuning of every size; 0.05 by default.
         batch_invariant: for a range of M, whether all kernels add up in one order of summation, so
             that the bits of a row of C do not depend on the rows beside it. Only calls with
@@ -208,12 +208,12 @@ class TuneCall:
 
     def over(self, span: Span, loss: float | None, batch_invariant: bool) -> Range:
         """Tunes a range."""
-        from autotune.api import coverage, ranges  # whose imports one problem need not wait for
+        from autotune.api import coverage, ranges  # slow to import, and not needed for one problem
 
         if self.numbers is not None:
             raise UsageError(f"a range takes one device, not {self.numbers!r}; give one")
         options = self.search.limited(self.family)
-        if self.search.seconds is not None:  # those of an effort are of each search
+        if self.search.seconds is not None:  # the default seconds are for each search
             options = options.begun(self.began)
         with shown_each(options, self.progress) as observed:
             return ranges.tune(
@@ -256,7 +256,7 @@ def _fields(compute: DtypeLike | None, layout: str | None) -> ProblemDefaults:
 
 
 def _is_several(asked: object) -> TypeGuard[ShapesLike | PathLike[str]]:
-    """Whether these are problems, or a file of them; three sizes are one problem."""
+    """Whether the argument is several problems or a file of shapes. Three sizes are one problem."""
     if isinstance(asked, (str, Problem)):
         return False
     if isinstance(asked, Sequence) and asked:

@@ -46,9 +46,9 @@ class PackedArguments:
 
 
 class Resolver:
-    """Gives the values of a launch's arguments: the members of structs are values of their own.
+    """Finds the values of a launch's arguments, with one for each member of a struct.
 
-    What follows from the arguments alone is worked out once, as every new binding resolves them.
+    Every new binding resolves them, so what depends on the arguments alone is computed once.
     """
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
@@ -141,7 +141,7 @@ def _extended(format: str, type: ParameterType, cells: list[int]) -> str:
 
 
 def _aligned(type: ParameterType) -> str:
-    """The format of no bytes that are aligned as the type is."""
+    """A format of `struct` without bytes that aligns what follows as the type is aligned."""
     if isinstance(type, str):
         return f"0{FORMATS[type][-1]}"
     return max(map(_aligned, type), key=lambda code: struct.calcsize(f"@b{code}"))

@@ -103,7 +103,7 @@ def _how(launch: Launch, program: Program, parameters: Sequence[str]) -> str:
 
 
 def _value(name: str, argument: Argument, indent: str = INDENT) -> list[str]:
-    """The lines on an argument; those on a struct's members follow, indented."""
+    """The lines on an argument. The lines on a struct's members follow, indented."""
     value = argument.value
     if isinstance(value, Struct):
         deeper = indent + INDENT

@@ -112,7 +112,7 @@ class TensorMap:
 class Argument:
     """A kernel argument: its C type and its value.
 
-    A `value` that is a word is supplied at the launch: those of a GEMM are the `WORDS` of
+    A `value` that is a word is supplied at the launch: the words of a GEMM are the `WORDS` of
     `problem.call`, where an absent operand is a null pointer.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
     multiple of 64, so that tensor maps come before all other arguments. A struct has arguments as

@@ -38,8 +38,8 @@ _ALIASES = {"compute": COMPUTE_ALIASES, "output": OUTPUT_ALIASES}
 
 
 def dtype_word(dtype: object) -> object:
-    """The name of a dtype of any library, such as `bfloat16` for `torch.bfloat16`, and of a text
-    without its library; whatever else as it is."""
+    """The name of a dtype of any library, such as `bfloat16` for `torch.bfloat16`; a text without
+    the prefix of a library, and any other value as it is."""
     name = dtype.__name__ if isinstance(dtype, type) else getattr(dtype, "name", dtype)
     if not isinstance(name, str) and str(dtype).startswith("torch."):
         name = str(dtype)

@@ -165,7 +165,7 @@ _ABSENT: Mapping[str, float] = dict.fromkeys(WORDS, 0)
 
 
 class FurtherArrays(TypedDict, total=False):
-    """The `FURTHER` operands as keywords of Python: arrays, or None for those that are absent.
+    """The `FURTHER` operands as keywords of Python: arrays, or None for an absent operand.
 
     Attributes:
         bias: (n,), added to every row, of the type of `out`; bfloat16 for a result in fp8.
@@ -193,7 +193,7 @@ class LaunchWords(TypedDict, total=False):
 
     None as a pitch or stride, the default, is without gaps; a stride of 0 for A or B is one matrix
     for the whole batch. The address of an operand that the problem does not have is 0, the
-    default, and so may be those that are `optional`.
+    default, and that of an `optional` operand may be 0.
     """
 
     lda: int | None
@@ -217,7 +217,7 @@ class Call:
     """A GEMM of operands in device memory.
 
     Attributes:
-        addresses: the addresses of the operands by name; those that are absent may be left out.
+        addresses: the addresses of the operands by name; absent operands may be left out.
         pitches: elements from one row of each matrix to the next.
         strides: elements from one matrix of a batch to the next; 0 without a batch.
         alpha: factor of the product.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
+from typing import TYPE_CHECKING, Final
 
 from autotune.errors import ProblemError
 from autotune.problem.aliases import canonical
+from autotune.problem.frozen_word import FrozenWord
+
+if TYPE_CHECKING:
+    from autotune.problem.frozen_word import WordField
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 SWIGLU = "swiglu"
@@ -15,7 +19,7 @@ GATE_SPAN = 8
 """Columns of op(B) that are gates, before as many that are their values."""
 
 
-class Epilogue(str):
+class Epilogue(FrozenWord):
     """An epilogue. Its text is its word, such as `none`, `bias_relu` or `swiglu`.
 
     There is one value for each word, so that it hashes, sorts and compares as its text does.
@@ -51,13 +55,8 @@ class Epilogue(str):
         if word in _BY_WORD:
             return _BY_WORD[word]
         self = super().__new__(cls, word)
-        parts = {"activation": activation, "bias": bias, "gate": gate, "residual": residual}
-        for name, part in parts.items():
-            object.__setattr__(self, name, part)
+        self._hold({"activation": activation, "bias": bias, "gate": gate, "residual": residual})
         return _BY_WORD.setdefault(word, self)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"an epilogue is frozen: cannot set {name}")
 
     def __reduce__(self) -> tuple[Callable[[object], Epilogue], tuple[str]]:
         """A copy, also that of another process, is the same value."""
@@ -136,17 +135,7 @@ def epilogue_of(bias: bool, activation: str | None, residual: bool = False) -> E
 
 
 if TYPE_CHECKING:
-
-    class EpilogueField:
-        """A field that takes a word or an epilogue and is read as an `Epilogue`."""
-
-        @overload
-        def __get__(self, instance: None, owner: Any) -> Epilogue: ...
-        @overload
-        def __get__(self, instance: object, owner: Any) -> Epilogue: ...
-        def __get__(self, instance: object, owner: Any) -> Epilogue: ...
-        def __set__(self, instance: object, value: str) -> None: ...
-
+    EpilogueField = WordField[str, Epilogue]
     PLAIN = EpilogueField()
 else:
     EpilogueField, PLAIN = str, NO_EPILOGUE

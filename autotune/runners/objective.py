@@ -7,7 +7,7 @@ to be metered for it, and what tables call it. A new objective is one more row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from autotune.device import Device
 from autotune.errors import UsageError
@@ -15,8 +15,12 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.problem import Problem
+from autotune.problem.frozen_word import FrozenWord
 from autotune.runners.energy import Energy
 from autotune.runners.estimates import TIE, Timed, TimeEstimate, tied, winner
+
+if TYPE_CHECKING:
+    from autotune.problem.frozen_word import WordField
 
 ObjectiveText = Literal["hot", "cold", "energy"]
 """The words of the objectives, as the command line and public arguments take them."""
@@ -51,7 +55,7 @@ class Ranked(Protocol):
 E = TypeVar("E", bound=Ranked)
 
 
-class Objective(str):
+class Objective(FrozenWord):
     """A figure to minimise. Its text is its word: `hot`, `cold` or `energy`.
 
     Attributes:
@@ -106,18 +110,14 @@ class Objective(str):
     ) -> Objective:
         """A row of the table; the functions read a measurement and choose among entries."""
         self = super().__new__(cls, word)
-        values = {
+        attributes = {
             **{"_best": best, "_estimate": estimate, "_value": value, "fields": fields},
             **{"flushed": flushed, "label": label, "metered": metered, "unit": unit},
             "summary": summary,
             "time": self if time is None else time,
         }
-        for name, content in values.items():
-            object.__setattr__(self, name, content)
+        self._hold(attributes)
         return self
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"an objective is frozen: cannot set {name}")
 
     def __reduce__(self) -> tuple[Callable[[str], Objective], tuple[str]]:
         """A copy, also that of another process, is the row of the table."""
@@ -130,7 +130,7 @@ class Objective(str):
 
     @property
     def second(self) -> Objective:
-        """The time beside the objective's own: hot for cold, and cold for those that go by hot."""
+        """The time beside the objective's own: hot for `COLD`, cold for the others."""
         return HOT if self.flushed else COLD
 
     def value(self, measurement: Measured) -> float | None:
@@ -155,7 +155,7 @@ class Objective(str):
         return less < more and more - less > TIE * less
 
     def least_seconds(self, problem: Problem, device: Device) -> float:
-        """The roofline's least time of a run: of hot runs L2 may hold a part of the matrices."""
+        """The roofline's least time of a run. In hot runs L2 may hold a part of the matrices."""
         return (least_seconds if self.flushed else least_hot_seconds)(problem, device)
 
     def suffix(self, before: str) -> str:
@@ -178,7 +178,7 @@ def _joules(measured: Measured) -> float | None:
 
 
 def _fastest_cold(entries: Sequence[E]) -> E | None:
-    """The fastest entry with a flushed L2: of those tied, the hot winner, else the leanest."""
+    """The fastest entry with a flushed L2; among tied entries the hot winner, else the leanest."""
     cold = {
         entry.config: estimate
         for entry in entries
@@ -244,7 +244,7 @@ ENERGY: Final = Objective(
     time=HOT,
     metered=True,
 )
-"""The energy of a run, measured of the fastest hot."""
+"""The energy of a run, measured for the fastest hot configurations."""
 
 OBJECTIVES: Final = (HOT, COLD, ENERGY)
 """The table of objectives, the default first."""
@@ -271,17 +271,7 @@ def time_objective(cold: bool) -> Objective:
 
 
 if TYPE_CHECKING:
-
-    class ObjectiveField:
-        """A field that takes a word or an objective and is read as an `Objective`."""
-
-        @overload
-        def __get__(self, instance: None, owner: Any) -> Objective: ...
-        @overload
-        def __get__(self, instance: object, owner: Any) -> Objective: ...
-        def __get__(self, instance: object, owner: Any) -> Objective: ...
-        def __set__(self, instance: object, value: ObjectiveText | Objective) -> None: ...
-
+    ObjectiveField = WordField[ObjectiveText | Objective, Objective]
     DEFAULT_OBJECTIVE = ObjectiveField()
 else:
     ObjectiveField, DEFAULT_OBJECTIVE = Objective, HOT

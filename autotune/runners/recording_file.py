@@ -44,7 +44,7 @@ class Origin:
     Attributes:
         driver: the driver's CUDA version, such as `13.0`; empty if nothing ran.
         compiler: such as `NVRTC 13.0`.
-        source: hash of the kernel sources, or of those of each family (`families.source_text`).
+        source: hash of the kernel sources, or a hash for each family (`families.source_text`).
     """
 
     driver: Text

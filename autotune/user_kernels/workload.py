@@ -34,7 +34,7 @@ TIME_LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Verification:
-    """How the results of a user kernel are compared with those expected.
+    """How the results of a user kernel are compared with the expected ones.
 
         autotune.tune_kernel(..., verify=autotune.Verification(rtol=1e-3))
 

@@ -361,7 +361,7 @@ def job(case: Case) -> bytes:
 
 def buffers(contents: Mapping[str, bytes], starts: Mapping[str, int]) -> bytes:
     """The `BUFFERS` as `launcher.cpp` reads them, each at a multiple of its start, which is 4 by
-    default; those without contents are empty."""
+    default. A buffer without contents is empty."""
     packed = struct.pack("<I", len(BUFFERS))
     for name in BUFFERS:
         content = contents.get(name, b"")

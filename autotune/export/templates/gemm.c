@@ -26,8 +26,8 @@
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
 /* How many numbers a vector has. */
 enum { ONE, EACH_COLUMN, EACH_SCALE };
-/* The symbols (words) whose values are known at the launch; those of the matrices, of their leading
- * dimensions and strides, and of the operands that are vectors, and the numbers that these have. */
+/* The symbols (words) whose values are known at the launch. Arrays of words follow: the matrices,
+ * their leading dimensions and strides, and the vectors; then how many numbers each vector has. */
 /* @WORDS@ */
 
 /* The index of a map, a symbol (word), or a number with the word NUMBER. An argument that starts no
@@ -93,8 +93,8 @@ static int64_t common(int64_t a, int64_t b) {
     return a;
 }
 
-/* Whether C shares an element with operand i, of the matrices and then the vectors. Column ranges of one matrix interleave without sharing
- * any. */
+/* Whether C shares an element with operand i, where the vectors follow the matrices. Column ranges
+ * of one matrix interleave without sharing any. */
 static int overlaps(const Given *given, int i) {
     int64_t size = i < MATRIX_COUNT ? given->size[i] : 0, size_c = given->size[2];
     uint64_t at = (uint64_t)given->words[i < MATRIX_COUNT ? MATRICES[i] : VECTORS[i - MATRIX_COUNT]];

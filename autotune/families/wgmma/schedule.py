@@ -14,7 +14,7 @@ def schedule_struct(
 ) -> Argument:
     """The struct `WgmmaSchedule` of `cuda_src/include/k_sharing/tile_scheduler.cuh`.
 
-    Tiles are those of a cluster, whose blocks work together. Partial sums start `start_partials`
+    A tile is computed by a cluster, whose blocks work together. Partial sums start `start_partials`
     floats into the workspace.
     """
     rows, columns = sharing.cluster_rows_and_columns(problem)

@@ -1,12 +1,12 @@
 // The operands of a GEMM, as every tuned kernel takes them.
 //
 // A kernel takes `Call`, the schedule of its family, and then m, n, k, alpha and beta as plain
-// parameters. Those stay plain because NVVM splits loops on conditions that are the same for a whole
-// warp, as those of scalar parameters are; members of a struct are not to it. With beta in the
-// struct every stored vector of an unrolled epilogue has a branch of its own.
+// parameters. They stay plain because NVVM splits loops on conditions that are the same for a whole
+// warp. It knows that of scalar parameters, but not of members of a struct. With beta in the struct
+// every stored vector of an unrolled epilogue has a branch of its own.
 //
-// Both structs are `const __grid_constant__`. Without that `simt` takes up to 20 registers more where
-// a block computes several tiles.
+// Both structs are `const __grid_constant__`. Without that `simt` takes up to 20 registers more
+// where a block computes several tiles.
 #pragma once
 
 #include "common/number.cuh"

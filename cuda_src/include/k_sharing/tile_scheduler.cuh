@@ -36,8 +36,8 @@ __device__ __forceinline__ Divisor in_registers(const Divisor& divisor) {
     return {divisor.value, divisor.magic};
 }
 
-// Copies member by member, but multiplies the tiles of one C and of a group again: with those of the
-// struct 9 of 63 programs spilled more than before, instead of one.
+// Copies member by member, but multiplies again for the tiles of one C and of a group: with the
+// products in the struct 9 of 63 programs spilled more than before, instead of one.
 __device__ __forceinline__ WgmmaSchedule in_registers(const WgmmaSchedule& schedule) {
     return {schedule.start_partials,
             {schedule.rows * schedule.columns, schedule.tiles.magic},

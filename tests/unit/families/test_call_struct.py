@@ -60,7 +60,7 @@ def _kind(type: str) -> str:
 
 
 def structs(launch: Launch) -> Iterator[Struct]:
-    """The structs of a launch, and those in them."""
+    """The structs of a launch, and the structs in them."""
     pending = [argument.value for argument in launch.arguments]
     for value in pending:
         if isinstance(value, Struct):

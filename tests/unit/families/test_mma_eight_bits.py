@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.launch_structs import members
 
 from autotune.candidates import space
 from autotune.device import find
@@ -38,9 +39,8 @@ def test_swapped_kernel_gets_the_types_swapped(problem: Problem, e5m2: str) -> N
         of_kernel = constants(plan)["TYPE_A"], constants(plan)["TYPE_B"]
         swapped = plan.config.values["swap"]
         assert of_kernel == ((of_b, of_a) if swapped else (of_a, of_b))
-        call = plan.main.struct("Call")
-        scales = [call[name].value for name in ("scale_a", "scale_b")]
-        assert scales == ["scale_a", "scale_b"]
+        scales = "scale_a", "scale_b"
+        assert members(plan.main, "Call", *scales) == [*scales]
 
 
 @pytest.mark.parametrize(

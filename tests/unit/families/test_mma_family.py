@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.launch_structs import members, replaced
 from support.sample_records import H100
 
 from autotune.candidates import space
@@ -45,21 +46,9 @@ def sizes_of(launched: LaunchPlan) -> list[object]:
     return [argument.value for argument in launched.main.arguments[2:5]]
 
 
-def members(launched: LaunchPlan, struct: str, *names: str) -> list[object]:
-    """Values of members of a struct of the GEMM's launch."""
-    return [launched.main.struct(struct)[name].value for name in names]
-
-
-def replaced(launched: LaunchPlan) -> dict[str, object]:
-    """The members of `Call` that are not the words of the same name."""
-    named = {name: member.value for name, member in launched.main.struct("Call").members}
-    return {name: value for name, value in named.items() if name != value}
-
-
 def rejection(text: str, changes: Values, device: str = "h100") -> str:
     problem = Problem.parse(text)
-    replaced: Values = {"compute": problem.compute, **changes}
-    config = changed(**replaced)
+    config = changed(**{"compute": problem.compute, **changes})
     return str(space.rejection(config, problem, find(device)))
 
 
@@ -153,7 +142,7 @@ def test_swap_computes_the_transpose_of_c() -> None:
     # op(B)^T and op(A)^T are B and A as stored, with rows along K.
     assert compiled(launched, "TRANSPOSED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
     assert sizes_of(launched) == [4096, 5, 512]
-    assert replaced(launched) == {
+    assert replaced(launched.main) == {
         **{"a": "b", "lda": "ldb", "stride_a": "stride_b"},
         **{"b": "a", "ldb": "lda", "stride_b": "stride_a"},
     }
@@ -175,18 +164,18 @@ def test_one_launch_packs_operands_for_whole_vectors() -> None:
     start_b = 1023 * 1032
     copies = 2 * (start_b + 1027 * 1032)
     assert sizes_of(launched) == [1023, 1025, 1027]
-    assert replaced(launched) == {
+    assert replaced(launched.main) == {
         **{"a": "workspace", "lda": 1032, "stride_a": start_b},
         **{"b": "workspace", "ldb": 1032, "stride_b": 1027 * 1032},
     }
-    starts = members(launched, "MmaSchedule", "start_a", "start_b", "start_partials")
+    starts = members(launched.main, "MmaSchedule", "start_a", "start_b", "start_partials")
     assert starts == [0, start_b, copies // 4]
     assert launched.workspace == copies + 2 * 4 * 8 * 17 * 128 * 64
 
 
 def test_unpacked_operand_is_read_in_place() -> None:
     launched = plan(changed(pack="b"), ODD)
-    assert members(launched, "Call", "a", "lda", "b", "ldb") == ["a", "lda", "workspace", 1032]
+    assert members(launched.main, "Call", "a", "lda", "b", "ldb") == ["a", "lda", "workspace", 1032]
 
 
 TALL = Problem(65536, 64, 64, "bf16")
@@ -198,7 +187,7 @@ def test_a_block_computes_a_column_of_tiles() -> None:
     assert launched.main.template.kernel == "mma_column"
     assert launched.main.grid == (1 * 2, 1, 3)
     assert plan(changed(**COLUMN), TALL).main.grid == (65536 // 128 // 4, 1, 1)
-    assert members(launched, "MmaSchedule", "start_a", "start_b", "group") == [0, 0, 4]
+    assert members(launched.main, "MmaSchedule", "start_a", "start_b", "group") == [0, 0, 4]
     assert launched.main.shared == 2 * 64 * (3 * 128 + 64)
 
 

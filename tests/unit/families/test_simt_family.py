@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+from support.launch_structs import members, replaced
 from support.sample_records import H100
 
 from autotune.candidates import space
@@ -53,11 +54,6 @@ def kernels(launched: LaunchPlan) -> list[str]:
 
 def values(launch: Launch) -> list[object]:
     return [argument.value for argument in launch.arguments]
-
-
-def members(launch: Launch, struct: str, *names: str) -> list[object]:
-    """Values of members of a struct of the GEMM launch."""
-    return [launch.struct(struct)[name].value for name in names]
 
 
 def test_grid_is_tiles_by_splits_by_batch() -> None:
@@ -225,8 +221,7 @@ def test_gemm_reads_the_packed_copies() -> None:
     launched = plan(changed(pack="ab"), ODD, Alignment(1, 1, 1))
     assert compiled(launched, "TRANS_A", "TRANS_B", "VA", "VB", "VC") == (1, 0, 4, 4, 1)
     gemm = launched.main
-    packed = {name: member.value for name, member in gemm.struct("Call").members}
-    assert {name: value for name, value in packed.items() if name != value} == {
+    assert replaced(gemm) == {
         **{"a": "workspace", "lda": 516, "stride_a": 516 * 600},
         **{"b": "workspace", "ldb": 1028, "stride_b": 1028 * 600},
     }

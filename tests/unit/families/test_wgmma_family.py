@@ -9,6 +9,7 @@ from math import gcd
 from typing import Any
 
 import pytest
+from support.launch_structs import members
 from support.sample_records import H100
 
 from autotune import settings
@@ -78,16 +79,14 @@ def maps(launch: Launch) -> list[TensorMap]:
 
 def strides(launched: LaunchPlan) -> list[Any]:
     """The strides of A and B that the kernel takes."""
-    call = launched.main.struct("Call")
-    return [call[name].value for name in ("stride_a", "stride_b")]
+    return members(launched.main, "Call", "stride_a", "stride_b")
 
 
 def schedule(launched: LaunchPlan, *names: str) -> tuple[Any, ...]:
-    """Values of the named numbers with which blocks find their work; those of divisors."""
-    values = dict(launched.main.struct("WgmmaSchedule").members)
+    """Values of the named members of the schedule; of a divisor the number that it divides by."""
     return tuple(
         value["value"].value if isinstance(value, Struct) else value
-        for value in (values[name].value for name in names)
+        for value in members(launched.main, "WgmmaSchedule", *names)
     )
 
 

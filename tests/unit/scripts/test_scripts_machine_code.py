@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -166,7 +167,7 @@ def tree(folder: Path, package: str) -> Path:
 
 def test_side_is_a_process_of_its_checkout(tmp_path: Path) -> None:
     home = tree(tmp_path / "here", str(tmp_path / "here/autotune"))
-    with kernel_race.Side(home, tmp_path) as side:
+    with closing(kernel_race.Side(home, tmp_path)) as side:
         assert side.ask(do="time") == {"asked": {"do": "time"}}
 
 
