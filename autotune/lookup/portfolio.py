@@ -36,13 +36,6 @@ On 99 drawn shapes for an H200 the choice of a look-up takes 1.5 % longer than t
 configurations by the cost model, 15 % at worst, and a choice takes 10 ms longer than without
 repairs, which choose kernels that take 2.6 % longer, 35 % at worst.
 """
-VARIED = 4
-"""How many of the best members are varied in a look-up.
-
-On 168 drawn shapes for an H200 the best of the adapted members takes 1.7 % longer than the best of
-a survey and its variants, by the cost model; with the variants of four of them 0.9 %, a
-millisecond later. Members as they are take 6 % longer.
-"""
 
 READY = 1.05
 """Predicted slowdown that is accepted for a program that came with the package. On 66 recorded

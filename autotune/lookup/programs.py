@@ -27,9 +27,8 @@ from autotune.device import Device, catalogue
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.lookup.nearest import neighbourhood
+from autotune.lookup.nearest import Neighbourhood, choices
 from autotune.lookup.portfolio import nearly_fastest
-from autotune.lookup.predicted import ranked
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.problem.sizes import log_uniform
 from autotune.records import Records, shipped
@@ -136,11 +135,8 @@ def _needs(problem: Problem, card: Device) -> Needs:
 
 def _ranked(problem: Problem, card: Device) -> Sequence[tuple[float, Config]]:
     """The configurations a look-up chooses from, with their expected times, the fastest first."""
-    near = neighbourhood(problem, card, Records.shipped_only())
-    if near is None:
-        return ranked(problem, card)
-    choices = near.choices(problem, card, everything=True)
-    return [(choice.cautious_us, choice.config) for choice in choices]
+    near = Neighbourhood.of(problem, card, Records.shipped_only())
+    return [(choice.cautious_us, choice.config) for choice in choices(near)]
 
 
 def _fastest(arch: str, computes: Collection[str]) -> Iterator[Template]:

@@ -32,7 +32,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.portfolio.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((WHOLE,)))
-    monkeypatch.setattr("autotune.lookup.nearest.CERTAIN", 10.0)
     return Store(tmp_path)
 
 

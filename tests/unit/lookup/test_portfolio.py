@@ -13,9 +13,10 @@ from autotune.candidates.recorded import Legality
 from autotune.compiler import Program, installed
 from autotune.device import find
 from autotune.families.plan import Template
-from autotune.lookup import portfolio, predicted, programs
+from autotune.lookup import portfolio, programs
+from autotune.lookup.nearest import Neighbourhood, choices
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.records import shipped
+from autotune.records import Records, shipped
 from autotune.runners.objective import COLD
 
 H200 = find("h200")
@@ -80,8 +81,9 @@ def test_every_drawn_problem_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     for compute in ("bf16", "i8"):
         problems = zip(programs.drawn(compute, 12), cycle(programs.cards("sm_90")), strict=False)
         for problem, card in problems:
-            choices = predicted.ranked(problem, card)
-            within = [config for time_us, config in choices if time_us <= 1.05 * choices[0][0]]
+            ranked = choices(Neighbourhood.of(problem, card, Records.shipped_only()))
+            times = [(choice.cautious_us, choice.config) for choice in ranked]
+            within = portfolio.nearly_fastest(times)
             assert any(portfolio.ready(config, problem, card) for config in within)
 
 
@@ -135,5 +137,5 @@ def test_compiled_member_is_chosen_unless_it_is_slower(
     first, second = portfolio.candidates(problem, H200)[:2]
     monkeypatch.setattr(installed, "count", lambda _: 1)
     monkeypatch.setattr(portfolio, "ready", lambda config, *_: config == second)
-    choices = [(10.0, first), (10.0 * slower, second)]
-    assert portfolio.ready_place(choices, problem, H200) == place
+    ranked = [(10.0, first), (10.0 * slower, second)]
+    assert portfolio.ready_place(ranked, problem, H200) == place
