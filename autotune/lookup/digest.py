@@ -14,7 +14,7 @@ import gzip
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
 
@@ -78,7 +78,7 @@ class RecordDigest:
         quick: whether it is of a race.
         cold: whether it has cold times.
         baseline: the vendor library's measurement, if it was timed.
-        families: its entries.
+        encoded: its entries as they are written; most are never asked for.
         source: the state of the record's file, if it is of a store.
     """
 
@@ -88,7 +88,7 @@ class RecordDigest:
     quick: bool
     cold: bool
     baseline: Measurement | None
-    families: list[FamilyEntries]
+    encoded: msgspec.Raw
     source: str
 
     @classmethod
@@ -98,21 +98,29 @@ class RecordDigest:
         Entries of unknown families and of other parameters than the family has today are left out;
         those with other values teach nothing.
         """
-        families: dict[str, list[Entry]] = {}
+        alike: dict[tuple[object, ...], list[Entry]] = {}
         for entry in record.entries:
-            kind = registry.FAMILIES.get(entry.config.family)
-            if kind and (*entry.config.values,) == parameters.names(kind.params):
-                families.setdefault(entry.config.family, []).append(entry)
+            config, kind = entry.config, registry.FAMILIES.get(entry.config.family)
+            if kind and (*config.values,) == parameters.names(kind.params):
+                types = (config.family, *map(type, config.values.values()))
+                alike.setdefault(types, []).append(entry)
         return cls(
             device=record.device,
             problem=record.problem,
             evidence=record.evidence,
             quick=record.quick,
             cold=record.best_cold is not None,
-            baseline=record.baseline and _vendor(record.baseline),
-            families=[_entries(family, entries, record) for family, entries in families.items()],
+            baseline=record.baseline,
+            encoded=msgspec.Raw(
+                msgspec.msgpack.encode([_entries(entries, record) for entries in alike.values()])
+            ),
             source=source,
         )
+
+    @cached_property
+    def families(self) -> list[FamilyEntries]:
+        """Its entries."""
+        return _FAMILIES.decode(self.encoded)
 
     def entries(self) -> Iterator[tuple[Config, Resources]]:
         """The configurations with their resources as compiled, the fastest first."""
@@ -130,7 +138,8 @@ class RecordDigest:
 
 
 _FIELDS = tuple(field.name for field in fields(RecordDigest))[1:]
-_Fields = tuple[int, Problem, Evidence, bool, bool, Measurement | None, list[FamilyEntries], str]
+_Fields = tuple[int, Problem, Evidence, bool, bool, Measurement | None, msgspec.Raw, str]
+_FAMILIES = msgspec.msgpack.Decoder(list[FamilyEntries])
 
 
 class _DigestFile(msgspec.Struct):
@@ -190,10 +199,11 @@ def _group(
     counts = [len(entries.configs) for _, entries in members]
     numbers = np.concatenate([entries.rows() for _, entries in members]).astype(float)
     words: dict[str, int] = {}
-    codes = [
-        [words.setdefault(word, len(words)) for word in row]
-        for row in chain.from_iterable(entries.words for _, entries in members)
-    ]
+    coded: dict[tuple[str, ...], list[int]] = {}
+    rows = [*chain.from_iterable(entries.words for _, entries in members)]
+    for row in dict.fromkeys(rows):
+        coded[row] = [words.setdefault(word, len(words)) for word in row]
+    codes = np.array([coded[row] for row in rows])
     logs = numbers[:, LOG]
     if objective.flushed:
         logs = logs + np.log(numbers[:, COLD_US] / numbers[:, HOT_US])
@@ -205,7 +215,7 @@ def _group(
         np.repeat([place for place, _ in members], counts)[timed],
         numbers[:, FEATURES],
         logs[timed],
-        Parameters(numbers[:, RESOURCES.stop :], names, np.array(codes)[timed], [*words]),
+        Parameters(numbers[:, RESOURCES.stop :], names, codes[timed], [*words]),
     )
 
 
@@ -214,14 +224,8 @@ def _parsed(text: str) -> Config:
     return Config.parse(text)
 
 
-def _vendor(baseline: Measurement) -> Measurement:
-    """The parts of a baseline that choices read."""
-    cold_us, error = baseline.cold_us, baseline.relative_error
-    return Measurement(baseline.time_us, cold_us=cold_us, relative_error=error)
-
-
-def _entries(family: str, entries: Sequence[Entry], record: Record) -> FamilyEntries:
-    """The entries of one family, with the same parameters."""
+def _entries(entries: Sequence[Entry], record: Record) -> FamilyEntries:
+    """Entries of one family whose parameters are of the same types."""
     configs = [entry.config for entry in entries]
     params = Parameters.of(configs)
     estimates = [[entry.measurement.estimate(which) for which in TIMES] for entry in entries]
@@ -229,7 +233,7 @@ def _entries(family: str, entries: Sequence[Entry], record: Record) -> FamilyEnt
     resources = [astuple(entry.resources) for entry in entries]
     numbers = np.column_stack([times, _described(entries, record), resources, params.numbers])
     return FamilyEntries(
-        family,
+        configs[0].family,
         [*map(str, configs)],
         params.names,
         [tuple(params.words[code] for code in row) for row in params.codes.tolist()],

@@ -71,28 +71,21 @@ def _pool(device: Device, records: Records, serves: Serves) -> Pool:
     """The records on devices that serve: those of the store, then those of bundles."""
     cards = {card.slug: card for card in records.devices() if serves(device, card)}
     folders = tuple(_folder(records.store.root, card) for card in cards.values())
-    bundles = shipped.decoded(partial(serves, device), partial(_served, device, serves))
-    return _of(folders, tuple(bundles))
+    bundles = tuple(shipped.decoded(partial(serves, device), of_bundle))
+    return _of(folders, bundles, device, serves)
 
 
 @lru_cache(maxsize=8)
-def _of(folders: tuple[StoredFolder, ...], bundles: tuple[tuple[RecordDigest, ...], ...]) -> Pool:
-    return Pool(folders, [*chain.from_iterable(bundles)])
-
-
-@lru_cache(maxsize=32)
-def _served(
-    device: Device, serves: Serves, path: Path, reader: BundleReader
-) -> tuple[RecordDigest, ...]:
-    """The records of a bundle on devices that serve."""
-    digests = _of_bundle(path, reader)
-    serving = {card: serves(device, card) for card in {digest.device for digest in digests}}
-    return tuple(digest for digest in digests if serving[digest.device])
-
-
-@lru_cache(maxsize=16)
-def _of_bundle(path: Path, reader: BundleReader) -> list[RecordDigest]:
-    return of_bundle(path, reader.content, reader.records)
+def _of(
+    folders: tuple[StoredFolder, ...],
+    bundles: tuple[tuple[RecordDigest, ...], ...],
+    device: Device,
+    serves: Serves,
+) -> Pool:
+    digests = [*chain.from_iterable(bundles)]
+    cards = {id(digest.device): digest.device for digest in digests}  # few; their hashes are slow
+    serving = {number for number, card in cards.items() if serves(device, card)}
+    return Pool(folders, (digest for digest in digests if id(digest.device) in serving))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +187,8 @@ class Pool:
     def _kind(self, problem: Problem, device: Device) -> int:
         """A number for problems that differ in sizes alone, and a device."""
         words = tuple(value for name, value in vars(problem).items() if name not in SIZES)
-        return self._kinds.setdefault((words, device), (len(self._kinds), problem, device))[0]
+        key = words, id(device)
+        return self._kinds.setdefault(key, (len(self._kinds), problem, device))[0]
 
     def _row(
         self, name: str, device: Device, words_seen: dict[str, tuple[int, int]]
@@ -270,22 +264,18 @@ def of_sizes(problem: Problem, sizes: Sequence[int]) -> Problem:
     return replace(problem, m=m, n=n, k=k, batch=batch)
 
 
-def of_bundle(path: Path, content: str, read: Callable[[], Iterable[Record]]) -> list[RecordDigest]:
+@lru_cache(maxsize=16)
+def of_bundle(path: Path, reader: BundleReader) -> tuple[RecordDigest, ...]:
     """The digests of a bundle: those beside it if they are of its present content, else those of
-    the cache, else made from its records and kept.
-
-    Args:
-        path: the bundle.
-        content: the hash of its content.
-        read: returns its records.
-    """
+    the cache, else made from its records and kept."""
+    content = reader.content
     kept = settings.cache_dir() / FOLDER / "bundles" / f"{_key(content)[:32]}{SUFFIX}"
     for file in (beside(path), kept):
         if (digests := _read(file, content)) is not None:
-            return digests
-    digests = [*map(RecordDigest.of, read())]
+            return tuple(digests)
+    digests = [*map(RecordDigest.of, reader.records())]
     _keep(kept, digests, content)
-    return digests
+    return tuple(digests)
 
 
 def beside(bundle: Path) -> Path:

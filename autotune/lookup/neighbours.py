@@ -3,24 +3,21 @@ accuracy of the vendor's library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError
-from autotune.candidates.recorded import current
-from autotune.candidates.samples import Sample
 from autotune.device import Device, same_model
-from autotune.families import registry
-from autotune.families.config import Config
 from autotune.families.shared.accuracy import (
     ErrorLimit,
     measured_limit,
     possible_limit,
     promised_limit,
 )
+from autotune.lookup.digest import RecordDigest, samples
 from autotune.problem import Precision, Problem, distance
-from autotune.records import Entry, Record
+from autotune.records import Record
 from autotune.runners.base import Evidence, Measurement
 from autotune.runners.objective import HOT, Objective
 
@@ -67,11 +64,12 @@ def differences(
 ) -> tuple[float, ...]:
     """How far apart two problems are in octaves by each difference other than size."""
     letters = zip(recorded.layout, asked.layout, strict=True)
+    outputs_differ = recorded.output_type != asked.output_type and recorded.output != asked.output
     return (
         A_LAYOUT * sum(letter != wanted for letter, wanted in letters),
         _between(recorded.precision, asked.precision),
         _eight_bit(recorded, asked),
-        AN_OUTPUT * _outputs_differ(recorded, asked),
+        AN_OUTPUT * outputs_differ,
         AN_EPILOGUE * (recorded.epilogue != asked.epilogue),
         A_DEVICE * (not same_model(recorded_on, device)),
     )
@@ -96,44 +94,19 @@ def _eight_bit(recorded: Problem, asked: Problem) -> float:
 
 
 def learn_errors(
-    problem: Problem, device: Device, records: Sequence[Record], objective: Objective = HOT
+    problem: Problem, device: Device, records: Iterable[Record], objective: Objective = HOT
 ) -> ModelError:
     """The cost model's errors on the nearest records, from which those on the problem follow.
 
     The model predicts hot times; with the objective "cold" the errors lead to cold ones.
     """
-    return ModelError(
-        [
-            Sample(entry.config, entry.resources, estimate.time_us, record.problem, record.device)
-            for record in _nearest(problem, device, records)
-            for entry in _current_entries(record)
-            if (estimate := entry.measurement.estimate(objective)) is not None
-        ],
-        device,
-    )
-
-
-def _nearest(problem: Problem, device: Device, records: Iterable[Record]) -> list[Record]:
-    """The measured and replayed records, the nearest first."""
 
     def order(record: Record) -> tuple[float, Problem]:
         return remoteness(record, problem, device), record.problem
 
     usable = (record for record in records if record.evidence != "predicted")
-    return sorted(usable, key=order)[:TEACHERS]
-
-
-def _outputs_differ(recorded: Problem, problem: Problem) -> bool:
-    return recorded.output_type != problem.output_type and recorded.output != problem.output
-
-
-def _current_entries(record: Record) -> list[Entry]:
-    """The entries whose parameters are those that their families have today."""
-    configs = [entry.config for entry in record.entries]
-    usable: set[Config] = set()
-    for family in {config.family for config in configs} & registry.FAMILIES.keys():
-        usable.update(current(family, configs, record.problem, record.device))
-    return [entry for entry in record.entries if entry.config in usable]
+    nearest = sorted(usable, key=order)[:TEACHERS]
+    return ModelError((), device, samples([*map(RecordDigest.of, nearest)], objective))
 
 
 def accuracy_filter(
