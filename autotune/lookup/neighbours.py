@@ -4,7 +4,6 @@ accuracy of the vendor's library."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError
@@ -18,25 +17,9 @@ from autotune.families.shared.accuracy import (
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.problem import Precision, Problem, distance
 from autotune.records import Record
-from autotune.runners.base import Evidence, Measurement
 from autotune.runners.objective import HOT, Objective
 
-
-class Neighbour(Protocol):
-    """A record, or its digest."""
-
-    @property
-    def problem(self) -> Problem: ...
-
-    @property
-    def device(self) -> Device: ...
-
-    @property
-    def evidence(self) -> Evidence: ...
-
-    @property
-    def baseline(self) -> Measurement | None: ...
-
+Neighbour = Record | RecordDigest
 
 REACH = 6.0
 """Octaves within which a record is a neighbour."""

@@ -117,8 +117,7 @@ def contenders(
     promised = accuracy_filter(problem, device, near.records)
     with one_blas_thread():
         if configs is None:
-            shortlisted = shortlist(near, accuracy, partial(_ranked, promised), VARIED)
-            listed, predictions = shortlisted.configs, shortlisted.predictions
+            listed, predictions = shortlist(near, accuracy, partial(_ranked, promised), VARIED)
         else:
             listed = accuracy.accurate(configs)
             predictions = near.errors.predict(listed, problem)

@@ -13,8 +13,8 @@ from autotune.candidates.recorded import Legality
 from autotune.compiler import Program, installed
 from autotune.device import find
 from autotune.families.plan import Template
-from autotune.lookup import portfolio, programs
-from autotune.lookup.nearest import Neighbourhood, choices
+from autotune.lookup import nearest, portfolio, programs
+from autotune.lookup.nearest import Choice, Neighbourhood, choices
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.records import Records, shipped
 from autotune.runners.objective import COLD
@@ -82,9 +82,8 @@ def test_every_drawn_problem_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         problems = zip(programs.drawn(compute, 12), cycle(programs.cards("sm_90")), strict=False)
         for problem, card in problems:
             ranked = choices(Neighbourhood.of(problem, card, Records.shipped_only()))
-            times = [(choice.cautious_us, choice.config) for choice in ranked]
-            within = portfolio.nearly_fastest(times)
-            assert any(portfolio.ready(config, problem, card) for config in within)
+            within = nearest.nearly_fastest(ranked)
+            assert any(nearest.ready(choice.config, problem, card) for choice in within)
 
 
 @pytest.mark.parametrize("compute", PRECISIONS)
@@ -111,8 +110,8 @@ def test_fastest_kernels_of_shipped_records_are_compiled(monkeypatch: pytest.Mon
     records = [record for record in shipped.records(H200) if record.problem.compute == "f8"]
     assert records
     for record in records:
-        assert portfolio.ready(record.best.config, record.problem, H200)
-        assert portfolio.ready(record.best_by(COLD).config, record.problem, H200)
+        assert nearest.ready(record.best.config, record.problem, H200)
+        assert nearest.ready(record.best_by(COLD).config, record.problem, H200)
 
 
 @pytest.mark.usefixtures("no_records")
@@ -136,6 +135,7 @@ def test_compiled_member_is_chosen_unless_it_is_slower(
     problem = Problem(512, 512, 512)
     first, second = portfolio.candidates(problem, H200)[:2]
     monkeypatch.setattr(installed, "count", lambda _: 1)
-    monkeypatch.setattr(portfolio, "ready", lambda config, *_: config == second)
-    ranked = [(10.0, first), (10.0 * slower, second)]
-    assert portfolio.ready_place(ranked, problem, H200) == place
+    monkeypatch.setattr(nearest, "ready", lambda config, *_: config == second)
+    ranked = [Choice(first, 10.0, 10.0, 0.1), Choice(second, 10.0 * slower, 10.0, 0.1)]
+    chosen = next(nearest._ready(ranked, problem, H200), ranked[0])
+    assert ranked.index(chosen) == place
