@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import resources
@@ -35,7 +35,7 @@ from autotune.version import __version__
 SUFFIX = ".digest"
 FOLDER = "choices"
 KEPT = 1024
-"""Digests of a folder's records that are kept, those asked for last."""
+"""Digests of a folder's records that are kept, those made last."""
 SEVERAL = 4
 """Most records of a problem that are looked at, of as many bundles and folders."""
 SIZES = "m", "n", "k", "batch"
@@ -43,9 +43,10 @@ SIZES = "m", "n", "k", "batch"
 Serves = Callable[[Device, Device], bool]
 Near = tuple[float, RecordDigest]
 """A record behind its remoteness in octaves."""
-
-_EVIDENCE: dict[str, Evidence] = {"json": "measured", "replayed.json": "replayed"}
+EVIDENCE: dict[str, Evidence] = {"json": "measured", "replayed.json": "replayed"}
 """The evidence of records, by how the names of their files end."""
+RECORDS = "records"
+"""Stands for the content in the key of digests that name the states of their records' files."""
 
 
 def own(device: Device, records: Records) -> Pool:
@@ -88,56 +89,44 @@ def _of(
     return Pool(folders, (digest for digest in digests if id(digest.device) in serving))
 
 
-@dataclass(frozen=True, eq=False)
 class StoredFolder:
-    """The files of a device's records in a store, which need not be read.
+    """The files of a device's records in a store, which are read when they are asked for.
 
-    Attributes:
+    Args:
         root: the store.
         device: the device.
         names: the files' names.
     """
 
-    root: Path
-    device: Device
-    names: tuple[str, ...]
+    def __init__(self, root: Path, device: Device, names: tuple[str, ...]) -> None:
+        self.device, self.names = device, names
+        self._store, self._folder = Store(root), root / Record.FOLDER / device.slug
+        self._file = root / FOLDER / device.slug / f"records{SUFFIX}"
+        self._kept: dict[str, RecordDigest | None] = {}
+        self._kept |= {digest.source: digest for digest in _read(self._file, RECORDS) or ()}
+        self._changed = False
 
-    def digests(self, names: Iterable[str]) -> list[RecordDigest | None]:
-        """The digests of the records in some files, from the cache or made now; None for a file
-        that cannot be read."""
-        states = [self._state(name) for name in names]
-        path = self.root / FOLDER / self.device.slug / f"records{SUFFIX}"
-        kept = _KEPT.get(path, {})
-        if not kept.keys() >= {*states}:
-            kept = {**{digest.source: digest for digest in _read(path, _RECORDS) or ()}, **kept}
-        if missing := [state for state in states if state not in kept]:
-            kept |= {state: self._made(state) for state in missing}
-            asked = {state: kept[state] for state in states}
-            latest = [*(asked | kept).items()][: max(KEPT, len(states))]
-            kept = dict(latest)
-            _keep(path, filter(None, kept.values()), _RECORDS)
-        _KEPT[path] = kept
-        return [kept[state] for state in states]
+    def digest(self, name: str) -> RecordDigest | None:
+        """The digest of the record in a file, kept or made now; None if it cannot be read."""
+        try:
+            status = (self._folder / name).stat()
+        except OSError:
+            return None
+        state, kept = " ".join(map(str, (name, *files.identity(status)))), self._kept
+        if state not in kept:
+            slug, _, ending = name.partition(".")
+            problem = Problem.parse(slug.replace("-", ":"))
+            record = self._store.load(self.device, problem, EVIDENCE[ending])
+            kept[state] = None if record is None else RecordDigest.of(record, state)
+            self._changed = True
+        return kept[state]
 
-    def _state(self, name: str) -> str:
-        """A file's name, then numbers that change with the file."""
-        with suppress(OSError):
-            status = (self.root / Record.FOLDER / self.device.slug / name).stat()
-            return " ".join(map(str, (name, *files.identity(status))))
-        return f"{name} is gone"
-
-    def _made(self, state: str) -> RecordDigest | None:
-        slug, _, ending = state.partition(" ")[0].partition(".")
-        problem = Problem.parse(slug.replace("-", ":"))
-        record = Store(self.root).load(self.device, problem, _EVIDENCE[ending])
-        return None if record is None else RecordDigest.of(record, state)
-
-
-_RECORDS = "records"
-"""Stands for the content in the key of digests that name the states of their records' files."""
-_KEPT: dict[Path, dict[str, RecordDigest | None]] = {}
-"""Digests by the file that keeps them and by the states of the records' files; None for a record
-that cannot be read."""
+    def keep(self) -> None:
+        """Writes the digests made last, if some are new."""
+        if self._changed:
+            self._changed = False
+            self._kept = dict([*self._kept.items()][-KEPT:])
+            _keep(self._file, filter(None, [*self._kept.values()]), RECORDS)
 
 
 def _folder(root: Path, device: Device) -> StoredFolder:
@@ -164,20 +153,21 @@ class Pool:
     def __init__(
         self, folders: Iterable[StoredFolder] = (), digests: Iterable[RecordDigest] = ()
     ) -> None:
+        self._folders = [*folders]
         self._kinds: dict[object, tuple[int, Problem, Device]] = {}
-        self._listed: list[RecordDigest | tuple[StoredFolder, str]] = []
+        self._listed: list[Callable[[], RecordDigest | None]] = []
         rows: list[tuple[int, ...]] = []
-        for folder in folders:
+        for folder in self._folders:
             words_seen: dict[str, tuple[int, int]] = {}
             for name in folder.names:
                 with suppress(ValueError, AutotuneError):  # a file of another kind
                     rows.append(self._row(name, folder.device, words_seen))
-                    self._listed.append((folder, name))
+                    self._listed.append(partial(folder.digest, name))
         for digest in digests:
             if digest.evidence != "predicted":
                 problem = digest.problem
                 rows.append((*sizes_of(problem), self._kind(problem, digest.device)))
-                self._listed.append(digest)
+                self._listed.append(partial(_itself, digest))
         table = np.array(rows, np.int64).reshape(-1, len(SIZES) + 1)
         self._sizes, self._kind_of = table[:, :-1], table[:, -1]
         plain = [of_sizes(problem, (16, 16, 16, 1)) for _, problem, _ in self._kinds.values()]
@@ -201,7 +191,7 @@ class Pool:
         slug, _, ending = name.partition(".")
         shape, _, words = slug.partition("-")
         m, n, k = map(int, shape.split("x"))
-        if ending not in _EVIDENCE or min(m, n, k) < 1:
+        if ending not in EVIDENCE or min(m, n, k) < 1:
             raise ValueError(f"{name} names no measured or replayed record")
         if words not in words_seen:
             problem = Problem.parse(slug.replace("-", ":"))
@@ -231,26 +221,19 @@ class Pool:
         order = np.lexsort(keys)
         numbers = np.diff(keys[:, order], prepend=np.nan).any(axis=0).cumsum()
         rows, numbers = rows[order][numbers <= count], numbers[numbers <= count]
-        columns = numbers.tolist(), remote[rows].tolist(), self._read(rows)
+        digests = [self._listed[row]() for row in rows]
+        for folder in self._folders:
+            folder.keep()
+        columns = numbers.tolist(), remote[rows].tolist(), digests
         best: dict[int, Near] = {}
         for number, near, digest in zip(*columns, strict=True):
             if digest and (number not in best or weakness(digest) < weakness(best[number][1])):
                 best[number] = near, digest
         return [*best.values()]
 
-    def _read(self, rows: Iterable[int]) -> list[RecordDigest | None]:
-        """The records in some rows."""
-        listed = [self._listed[row] for row in rows]
-        names: dict[StoredFolder, list[str]] = {}
-        for each in listed:
-            if not isinstance(each, RecordDigest):
-                names.setdefault(each[0], []).append(each[1])
-        read = {
-            (folder, name): digest
-            for folder, own_names in names.items()
-            for name, digest in zip(own_names, folder.digests(own_names), strict=True)
-        }
-        return [each if isinstance(each, RecordDigest) else read[each] for each in listed]
+
+def _itself(digest: RecordDigest) -> RecordDigest:
+    return digest
 
 
 def sizes_of(problem: Problem) -> tuple[int, int, int, int]:

@@ -125,7 +125,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 
 def own(records: Records) -> list[RecordDigest]:
     """The digests of the nearest records, as a new process finds them."""
-    digests._KEPT.clear()
+    digests._listed.cache_clear()
     return [digest for _, digest in digests.own(H100, records).nearest(SQUARE, H100, 128)]
 
 
@@ -178,7 +178,7 @@ def test_only_near_records_are_read(records: Records, monkeypatch: pytest.Monkey
     assert sorted(problem.m for problem in read) == [1216, 1280, 1344]
 
 
-def test_digests_asked_for_last_are_kept(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digests_made_last_are_kept(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "KEPT", 4)
     for number in range(1, 9):
         records.store.save(record(problem=Problem(2**number, 64, 64)))
@@ -186,7 +186,7 @@ def test_digests_asked_for_last_are_kept(records: Records, monkeypatch: pytest.M
         digests.own(H100, records).nearest(Problem(size, 64, 64), H100, 3)
     (path,) = records.store.root.glob("choices/*/*.digest")
     _, kept = loads(path.read_bytes())
-    assert [digest.problem.m for digest in kept][:3] == [256, 128, 64]
+    assert {digest.problem.m for digest in kept} > {256, 128, 64}
     assert len(kept) == 4
 
 
