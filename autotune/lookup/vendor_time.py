@@ -24,7 +24,7 @@ from autotune.candidates.problem_columns import problem_columns
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
-from autotune.lookup.digests import elsewhere
+from autotune.lookup.digests import Pool, elsewhere, of_architecture
 from autotune.lookup.neighbours import TEACHERS, Neighbour
 from autotune.problem import Problem
 from autotune.records import Records
@@ -66,10 +66,13 @@ def beside_vendor(
         return answer
     if _is_refused(problem, device, records):
         return replace(answer, vendor=False)
-    timed = [row for row in ranked if _vendor_us(row, objective) is not None]
-    vendor_us = vendor_time_us(
-        problem, device, timed or _nearest_elsewhere(problem, device, records), objective
-    )
+    timed = any(_vendor_us(row, objective) is not None for row in ranked)
+    if not timed:
+        ranked = _nearest(problem, device, of_architecture(device, Records.shipped_only()))
+        timed = any(_vendor_us(row, objective) is not None for row in ranked)
+    if not timed:
+        ranked = _nearest(problem, device, elsewhere(device, records))
+    vendor_us = vendor_time_us(problem, device, ranked, objective)
     answer = replace(answer, vendor_us=vendor_us)
     if not timed:
         note = f"{answer.note}{FASTER.format('taken')}: {_untimed(problem, device)}"
@@ -104,9 +107,8 @@ def vendor_time_us(
     return float(scale * math.exp(logs.mean() + means[0]))
 
 
-def _nearest_elsewhere(problem: Problem, device: Device, records: Records) -> list[RecordDigest]:
-    """The nearest records of other architectures."""
-    return [row for _, row in elsewhere(device, records).nearest(problem, device, TEACHERS)]
+def _nearest(problem: Problem, device: Device, pool: Pool) -> list[RecordDigest]:
+    return [row for _, row in pool.nearest(problem, device, TEACHERS)]
 
 
 def _is_refused(problem: Problem, device: Device, records: Records) -> bool:

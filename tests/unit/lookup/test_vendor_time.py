@@ -16,7 +16,7 @@ from autotune.lookup.lookup import lookup
 from autotune.lookup.vendor_time import vendor_time_us
 from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
-from autotune.records import Record, Records, Store
+from autotune.records import Record, Records, Store, bundle
 from autotune.runners.objective import HOT
 
 NEAR = Problem(4096, 4096, 2048)
@@ -58,6 +58,18 @@ def test_remote_times_of_the_library_count_by_the_roofline(store: Store) -> None
     store.save(timed(small, 5.0, 2e6 * least_hot_seconds(small, H100) + 6))
     vendor_us = look_up(store).vendor_us
     assert vendor_us == pytest.approx(2e6 * least_hot_seconds(ASKED, H100), 0.05)
+
+
+def test_shipped_times_count_where_no_near_record_has_one(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.lookup.nearest.TEACHERS", 1)
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "shipped"))
+    (tmp_path / "shipped").mkdir()
+    far = timed(replace(NEAR, k=1024), 8000.0, 1400.0)
+    (tmp_path / "shipped" / "h100.jsonl.xz").write_bytes(bundle.dumps([far]))
+    store.save(timed(NEAR, 8000.0, None))
+    assert "cuBLAS is expected to be faster" in look_up(store).note
 
 
 def test_library_that_was_never_timed_is_taken_to_be_faster(store: Store) -> None:
