@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.recorded import as_tuned, for_compute, is_legal
+from autotune.candidates.recorded import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import MARGIN
@@ -170,11 +170,13 @@ def best_legal(
     device: Device,
     objective: Objective,
     accuracy: AccuracyFilter | None = None,
+    order: str | None = None,
 ) -> Entry | None:
     """The record's best entry that the problem can run today and that keeps today's bound on the
     error; None if there is none.
 
-    `accuracy` judges entries that were not verified on the problem.
+    `accuracy` judges entries that were not verified on the problem; with an `order` of summation
+    the entry has that order.
     """
 
     def time_us(entry: Entry) -> float:
@@ -182,15 +184,12 @@ def best_legal(
         return math.inf if estimate is None else estimate.time_us
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
-    card = as_tuned(device, record.device)
-    legal = (
-        entry
-        for entry in entries
-        if is_legal(entry.config, problem, card) and _keeps_bound(entry, record)
-    )
-    if accuracy is not None:
-        legal = (entry for entry in legal if accuracy.passes(entry.config))
-    return next(legal, None)
+    legal = Legality(problem, as_tuned(device, record.device), order=order)
+    for entry in entries:
+        runs = legal(entry.config) and _keeps_bound(entry, record)
+        if runs and (accuracy is None or accuracy.passes(entry.config)):
+            return entry
+    return None
 
 
 def _keeps_bound(entry: Entry, record: Record) -> bool:

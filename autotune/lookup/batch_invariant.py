@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from autotune import settings
 from autotune.candidates.order_choice import ordered_by_time
-from autotune.candidates.recorded import as_tuned, is_legal
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
-from autotune.lookup.answer import Answer, expected_loss, recorded_objective
+from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
 from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records
@@ -155,37 +154,24 @@ def _recorded(
         record = records.ordered(device, point, tuned.order or "")
         if record is None:
             continue
-        answer = _entry(tuned, record, problem, device, recorded_objective(record, objective))
-        if answer is not None:
-            return answer
+        decides = recorded_objective(record, objective)
+        entry = best_legal(record, problem, device, decides, order=record.order)
+        if entry is None:
+            continue
+        own, estimate = point == problem, entry.measurement.estimate(decides)
+        return Answer(
+            problem=problem,
+            device=device,
+            config=entry.config,
+            how="range",
+            evidence=record.evidence if own else "predicted",
+            record=record,
+            time_us=estimate.time_us if own and estimate else None,
+            note=f"{problem} on {device.name}: as {point.shape}, in the order of {tuned}",
+            expected_loss=tuned.loss,
+            objective=decides,
+        )
     return None
-
-
-def _entry(
-    tuned: Range, record: OrderedRecord, problem: Problem, device: Device, objective: Objective
-) -> Answer | None:
-    card = as_tuned(device, record.device)
-    entries = record.best_by(objective), *record.entries
-    estimates = {entry.config: entry.measurement.estimate(objective) for entry in entries}
-    times = {config: each.time_us if each else math.inf for config, each in estimates.items()}
-    ranked = [entries[0].config, *sorted(times, key=times.__getitem__)]
-    legal = (config for config in ranked if is_legal(config, problem, card, record.order))
-    config = next(legal, None)
-    if config is None:
-        return None
-    own = record.problem == problem
-    return Answer(
-        problem=problem,
-        device=device,
-        config=config,
-        how="range",
-        evidence=record.evidence if own else "predicted",
-        record=record,
-        time_us=times[config] if own else None,
-        note=f"{problem} on {device.name}: as {record.problem.shape}, in the order of {tuned}",
-        expected_loss=tuned.loss,
-        objective=objective,
-    )
 
 
 def _predicted(
