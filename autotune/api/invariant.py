@@ -28,9 +28,8 @@ from autotune.targets.sources import DEFAULT, DeviceLike, option
 from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
 from autotune.tuning.events import Observer
-from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
-from autotune.tuning.quick import QuickTunable
 from autotune.tuning.row_checks import RowChecked
 
 RACED_ORDERS, RACED_CONFIGS = 3, 3

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autotune.runners.base import Runner
     from autotune.runners.objective import Objective
     from autotune.tuning.events import Observer
-    from autotune.tuning.quick import QuickTunable
+    from autotune.tuning.gemm import QuickTunable
 
 
 def search(
@@ -93,7 +93,7 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     from autotune.lookup.kept_choice import one_blas_thread
     from autotune.lookup.promising import contenders
     from autotune.records import Records
-    from autotune.tuning.quick import QuickTunable
+    from autotune.tuning.gemm import QuickTunable
 
     with one_blas_thread():
         considered = contenders(

@@ -18,7 +18,7 @@ from autotune.report.entries import us
 from autotune.report.formatting import cell
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.resume import studies_of
+from autotune.tuning.proposals import studies_of
 from autotune.tuning.search.trial_log import logs_in, read
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from support.sample_records import H100, SQUARE
 from autotune.device import Device
 from autotune.records import Store
 from autotune.runners.base import Evidence, Failure, Stage
-from autotune.tuning.quarantine import DANGEROUS, Quarantine
+from autotune.tuning.evaluate import DANGEROUS, Quarantine
 
 HUNG = Failure("timeout", "no end after 10 s")
 HARMLESS = sorted({*get_args(Stage)} - {*DANGEROUS})

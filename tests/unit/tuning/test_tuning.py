@@ -47,14 +47,13 @@ from autotune.records import FamilyRecord, Record, Store, TuningRecord
 from autotune.runners.base import BestTimes, Failure, Measurement, Stage
 from autotune.runners.objective import COLD, TIMES, Objective
 from autotune.runners.recording import Origin
-from autotune.tuning import device_pool, pipeline, run
+from autotune.tuning import device_pool, loop, pipeline
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.guesses import GUESSES
+from autotune.tuning.gemm import GUESSES, GemmTunable
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.resume import led_to, study_of
+from autotune.tuning.proposals import led_to, study_of
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
@@ -170,7 +169,7 @@ def test_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPat
         now[0] += 1.0
         return by_width(config)
 
-    monkeypatch.setattr(run, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
@@ -576,7 +575,7 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
             super().trial(trial, progress)
             now[0] += 1.0
 
-    monkeypatch.setattr(run, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
     monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     observer = Slow()
