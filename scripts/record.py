@@ -28,6 +28,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from sweep import record
 
 from autotune import settings
 from autotune.candidates import cost, space
@@ -44,7 +45,6 @@ from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.targets import targets
 from autotune.tuning import ladder
-from autotune.tuning.sweep import record
 
 # Configurations of a family, evenly spread, that the model ranks.
 SURVEY = 30_000

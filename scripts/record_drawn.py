@@ -20,6 +20,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from sweep import record
 from untuned import drawn
 
 from autotune import compiler, settings
@@ -34,7 +35,6 @@ from autotune.records import Records, Store
 from autotune.runners import recording
 from autotune.targets import sources, targets
 from autotune.targets.workplace import Workplace
-from autotune.tuning.sweep import record
 
 SEED = 1
 """Not the seed of `untuned.py`, whose shapes test the model that is fitted to these."""
