@@ -252,10 +252,13 @@ def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
     differ in epilogue or output only tie.
     """
 
-    def order(item: Problem) -> tuple[float, bool, Problem]:
-        return distance(item, problem), item.layout != problem.layout, item
-
-    return sorted((item for item in recorded if _alike(item, problem)), key=order)[:NEIGHBOURS]
+    layout, *kind = kernel_kind(problem)
+    alike: list[tuple[float, bool, Problem]] = []
+    for item in recorded:
+        far, (own_layout, *own_kind) = distance(item, problem), kernel_kind(item)
+        if own_kind == kind and (own_layout == layout or far == 0):
+            alike.append((far, own_layout != layout, item))
+    return [item for _, _, item in sorted(alike)[:NEIGHBOURS]]
 
 
 def neighbouring_winners(
@@ -268,13 +271,3 @@ def neighbouring_winners(
     same_sizes = (record for record in near if distance(record.problem, problem) == 0)
     runners_up = [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
     return [for_compute(config, problem) for config in dict.fromkeys((*winners, *runners_up))]
-
-
-def _alike(recorded: Problem, problem: Problem) -> bool:
-    """Whether the recorded problem is of the same kind, or has the same sizes and differs from that
-    kind in the layout alone."""
-    layout, *kind = kernel_kind(problem)
-    recorded_layout, *recorded_kind = kernel_kind(recorded)
-    if recorded_kind != kind:
-        return False
-    return recorded_layout == layout or distance(recorded, problem) == 0

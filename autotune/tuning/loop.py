@@ -19,12 +19,11 @@ from autotune.records import Provenance, Store, TuningRecord, codec
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.objective import HOT
 from autotune.runners.recording import Origin
-from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Quarantine, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Search, enough
-from autotune.tuning.pipeline import Compiler, ahead
+from autotune.tuning.pipeline import Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
 from autotune.tuning.search import Proposer, axes_of
 from autotune.tuning.tunable import SURVEY, Tunable
@@ -267,12 +266,12 @@ class Run(Generic[R]):
         if self._racing:
             return self._second_round()
         board, options = self.leaderboard, self._options
-        count = len(board.trials)
-        if board.closest is None or board.leaders or count == self._extended_at:
+        if board.closest is None or board.leaders or not self._time_left():
             return False
-        if (limit := options.trials) is not None:
-            options = replace(options, trials=min(count + STEP, limit + EXTRA))
-        if not self._time_left() or (limit is not None and count >= limit + EXTRA):
+        count = len(board.trials)
+        if options.trials is not None:
+            options = replace(options, trials=min(count + STEP, options.trials + EXTRA))
+        if count in (self._extended_at, options.trials):
             return False
         # The search learnt from trials before the baseline was known, which is wrong: start again.
         self._extended_at = count

@@ -16,9 +16,8 @@ from autotune.errors import RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.pipeline import Ready
+from autotune.tuning.pipeline import DevicePool, Ready
 
 WIDTHS = range(8, 20)
 

@@ -47,7 +47,7 @@ from autotune.records import FamilyRecord, Record, Store, TuningRecord
 from autotune.runners.base import BestTimes, Failure, Measurement, Stage
 from autotune.runners.objective import COLD, TIMES, Objective
 from autotune.runners.recording import Origin
-from autotune.tuning import device_pool, loop, pipeline
+from autotune.tuning import loop, pipeline
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GUESSES, GemmTunable
@@ -171,7 +171,6 @@ def test_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
-    monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
     record = tune_with(runner, store, Search(seconds=10))
     # 5 % are kept for the rematch, so the tenth trial ends the search at 10 s.
@@ -577,7 +576,6 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
 
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
-    monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     observer = Slow()
     tune_with(FakeRunner(outcome), store, Search(trials=3), observer=observer)
     assert observer.last is not None
