@@ -1,10 +1,17 @@
-"""The tuning loop: propose, compile ahead, measure, learn, rematch, examine, record."""
+"""The tuning loop: propose, compile ahead, measure, learn, rematch, examine, record.
+
+`tune` is the whole of it. A `Run` lists the candidates and reads the log of earlier trials. Its
+`search` tries what `proposals` proposes, first a race and then a search, while `pipeline` compiles
+ahead and measures. Its `rematch` times the leaders of the `leaderboard` again, and `save` records
+them.
+"""
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import monotonic
@@ -81,8 +88,9 @@ def tune(
         RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written; an `UnsavedError` if results are affected.
     """
-    runners, told = (runner, *further), observer or Silent()
-    run = Run(tunable, runners, store, options, compile, origin, told)
+    runners, observer = (runner, *further), observer or Silent()
+    with _collector_paused():
+        run = Run(tunable, runners, store, options, compile, origin, observer)
     try:
         # A matrix library's threads would compete with the compiler's.
         with closing(run.log), closing(run.compiler), threadpool_limits(1, "blas"):
@@ -162,7 +170,7 @@ class Run(Generic[R]):
         if self._runner.baseline_ready:
             self._compare(self._runner.baseline())
         with closing(self._pool):
-            self._evaluate()
+            self._evaluate()  # the first round of a race, if there is one
             if self._racing and self._second_round():
                 self._evaluate()
             # The search does not wait for the vendor's library; what follows does.
@@ -245,8 +253,8 @@ class Run(Generic[R]):
         self._refuse_inaccurate()
 
     def _second_round(self) -> bool:
-        """Prepares what follows the first round of a race: the second round, which a search guesses
-        first. Returns whether anything follows."""
+        """Prepares the second round of a race: a quick run tries it alone, and a search guesses it
+        first. Returns whether there is anything to try."""
         if not self._time_left():
             return False
         second = self._race.choose(self.leaderboard.trials)
@@ -258,9 +266,9 @@ class Run(Generic[R]):
         return True
 
     def _goes_on(self) -> bool:
-        """Prepares more trials: those that other processes left, those that take the places of what
-        is too inaccurate in a race, or a search beyond its limit while all that was measured is
-        refused. Returns whether there are any."""
+        """Prepares further trials: places that other processes left, others for what is too
+        inaccurate in a race, or a search beyond its limit while all that was measured is refused.
+        Returns whether there are any."""
         if self._proposals.reopened():
             return True
         if self._racing:
@@ -434,6 +442,19 @@ def _check_objective(tunable: object, runner: Runner, options: Search) -> None:
         )
     if options.meters and (fault := runner.energy_fault()) is not None:
         raise MissingError(f"{tunable}: {fault}")
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keeps Python's garbage collector from running. While 100,000 configurations are made it would
+    look at all of them again and again, which takes up to a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _metered(
