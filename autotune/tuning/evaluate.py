@@ -88,8 +88,8 @@ def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | F
         program = compile(launch.template, runner.device.arch)
         if isinstance(program, CompileFailure):
             return Failure("compile", program.reason)
-        failure = None if plan.local_memory else _spilled(program)
         launch = with_cluster(launch, program)
+        failure = None if plan.local_memory else _spilled(program)
         failure = failure or _refused(launch, program)
         failure = failure or _over_budget(resources_of(launch, program), launch, runner.device)
         if failure is not None:

@@ -73,20 +73,26 @@ def ahead(
         window = WINDOW if ordered else compiler.jobs + READY
     source = iter(configs)
     waiting: list[_Slot] = []
+
+    def ready() -> bool:
+        return not ordered and _ready(waiting) is not None
+
     try:
         while True:
-            _fill(waiting, source, compiler, window or 1, ordered)
+            # Once one is ready, at most one more begins, in place of the last one given out.
+            room = (window or 1) - len(waiting)
+            for config in islice(source, min(room, 1) if ready() else room):
+                waiting.append(compiler.begin(config))
+                if ready():
+                    break
             if not waiting:
                 return
-            extra = None
-            if not ordered and _ready(waiting) is None:
-                extra = spare(compiler.has_compiled)
+            extra = None if ordered or ready() else spare(compiler.has_compiled)
             if extra is not None:
                 slot = compiler.begin(extra)
+            elif (place := _first_ready(waiting[:1] if ordered else waiting, deadline)) is None:
+                return
             else:
-                place = _first_ready(waiting[:1] if ordered else waiting, deadline)
-                if place is None:
-                    return
                 slot = waiting.pop(place)
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
@@ -250,26 +256,6 @@ def _compiled(compile: Compile, template: Template, arch: str) -> Program | Comp
     except Exception as error:
         reason = f"the compiler broke down: {type(error).__name__}: {error}"
         return CompileFailure(template, arch, reason.partition("\n")[0], str(error))
-
-
-def _fill(
-    waiting: list[_Slot],
-    source: Iterable[Config],
-    compiler: Compiler,
-    window: int,
-    ordered: bool,
-) -> None:
-    """Begins configurations while there is room.
-
-    Once one is ready, at most one more begins, in place of the last one given out.
-    """
-    room = window - len(waiting)
-    if not ordered and _ready(waiting) is not None:
-        room = min(room, 1)
-    for config in islice(source, room):
-        waiting.append(compiler.begin(config))
-        if not ordered and _ready(waiting) is not None:
-            break
 
 
 def _ready(waiting: Sequence[_Slot]) -> int | None:
