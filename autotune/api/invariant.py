@@ -21,7 +21,6 @@ from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store
 from autotune.records.ranges import Range
-from autotune.runners.base import Runner
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
@@ -30,7 +29,7 @@ from autotune.tuning import loop
 from autotune.tuning.events import Observer
 from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
-from autotune.tuning.row_checks import RowChecked
+from autotune.tuning.row_checks import RowChecks
 
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""
@@ -181,12 +180,18 @@ class RangePlace:
         compile = partial(compiler.compile, cache=cache_dir())
         with self.workplace.opening(tunable.problem) as opened:
             target = opened()
-            runner: Runner = target.runner
+            runner, compared = target.runner, None
             if self.order and runner.evidence == "measured":
-                checked = tunable.problem, self.order, self.references
-                runner = RowChecked(runner, *checked, compile)
+                checks = RowChecks(runner, tunable.problem, self.order, self.references, compile)
+                compared = checks.compared
             files.ensure(self.store.root)
-            limits = runner, self.store, options
             return loop.tune(
-                tunable, *limits, compile=compile, origin=target.origin, observer=observer
+                tunable,
+                runner,
+                self.store,
+                options,
+                compile=compile,
+                origin=target.origin,
+                observer=observer,
+                compared=compared,
             )

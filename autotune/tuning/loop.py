@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -47,6 +47,7 @@ which the limit rises at once."""
 
 R = TypeVar("R", bound=TuningRecord)
 Outcome = Measurement | Failure
+Compared = Callable[[Candidate], Candidate]
 
 
 def tune(
@@ -59,6 +60,7 @@ def tune(
     origin: Origin,
     observer: Observer | None = None,
     further: Sequence[Runner] = (),
+    compared: Compared | None = None,
 ) -> R:
     """Searches the fastest configuration and records the best ten.
 
@@ -78,6 +80,7 @@ def tune(
         origin: compiler, driver and sources of the measurements, for the record.
         observer: receives the events of the run.
         further: runners of more devices of the same model, which share the work.
+        compared: adds to a candidate the rows that it has to compute as another one does.
 
     Returns:
         The record, merged with what was recorded before.
@@ -90,7 +93,7 @@ def tune(
     """
     runners, observer = (runner, *further), observer or Silent()
     with _collector_paused():
-        run = Run(tunable, runners, store, options, compile, origin, observer)
+        run = Run(tunable, runners, store, options, compile, origin, observer, compared)
     try:
         # A matrix library's threads would compete with the compiler's.
         with closing(run.log), closing(run.compiler), threadpool_limits(1, "blas"):
@@ -124,6 +127,7 @@ class Run(Generic[R]):
         compile: Compile,
         origin: Origin,
         observer: Observer,
+        compared: Compared | None,
     ) -> None:
         self._began, self._over, self.settled = monotonic(), False, False
         ends, runner = options.begun(self._began).deadline, runners[0]
@@ -131,25 +135,29 @@ class Run(Generic[R]):
         _check_objective(tunable, runner, options)
         self._tunable, self._runner, self._store = tunable, runner, store
         self._options, self._origin, self._observer = options, origin, observer
+        self._compared = compared or (lambda candidate: candidate)
         self.compiler = Compiler(compile, tunable.plan, runner, options.jobs)
-        # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
         self._live = runner.evidence == "measured"
+        # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
         self._pool = DevicePool(runners, self._measured, ahead=self._live)
         self._quarantine = Quarantine(store, runner.device, runner.evidence, origin.source)
         barred, asked = self._quarantine.barred(), (runner.device, store, options.objective)
+
+        # The race, which compiles while candidates are listed: that may take a second.
         racing = options.quick or (options.guided and runner.known() is None)
         contenders = tunable.contenders(*asked) if racing else None
         self._race = Race(contenders and contenders.without(barred))
         self._racing = bool(self._race.configs)
         if not self._time_left():
             raise self._too_late()
-        # While candidates are listed, which may take a second.
         self.compiler.begin_first(self._race.configs[: options.trials])
         survey = None if options.sampling == "exhaustive" else SURVEY
         listed = tunable.candidates(runner, barred, survey=survey)
         candidates = listed.extended_by(self._race.considered)
         self._configs, self._axes = candidates.configs, axes_of(candidates.configs)
         self._guesses = tunable.guesses(candidates, *asked) if options.guided else ()
+
+        # The trials so far, and what to try next.
         self.log = open_log(tunable, runner, store, origin, self._axes, options.storage)
         ranking = options.objective, options.score, options.reach
         self.leaderboard = Leaderboard(*ranking, tunable.judged)
@@ -186,7 +194,11 @@ class Run(Generic[R]):
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]
             prepared = [*ahead(configs, self.compiler, ordered=True)]
-            ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
+            ready = [
+                self._compared(candidate)
+                for _, candidate in prepared
+                if isinstance(candidate, Candidate)
+            ]
             outcomes = self._runner.rematch(ready) if ready else []
             if self._options.meters:
                 outcomes = _metered(self._runner, ready, outcomes)
@@ -328,6 +340,7 @@ class Run(Generic[R]):
         options = self._options
         # A slow candidate may score well.
         best = self.leaderboard.best_times if options.score is None else None
+        candidate = self._compared(candidate)
         outcome = runner.measure(candidate, best, options.objective)
         if options.meters_trials:
             (outcome,) = _metered(runner, [candidate], [outcome])
