@@ -16,11 +16,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
-from autotune.candidates.family_names import AUTO
 from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.families.registry import AUTO
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner, noisy

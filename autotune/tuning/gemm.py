@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from autotune.candidates import features
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.family_names import AUTO, families_of
 from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
+from autotune.families.registry import AUTO, families_of
 from autotune.families.shared.accuracy import measured_limit
 from autotune.lookup.digests import own
 from autotune.lookup.kept_choice import one_blas_thread

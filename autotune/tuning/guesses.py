@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from autotune.candidates import cost, space
-from autotune.candidates.diversity import diverse
-from autotune.candidates.family_names import AUTO, families_of
-from autotune.candidates.ordered import order_of
-from autotune.candidates.recorded import current, for_compute, kernel_kind
-from autotune.candidates.unserved import ARCHITECTURE, unserved
+from autotune.candidates.legality import current, for_compute, kernel_kind, order_of
+from autotune.candidates.space import ARCHITECTURE, diverse, unserved
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
+from autotune.families.registry import AUTO, families_of
 from autotune.problem import Problem, distance
 from autotune.records import Record
 from autotune.runners.base import Runner

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from autotune.candidates.recorded import current
+from autotune.candidates.legality import current
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.candidates import cost, space
-from autotune.candidates.recorded import as_tuned, is_legal
-from autotune.candidates.survey import survey
+from autotune.candidates.legality import as_tuned, is_legal
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families.config import Config

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from zlib import crc32
 
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry

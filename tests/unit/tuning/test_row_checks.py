@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.candidates import space
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
