@@ -24,11 +24,11 @@ def variants(configs: Iterable[Config], problem: Problem, device: Device) -> lis
     legal: dict[Config, None] = {}
     for config in configs:
         rules = FamilyRules.of(config.family, problem, device)
-        legal |= dict.fromkeys(_of(config, rules))
+        legal |= dict.fromkeys(_variants_of(config, rules))
     return [*legal]
 
 
-def _of(config: Config, rules: FamilyRules) -> Iterator[Config]:
+def _variants_of(config: Config, rules: FamilyRules) -> Iterator[Config]:
     values = config.values
     passed = rules.broken(values)
     for name, allowed in rules.domain.items():
@@ -37,7 +37,7 @@ def _of(config: Config, rules: FamilyRules) -> Iterator[Config]:
                 continue
             changed = {**values, name: value}
             broken = rules.broken_after_change(changed, name, passed)
-            if name == STAGES and broken < len(rules.rules):
+            if name == STAGES and broken < len(rules):
                 continue
             for permitted in _with_legal_stages(changed, broken, rules):
                 yield Config.of(config.family, permitted)
@@ -87,7 +87,7 @@ def _legal(values: Values, rules: FamilyRules, repairs: int) -> Values | None:
     """
     broken = rules.broken(values)
     for _ in range(repairs):
-        if broken == len(rules.rules) or STAGES in rules.verdicts[broken].needs:
+        if broken == len(rules) or STAGES in rules.verdicts[broken].needs:
             break
         changes = [*_changes(values, broken, rules)]
         if not changes:
@@ -104,19 +104,19 @@ def _changes(values: Values, broken: int, rules: FamilyRules) -> Iterator[tuple[
             changed = {**values, name: value}
             place = rules.broken_after_change(changed, name, broken)
             yield place, changed
-            if place == len(rules.rules):
+            if place == len(rules):
                 return
 
 
 def _with_legal_stages(values: Values, broken: int, rules: FamilyRules) -> Iterator[Values]:
     """The values, if they are legal; where only a rule on the stages forbids them, those with other
     stages that are. `broken` is the place of the first rule that the values break."""
-    if broken == len(rules.rules):
+    if broken == len(rules):
         yield values
     elif STAGES in rules.verdicts[broken].needs:
         for stages in rules.domain[STAGES]:
             staged = {**values, STAGES: stages}
-            if rules.broken_after_change(staged, STAGES, broken) == len(rules.rules):
+            if rules.broken_after_change(staged, STAGES, broken) == len(rules):
                 yield staged
 
 

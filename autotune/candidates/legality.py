@@ -124,7 +124,7 @@ class FamilyRules:
             self.rules = (_order_rule(kind.summation_order, order), *every_m)
         self.verdicts = [kept(rule.check, problem, device) for rule in self.rules]
         self._free = chosen_for_speed(kind.params)
-        self._every = range(len(self.rules))
+        self._every = range(len(self))
         self._lasting = [place for place in self._every if not self.rules[place].for_speed]
         self._affected: dict[tuple[str, int], list[int]] = {}
 
@@ -135,6 +135,10 @@ class FamilyRules:
     ) -> FamilyRules:
         """The same, made once."""
         return cls(family, problem, device, order)
+
+    def __len__(self) -> int:
+        """The number of rules."""
+        return len(self.rules)
 
     def rejection(self, config: Config, *, recorded: bool = False) -> Rejection | None:
         """The first rule that a configuration breaks, or None if it is legal.
@@ -148,7 +152,7 @@ class FamilyRules:
             return fault
         values = config.values
         place = self._first_broken(values, self._lasting if recorded else self._every)
-        if place == len(self.rules):
+        if place == len(self):
             return None
         return Rejection(self.rules[place].reason, self.verdicts[place].of(values) or "")
 
@@ -187,7 +191,7 @@ class FamilyRules:
 
     def broken(self, values: Values) -> int:
         """The place of the first rule that values of the domain break; the number of rules if they
-        are legal."""
+        break none."""
         return self._first_broken(values, self._every)
 
     def broken_after_change(self, values: Values, changed: str, passed: int) -> int:
@@ -208,7 +212,7 @@ class FamilyRules:
             verdicts = self.verdicts[place]
             if verdicts[verdicts.pick(values)] is not None:
                 return place
-        return len(self.rules)
+        return len(self)
 
 
 @lru_cache(maxsize=64)
