@@ -7,7 +7,7 @@ values that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
 from itertools import product
@@ -124,8 +124,7 @@ class FamilyRules:
             self.rules = (_order_rule(kind.summation_order, order), *every_m)
         self.verdicts = [kept(rule.check, problem, device) for rule in self.rules]
         self._free = chosen_for_speed(kind.params)
-        self._every = range(len(self))
-        self._lasting = [place for place in self._every if not self.rules[place].for_speed]
+        self._lasting = [place for place, rule in enumerate(self.rules) if not rule.for_speed]
         self._affected: dict[tuple[str, int], list[int]] = {}
 
     @classmethod
@@ -151,7 +150,7 @@ class FamilyRules:
         if fault is not None:
             return fault
         values = config.values
-        place = self._first_broken(values, self._lasting if recorded else self._every)
+        place = self.broken(values, self._lasting if recorded else None)
         if place == len(self):
             return None
         return Rejection(self.rules[place].reason, self.verdicts[place].of(values) or "")
@@ -183,16 +182,14 @@ class FamilyRules:
             for name, values in self.domain.items()
         }
 
-    def findings(self, config: Config) -> Iterator[tuple[Rule, str | None]]:
-        """Each rule in order, with what is wrong with the configuration's numbers, or None."""
-        values = config.values
-        for rule, verdicts in zip(self.rules, self.verdicts, strict=True):
-            yield rule, verdicts.of(values)
-
-    def broken(self, values: Values) -> int:
-        """The place of the first rule that values of the domain break; the number of rules if they
-        break none."""
-        return self._first_broken(values, self._every)
+    def broken(self, values: Values, places: Iterable[int] | None = None) -> int:
+        """The place of the first rule, of all or of those at `places`, that values of the domain
+        break; the number of rules if they break none."""
+        for place in range(len(self)) if places is None else places:
+            verdicts = self.verdicts[place]
+            if verdicts[verdicts.pick(values)] is not None:
+                return place
+        return len(self)
 
     def broken_after_change(self, values: Values, changed: str, passed: int) -> int:
         """The same for values that differ in one parameter from others that broke the rule at
@@ -205,14 +202,7 @@ class FamilyRules:
                 if place >= passed or changed in rule.needs
             ]
             self._affected[changed, passed] = places
-        return self._first_broken(values, places)
-
-    def _first_broken(self, values: Values, places: Iterable[int]) -> int:
-        for place in places:
-            verdicts = self.verdicts[place]
-            if verdicts[verdicts.pick(values)] is not None:
-                return place
-        return len(self)
+        return self.broken(values, places)
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import prod
 
 from autotune.candidates.legality import FamilyRules, KeptResults, Rejection, Values, picker
 from autotune.device import Device
@@ -52,7 +51,10 @@ def feasible(
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    return _Walk(FamilyRules.of(family, problem, device, order)).space()
+    first = _first_level(FamilyRules.of(family, problem, device, order))
+    whole = first.branch({})
+    configs = tuple(Config(family, params) for params in whole.ends)
+    return Space(configs, dict(Counter(whole.rejected).most_common()), first.examples)
 
 
 def rejection(
@@ -73,63 +75,6 @@ def rejection(
 
 
 _Pair = tuple[str, Value]
-_Verdicts = tuple[str, KeptResults[str | None]]
-"""The reason of a rule and its verdicts."""
-
-
-class _Walk:
-    """A walk through every combination of a family's values, one level for each parameter.
-
-    The values that may follow on a level depend only on those chosen above it that rules from
-    there on read. Branches with the same such values are walked once.
-    """
-
-    def __init__(self, rules: FamilyRules) -> None:
-        self._family, domain = rules.family, rules.enumerated_domain()
-        names = (*domain,)
-        completed: list[list[_Verdicts]] = [[] for _ in names]
-        for rule, verdicts in zip(rules.rules, rules.verdicts, strict=True):
-            level = max(map(names.index, rule.needs), default=0)
-            completed[level].append((rule.reason, verdicts))
-        self._levels = [_Level(level, domain, completed) for level in range(len(names))]
-        self._chosen: dict[str, Value] = {}
-
-    def space(self) -> Space:
-        """The legal combinations in order, and the rejected ones by reason."""
-        whole = _Branch()
-        self._extend(whole, 0, ())
-        configs = tuple(Config(self._family, params) for params in whole.ends)
-        broken = [sorted(level.examples.items()) for level in self._levels]
-        # A reason that several rules share has the example of the first.
-        examples = dict([example for level in broken for _, example in level][::-1])
-        return Space(configs, dict(Counter(whole.rejected).most_common()), examples)
-
-    def _extend(self, branch: _Branch, level: int, prefix: tuple[_Pair, ...]) -> None:
-        """Adds to a branch what follows a prefix, which ends with what is chosen above `level`."""
-        if level == len(self._levels):
-            branch.ends.append(prefix)
-        elif self._levels[level].shared:
-            branch.add(prefix, self._shared(level))
-        else:
-            self._extend_by_values(branch, level, prefix)
-
-    def _extend_by_values(self, branch: _Branch, level: int, prefix: tuple[_Pair, ...]) -> None:
-        here = self._levels[level]
-        for pair, reason in here.options(self._chosen):
-            if reason is None:
-                self._chosen[here.name] = pair[1]
-                self._extend(branch, level + 1, (*prefix, pair))
-            else:
-                branch.rejected[reason] += here.size
-
-    def _shared(self, level: int) -> _Branch:
-        """The branch that follows what is chosen above a level, walked once."""
-        here = self._levels[level]
-        key = here.read(self._chosen)
-        if (branch := here.branches.get(key)) is None:
-            branch = here.branches[key] = _Branch()
-            self._extend_by_values(branch, level, ())
-        return branch
 
 
 class _Branch:
@@ -147,42 +92,76 @@ class _Branch:
 
 
 class _Level:
-    """One parameter of a walk and the rules that it completes.
+    """One parameter of a walk through every combination of a family's values.
 
-    Attributes:
+    The values that may follow depend only on those chosen above that rules from here on read.
+    Branches with the same such values are walked once.
+
+    Args:
         name: the parameter.
-        size: combinations below each of its values.
-        shared: whether several branches above may hold the same.
-        read: picks the values chosen above that decide what a branch from here on holds.
-        branches: branches by what `read` picks.
-        examples: for the place of each rule broken here its reason, and the first values that broke
-            it with what is wrong with them.
+        values: its values.
+        above: the parameters above it.
+        rules: the reasons and verdicts of the rules that it completes.
+        below: the next level.
     """
 
     def __init__(
         self,
-        level: int,
-        domain: Mapping[str, tuple[Value, ...]],
-        completed: Sequence[Sequence[_Verdicts]],
+        name: str,
+        values: Sequence[Value],
+        above: Sequence[str],
+        rules: Sequence[tuple[str, KeptResults[str | None]]],
+        below: _Level | None,
     ) -> None:
-        names = (*domain,)
-        self.name, self._rules = names[level], completed[level]
-        self._pairs = [(self.name, value) for value in domain[self.name]]
-        self.size = prod(map(len, (*domain.values(),)[level + 1 :]))
-        reads = _needed(names[:level], completed[level:])
-        self.shared, self.read = len(reads) < level, picker(reads)
-        self.branches: dict[object, _Branch] = {}
-        self.examples: dict[int, tuple[str, str]] = {}
-        self._decide = picker(_needed(names[:level], completed[level : level + 1]))
+        self._name, self._rules, self._below = name, rules, below
+        self._pairs = [(name, value) for value in values]
+        self._size: int = below._size * len(below._pairs) if below else 1
+        deciding = {needed for _, verdicts in rules for needed in verdicts.needs}
+        self._decide = picker([other for other in above if other in deciding])
+        self._reads: set[str] = deciding | below._reads if below else deciding
+        reads = [other for other in above if other in self._reads]
+        self._read, self._shared = picker(reads), len(reads) < len(above)
+        self._branches: dict[object, _Branch] = {}
         self._options: dict[object, list[tuple[_Pair, str | None]]] = {}
+        self._examples: dict[int, tuple[str, str]] = {}
 
-    def options(self, chosen: dict[str, Value]) -> list[tuple[_Pair, str | None]]:
+    @property
+    def examples(self) -> dict[str, str]:
+        """The first values that broke a rule of each reason, with what is wrong with them; of rules
+        that share a reason those of the first."""
+        below = self._below.examples if self._below else {}
+        return {**below, **dict(example for _, example in sorted(self._examples.items())[::-1])}
+
+    def branch(self, chosen: dict[str, Value]) -> _Branch:
+        """What follows the values chosen above, walked once."""
+        key = self._read(chosen)
+        if (branch := self._branches.get(key)) is None:
+            branch = self._branches[key] = _Branch()
+            self._extend(branch, (), chosen)
+        return branch
+
+    def _extend(self, branch: _Branch, prefix: tuple[_Pair, ...], chosen: dict[str, Value]) -> None:
+        """Adds to a branch what follows a prefix, which ends with what is chosen above."""
+        below = self._below
+        for pair, reason in self._judged(chosen):
+            if reason is not None:
+                branch.rejected[reason] += self._size
+                continue
+            chosen[self._name] = pair[1]
+            if below is None:
+                branch.ends.append((*prefix, pair))
+            elif below._shared:
+                branch.add((*prefix, pair), below.branch(chosen))
+            else:
+                below._extend(branch, (*prefix, pair), chosen)
+
+    def _judged(self, chosen: dict[str, Value]) -> list[tuple[_Pair, str | None]]:
         """Each value, named, with the reason for which the first broken rule rejects it."""
         key = self._decide(chosen)
         if (options := self._options.get(key)) is None:
             options = self._options[key] = []
             for pair in self._pairs:
-                chosen[self.name] = pair[1]
+                chosen[self._name] = pair[1]
                 options.append((pair, self._broken(chosen)))
         return options
 
@@ -191,17 +170,23 @@ class _Level:
             read = verdicts.pick(chosen)
             detail = verdicts[read]
             if detail is not None:
-                if place not in self.examples:
+                if place not in self._examples:
                     pairs = ", ".join(map("{}={}".format, verdicts.needs, read))
-                    self.examples[place] = reason, f"{pairs}: {detail}" if pairs else detail
+                    self._examples[place] = reason, f"{pairs}: {detail}" if pairs else detail
                 return reason
         return None
 
 
-def _needed(names: Sequence[str], completed: Sequence[Sequence[_Verdicts]]) -> list[str]:
-    """Which of the parameters the rules of some levels read."""
-    needed = {name for rules in completed for _, verdicts in rules for name in verdicts.needs}
-    return [name for name in names if name in needed]
+def _first_level(rules: FamilyRules) -> _Level:
+    """The levels of a family, each with the rules that read no parameter below it."""
+    domain, below = rules.enumerated_domain(), None
+    left = [*zip((rule.reason for rule in rules.rules), rules.verdicts, strict=True)]
+    for place, name in reversed([*enumerate(domain)]):
+        completed = [row for row in left if name in row[1].needs or place == 0]
+        left = [row for row in left if name not in row[1].needs]
+        below = _Level(name, domain[name], [*domain][:place], completed, below)
+    assert below is not None
+    return below
 
 
 def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
@@ -289,10 +274,10 @@ def _runs(problem: Problem, device: Device) -> list[str]:
 
 def _refusal(family: str, problem: Problem, device: Device) -> str | None:
     """Why the family runs nothing on such a device; None if it does."""
-    domain = registry.serving(family, problem).domain(problem, device)
-    config = Config.of(family, {name: values[0] for name, values in domain.items()})
-    findings = FamilyRules.of(family, problem, device).findings(config)
-    return next((detail for rule, detail in findings if rule.reason == ARCHITECTURE), None)
+    rules = FamilyRules.of(family, problem, device)
+    first = {name: values[0] for name, values in rules.domain.items()}
+    verdicts = zip(rules.rules, rules.verdicts, strict=True)
+    return next((kept.of(first) for rule, kept in verdicts if rule.reason == ARCHITECTURE), None)
 
 
 def _reason(family: str, problem: Problem, device: Device) -> str:

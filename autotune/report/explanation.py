@@ -181,7 +181,8 @@ def _verdicts(
     values, accuracy = config.values, AccuracyFilter(problem, _error_limit(problem, device, record))
     rules = FamilyRules.of(config.family, problem, device)
     verdicts: list[RuleVerdict] = []
-    for rule, detail in rules.findings(config):
+    for rule, kept in zip(rules.rules, rules.verdicts, strict=True):
+        detail = kept.of(values)
         if rule.reason == ACCURACY and detail is None:
             detail = accuracy.fault(config)
         finding: Finding = "holds" if detail is None else "slow" if rule.for_speed else "broken"
