@@ -40,8 +40,8 @@ from scores import FIRST, Score
 
 from autotune.candidates import cost
 from autotune.candidates.cost import Coefficients
-from autotune.candidates.diversity import diverse
 from autotune.candidates.load import Load
+from autotune.candidates.space import diverse
 from autotune.families import registry
 from autotune.families.base import Between
 from autotune.families.config import Config

@@ -25,7 +25,7 @@ from untuned import drawn
 
 from autotune import compiler, settings
 from autotune.candidates import cost
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config

@@ -9,12 +9,12 @@ from functools import cached_property, partial
 
 from autotune import compiler, files, settings
 from autotune.api.coverage import LOSS, cover
-from autotune.candidates.family_names import AUTO
+from autotune.candidates.legality import order_of
 from autotune.candidates.order_choice import OrderOutlook, ordered_by_time, promising_orders
-from autotune.candidates.ordered import order_of
 from autotune.device import Device
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
+from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, outside_order
 from autotune.lookup.promising import RACED, Contenders
 from autotune.problem import Problem

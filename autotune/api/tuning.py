@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
-from autotune.candidates.unserved import unserved
+from autotune.candidates.space import unserved
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem import Problem
 from autotune.records import Record, Store

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.recorded import as_tuned, for_compute, is_legal
+from autotune.candidates.legality import as_tuned, for_compute, is_legal
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import MARGIN

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune import settings
+from autotune.candidates.legality import as_tuned, is_legal
 from autotune.candidates.order_choice import ordered_by_time
-from autotune.candidates.recorded import as_tuned, is_legal
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
 from autotune.lookup.answer import Answer, recorded_objective

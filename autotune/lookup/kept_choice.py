@@ -19,7 +19,7 @@ from pathlib import Path
 from threadpoolctl import ThreadpoolController
 
 from autotune import files, settings
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.compiler import installed
 from autotune.compiler.sources import source_hash
 from autotune.device import Device

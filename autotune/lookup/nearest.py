@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import chain, repeat, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
+from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.candidates.model_error import ModelError, Predictions
-from autotune.candidates.recorded import Legality, as_tuned, for_compute
 from autotune.compiler import installed
 from autotune.device import Device, same_model
 from autotune.families.config import Config

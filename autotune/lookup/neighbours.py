@@ -8,8 +8,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from autotune.candidates.legality import current
 from autotune.candidates.model_error import ModelError
-from autotune.candidates.recorded import current
 from autotune.candidates.samples import Sample
 from autotune.device import Device, same_model
 from autotune.families import registry

@@ -16,10 +16,9 @@ from itertools import takewhile
 
 from autotune.candidates import cost
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.recorded import Legality, for_compute
-from autotune.candidates.survey import survey
-from autotune.candidates.variants import variants
+from autotune.candidates.adaptation import Adaptation, variants
+from autotune.candidates.legality import Legality, for_compute
+from autotune.candidates.space import survey
 from autotune.compiler import installed
 from autotune.device import Device
 from autotune.families import registry

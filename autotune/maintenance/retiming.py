@@ -18,7 +18,7 @@ from time import monotonic
 
 from autotune import settings
 from autotune.candidates import space
-from autotune.candidates.recorded import as_tuned
+from autotune.candidates.legality import as_tuned
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config

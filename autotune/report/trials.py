@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.candidates.family_names import families_of
 from autotune.device import Device
+from autotune.families.registry import families_of
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.standing import BEST_FIRST

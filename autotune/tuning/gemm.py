@@ -9,17 +9,15 @@ from hashlib import sha256
 
 from autotune.candidates import cost, features, space
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.diversity import diverse
-from autotune.candidates.family_names import AUTO, families_of
 from autotune.candidates.features import Describe
-from autotune.candidates.ordered import order_of
-from autotune.candidates.recorded import current, for_compute, kernel_kind
-from autotune.candidates.unserved import ARCHITECTURE, unserved
+from autotune.candidates.legality import current, for_compute, kernel_kind, order_of
+from autotune.candidates.space import ARCHITECTURE, diverse, unserved
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
+from autotune.families.registry import AUTO, families_of
 from autotune.families.shared.accuracy import measured_limit
 from autotune.lookup.digests import own
 from autotune.lookup.kept_choice import one_blas_thread

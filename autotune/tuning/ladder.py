@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from autotune.candidates import cost, space
-from autotune.candidates.recorded import as_tuned, current, is_legal
-from autotune.candidates.survey import survey
+from autotune.candidates.legality import as_tuned, current, is_legal
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry

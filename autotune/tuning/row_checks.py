@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from zlib import crc32
 
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.candidates.family_names import families_of
 from autotune.errors import AutotuneError
+from autotune.families.registry import families_of
 from autotune.report.analysis.subject import Subject
 from autotune.runners import recording
 from autotune.runners.base import Failure, Runner

@@ -13,8 +13,8 @@ from support.sample_records import entry, record
 
 import autotune
 from autotune.api import coverage, invariant, ranges
+from autotune.candidates.legality import order_of
 from autotune.candidates.order_choice import OrderOutlook, ordered_by_time
-from autotune.candidates.ordered import order_of
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config

@@ -16,7 +16,7 @@ from support.paths import ROOT
 from autotune.candidates import correction, cost
 from autotune.candidates.correction import Network
 from autotune.candidates.load import Load
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.device import Device, find
 from autotune.families import parameters, registry
 from autotune.families.config import Config

@@ -13,7 +13,7 @@ import pytest
 
 from autotune.candidates import cost, space
 from autotune.candidates.load import Load
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.device import Device, catalogue, find
 from autotune.families import registry
 from autotune.families.config import Config

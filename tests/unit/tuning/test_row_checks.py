@@ -12,7 +12,7 @@ from support.fake_runner import ORIGIN, FakeRunner, program
 from support.sample_records import SQUARE
 
 from autotune.candidates import space
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
