@@ -1,4 +1,7 @@
-"""The cost model: predicts a candidate's time from the device alone.
+"""The cost model: predicts the times of configurations from the device alone.
+
+    blocks' work and residency -> terms: compute, L2, device memory, copies, sums, launches
+        -> their total -> the time, corrected on architectures with many recordings
 
 The model ranks candidates; a measurement always overrules it. Blocks fill the SMs in waves; those
 of clusters fill the SMs that resident clusters occupy (`Device.cluster_sms`) and no others. In a
@@ -10,31 +13,51 @@ below the roofline (`roofline.least_seconds`).
 
 `Coefficients` holds what is not arithmetic: rates, latencies and a factor for each form of the
 inner loop. `scripts/fit_cost.py` fits them to recordings; `data/cost.json` keeps them together with
-the data they were fitted to. `load` has the arithmetic; on an architecture with many recordings
-`correction` multiplies its times by factors learnt from them.
+the data they were fitted to. `correction` has the networks that multiply the times by factors
+learnt from recordings.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources as files
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.candidates import correction
-from autotune.candidates.load import MICRO, Load
-from autotune.device import Device
+from autotune.candidates.features import (
+    Description,
+    Floats,
+    Parameters,
+    block_columns,
+    problem_columns,
+)
+from autotune.device import Device, fp32_lanes
+from autotune.families import registry
+from autotune.families.base import Between, Work
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 
-Floats = NDArray[np.float64]
+SCHEDULERS = 4
+MICRO = 1e6
+
+LEAST_US = 1e-3
+"""Microseconds that a term counts at least in its share's logarithm."""
+
+WORK = (
+    *("blocks", "rows", "columns", "warps", "iterations", "issue", "shared", "bytes", "starts"),
+    *("copies", "ahead", "end", "group", "gathers", "tensor", "cluster"),
+)
+"""The attributes of `Work` that the correction learns from."""
 
 
 @dataclass(frozen=True)
@@ -85,31 +108,256 @@ class Coefficients:
     gathers: float = 600.0
     traits: Mapping[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Coefficients:
-        """Reads the object under `coefficients` of `data/cost.json`."""
-        return cls(**mapping)
-
 
 @cache
 def fitted() -> Coefficients:
     """The coefficients that come with the package."""
     data = files.files("autotune") / "data" / "cost.json"
-    return Coefficients.from_json(json.loads(data.read_text(encoding="utf-8"))["coefficients"])
+    return Coefficients(**json.loads(data.read_text(encoding="utf-8"))["coefficients"])
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The parts of predicted times, in microseconds, an element for each configuration.
+
+    Attributes:
+        fits: whether a block fits an SM and the device has the tensor cores.
+        compute: of the busiest SM.
+        l2, dram: that L2 and device memory need for the bytes.
+        moved: of copies by further launches.
+        gathering: of sums over splits of K.
+        fixed: of launches.
+    """
+
+    fits: NDArray[np.bool_]
+    compute: Floats
+    l2: Floats
+    dram: Floats
+    moved: Floats
+    gathering: Floats
+    fixed: Floats
+
+    @cached_property
+    def total(self) -> Floats:
+        """The whole times, which may lie below the roofline; infinite where nothing runs."""
+        main = _norm(self.compute, self.l2, self.dram)
+        return np.where(self.fits, main + self.moved + self.gathering + self.fixed, np.inf)
+
+
+@dataclass(frozen=True)
+class Load:
+    """The work of configurations of a problem on a device, and where the blocks of each are
+    resident, as arrays.
+
+    Attributes:
+        configs: the configurations.
+        problem: the problem.
+        device: the device.
+        needs: the resources of a block.
+        work: the attributes of `Work`, each an array.
+        resident: resident blocks an SM; 0 if none fits.
+        sms: SMs that run blocks.
+    """
+
+    configs: Sequence[Config]
+    problem: Problem
+    device: Device
+    needs: Sequence[Resources]
+    work: Any
+    resident: Floats
+    sms: Floats
+
+    @classmethod
+    def of(
+        cls,
+        configs: Sequence[Config],
+        problem: Problem,
+        device: Device,
+        resources: Sequence[Resources | None] = (),
+    ) -> Load:
+        """The load of each configuration; estimates replace missing resources."""
+        works, needs, places = [], [], []
+        occupancies: dict[tuple[Resources, int], tuple[int, int]] = {}
+        for config, compiled in zip(configs, resources or [None] * len(configs), strict=True):
+            family = registry.find(config.family)
+            params = family.decode(config)
+            work = family.block_work(params, problem)
+            need = compiled or family.resources(params, problem)
+            if (need, work.cluster) not in occupancies:
+                occupancy = need.occupancy(device, work.cluster)
+                sms = max(1, device.sms - occupancy.idle_sms)
+                occupancies[need, work.cluster] = occupancy.blocks_per_sm, sms
+            works.append(work)
+            needs.append(need)
+            places.append(occupancies[need, work.cluster])
+        columns = {
+            name: np.array([work[place] for work in works], float)
+            for place, name in enumerate(Work._fields)
+            if name != "traits"
+        }
+        named = SimpleNamespace(**columns, traits=[work.traits for work in works])
+        resident, sms = np.array(places, float).reshape(-1, 2).T
+        return cls(configs, problem, device, needs, named, resident, sms)
+
+    @cached_property
+    def families(self) -> dict[str, NDArray[np.intp]]:
+        """The rows of each family's configurations."""
+        rows: dict[str, list[int]] = {}
+        for row, config in enumerate(self.configs):
+            rows.setdefault(config.family, []).append(row)
+        return {family: np.array(members) for family, members in rows.items()}
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameters]:
+        """The parameters of each family's configurations."""
+        members = {
+            name: [self.configs[row] for row in rows] for name, rows in self.families.items()
+        }
+        return {name: Parameters.of(configs) for name, configs in members.items()}
+
+    @cached_property
+    def features(self) -> Floats:
+        """Columns of the tile, the k-iterations and a block's resources and waves."""
+        work = self.work
+        tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
+        blocks = block_columns(self.needs, self.resident, work.blocks, self.sms)
+        return np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks])
+
+    def corrected(self) -> Floats:
+        """Microseconds by the fitted model with its learnt correction, which may lie below the
+        roofline; infinite where no block fits an SM or the device lacks the tensor cores."""
+        terms, networks = self.terms(fitted()), correction.serving(self.device)
+        if not networks:
+            return terms.total
+        logs, shared = np.zeros(len(self.configs)), self.correction_columns(terms)
+        for family in networks.keys() & self.families.keys():
+            rows, network = self.families[family], networks[family]
+            logs[rows] = network.logs(network.columns(shared[rows], self.parameters[family]))
+        factors = np.exp(np.where(terms.fits, correction.bounded(logs), 0.0))
+        return np.asarray(terms.total * factors)
+
+    def correction_columns(self, terms: Terms) -> Floats:
+        """What the correction learns from beside parameters: the whole time, the shares of its
+        terms, the work, where blocks are resident, and the problem."""
+        total = np.where(terms.fits, terms.total, 1.0)
+        parts = (terms.compute, terms.l2, terms.dram, terms.moved)
+        shares = [np.log(np.maximum(part, LEAST_US) / total) for part in parts]
+        resident = np.maximum(self.resident, 1.0)
+        waves = self.work.blocks / (self.sms * resident)
+        sizes = [*(getattr(self.work, name) for name in WORK), resident, self.sms, waves]
+        fill = waves / np.ceil(waves)
+        own = np.column_stack([np.log(total), *shares, *np.log2(1.0 + np.array(sizes)), fill])
+        return np.hstack([own, np.tile(problem_columns(self.problem), (len(own), 1))])
+
+    def terms(self, fit: Coefficients) -> Terms:
+        """The parts of each configuration's modelled time."""
+        work, device = self.work, self.device
+        rate, bandwidth = device.tensor_rate(self.problem.compute), device.memory_bandwidth
+        fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
+        resident, sms = np.where(fits, (self.resident, self.sms), 1.0)
+        busy = work.tensor / (rate or 1.0)
+        l2_bytes = work.blocks * work.iterations * work.bytes
+        dram_bytes = self._dram_bytes(sms * resident, fit)
+        seconds = (
+            self._cycles(resident, sms, busy, fit) / device.sm_clock,
+            l2_bytes / (fit.l2 * bandwidth),
+            dram_bytes / (fit.dram * bandwidth),
+            work.moved / (fit.moved * bandwidth),
+            work.gathers * fit.gathers / device.sm_clock,
+        )
+        fixed = fit.launch + fit.passes * work.passes + fit.gather * (work.gathers > 0)
+        compute, l2, dram, moved, gathering = (MICRO * part for part in seconds)
+        return Terms(fits, compute, l2, dram, moved, gathering, fixed)
+
+    def _cycles(self, resident: Floats, sms: Floats, busy: Floats, fit: Coefficients) -> Floats:
+        """Cycles of the busiest SM: full waves of blocks on all `sms` and a rest. An iteration of a
+        block keeps the tensor cores `busy` for that many cycles at their full rate."""
+        work = self.work
+        full, rest = np.divmod(work.blocks, sms * resident)
+        left = np.maximum(np.ceil(rest / sms), 1.0)
+        waves = full * self._iteration(resident, busy, fit)
+        waves += (rest > 0) * self._iteration(left, busy, fit)
+        # The copies of the first iterations are all issued before the wait for any of them.
+        fill = work.ahead * work.copies * fit.copy * resident / SCHEDULERS
+        begun = full + (rest > 0) - 1 + (work.starts - 1)
+        ends = work.end * fit.end * (full + (rest > 0))
+        first = fit.start + fit.arrival + fill
+        again = begun * (fit.next / resident + fill)
+        return np.asarray(first + again + work.iterations * waves + ends)
+
+    def _iteration(self, blocks: Floats, busy: Floats, fit: Coefficients) -> Floats:
+        """Cycles of an iteration of all `blocks` resident blocks."""
+        work, device = self.work, self.device
+        slots = work.issue + fit.copy * work.copies
+        factors = self._factors(fit.traits)
+        # Where a scheduler has half a warp of fp32 units, a multiply-add takes two cycles anyway.
+        units = fp32_lanes(device.compute_capability) / (SCHEDULERS * device.warp_size)
+        least = np.where(busy > 0, 0.0, work.issue / units)
+        issue = blocks / SCHEDULERS * np.maximum(slots * fit.slot * factors, least)
+        tensor = blocks * busy * fit.tensor * factors
+        alone = slots / work.warps * fit.chain + fit.wait * work.waits
+        shared = blocks * work.shared * fit.shared
+        behind = np.where(work.ahead > 0, 0.0, fit.arrival)
+        arrival = fit.arrival / np.maximum(1.0, work.ahead)
+        return _norm(issue, tensor, shared, alone + behind, arrival) + fit.turn / blocks
+
+    def _factors(self, traits: Mapping[str, float]) -> Floats:
+        """The product of the factors of each configuration's traits."""
+
+        def factor(trait: str | Between) -> float:
+            if isinstance(trait, Between):
+                return sum(trait.terms(traits).values())
+            return traits.get(trait, 1.0)
+
+        factors = {those: math.prod(map(factor, those)) for those in {*self.work.traits}}
+        return np.array([factors[those] for those in self.work.traits], float)
+
+    def _dram_bytes(self, resident: Floats, fit: Coefficients) -> Floats:
+        """Bytes read from device memory if `resident` blocks run at once: every wave of tiles reads
+        again what L2 does not keep."""
+        work, problem = self.work, self.problem
+        height, width = np.ceil(problem.m / work.rows), np.ceil(problem.n / work.columns)
+        tiles = height * width
+        at_once = np.minimum(resident, tiles)
+        down = np.minimum(work.group, height)
+        across = np.minimum(width, np.ceil(at_once / down))
+        down = np.maximum(down, np.minimum(height, np.ceil(at_once / width)))
+        waves = tiles / at_once
+        a_wave = down * work.rows + across * work.columns
+        again = problem.element_bytes * problem.batch * problem.k * a_wave * waves
+        room = fit.cached * self.device.l2_bytes
+        inputs = problem.bytes
+        missed = min(1.0, max(0.0, inputs / room - 1.0)) if room else 1.0
+        return np.asarray(missed * (inputs + np.maximum(0.0, again - inputs) * missed))
+
+
+def times(
+    configs: Sequence[Config],
+    problem: Problem,
+    device: Device,
+    resources: Sequence[Resources | None] = (),
+    coefficients: Coefficients | None = None,
+) -> Floats:
+    """Predicted microseconds of each configuration; infinite if no block fits an SM, or if the
+    device lacks the tensor cores that it needs.
+
+    Args:
+        configs: legal configurations of `problem` on `device`.
+        problem: the GEMM.
+        device: the device it runs on.
+        resources: resources of the compiled kernels; the family's estimate replaces a None.
+        coefficients: those of the model without a correction; None takes the fitted ones, and
+            corrects.
+    """
+    load = Load.of(configs, problem, device, resources)
+    modelled = load.terms(coefficients).total if coefficients else load.corrected()
+    return np.maximum(modelled, MICRO * roofline.least_seconds(problem, device))
 
 
 def predict(
     config: Config, problem: Problem, device: Device, resources: Resources | None = None
 ) -> float:
-    """Predicted time of a run in microseconds; infinite if no block fits an SM, or if the device
-    lacks the tensor cores that it needs.
-
-    Args:
-        config: a legal configuration of `problem` on `device`.
-        problem: the GEMM.
-        device: the device it runs on.
-        resources: resources of the compiled kernel; None takes the family's estimate.
-    """
+    """Predicted microseconds of one configuration, as `times` gives them."""
     return float(times([config], problem, device, [resources])[0])
 
 
@@ -120,50 +368,28 @@ def rank(configs: Iterable[Config], problem: Problem, device: Device) -> list[tu
     predictions are in the order of their parameters, so that every machine ranks alike.
     """
     configs = list(configs)
-    if not configs:
-        return []
-    load = Load.of(configs, problem, device)
-    modelled = corrected(load, configs, problem, device)
+    modelled = Load.of(configs, problem, device).corrected()
     ranked = sorted(zip(modelled.tolist(), configs, strict=True))
-    least = _least(problem, device)
+    least = MICRO * roofline.least_seconds(problem, device)
     return [(max(time_us, least), config) for time_us, config in ranked]
 
 
-def times(
+def describe(
     configs: Sequence[Config],
     problem: Problem,
     device: Device,
     resources: Sequence[Resources | None] = (),
-    coefficients: Coefficients | None = None,
-) -> Floats:
-    """Predicted microseconds of each configuration, as `predict` gives them.
-
-    Args:
-        configs: legal configurations of `problem` on `device`.
-        problem: the GEMM.
-        device: the device it runs on.
-        resources: resources of the compiled kernels; the family's estimate replaces a None.
-        coefficients: those of the model without a correction; None takes the fitted ones, and
-            corrects.
-    """
-    if not configs:
-        return np.empty(0)
+) -> Description:
+    """Describes GEMM configurations by a block's resources and work and the predicted times."""
     load = Load.of(configs, problem, device, resources)
-    if coefficients is None:
-        modelled = corrected(load, configs, problem, device)
-    else:
-        modelled = load.times(problem, device, coefficients)
-    return np.maximum(modelled, _least(problem, device))
+    return Description(load.features, load.corrected())
 
 
-def corrected(load: Load, configs: Sequence[Config], problem: Problem, device: Device) -> Floats:
-    """Microseconds of a load by the fitted model with its learnt correction, which may lie below
-    the roofline."""
-    terms = load.terms(problem, device, fitted())
-    factors = correction.factors(load, terms, configs, problem, device)
-    return np.asarray(terms.total * factors)
+def _norm(*terms: Floats) -> Floats:
+    """The 4-norm of the terms: between the largest of them and their sum.
 
-
-def _least(problem: Problem, device: Device) -> float:
-    """Microseconds that no kernel undercuts."""
-    return MICRO * roofline.least_seconds(problem, device)
+    Multiplications and square roots round alike on every machine, powers do not.
+    """
+    largest = np.maximum.reduce(terms)
+    shares = sum(np.square(np.square(term / largest)) for term in terms)
+    return np.asarray(largest * np.sqrt(np.sqrt(shares)))

@@ -8,9 +8,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from autotune.candidates.model_error import ModelError
+from autotune.candidates.model_error import ModelError, Sample
 from autotune.candidates.recorded import current
-from autotune.candidates.samples import Sample
 from autotune.device import Device, same_model
 from autotune.families import registry
 from autotune.families.config import Config

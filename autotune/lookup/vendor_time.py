@@ -19,8 +19,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from autotune.candidates.features import problem_columns
 from autotune.candidates.gaussian_process import Covariance, GaussianProcess
-from autotune.candidates.problem_columns import problem_columns
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autotune.candidates import features
+from autotune.candidates import cost
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.family_names import AUTO, families_of
 from autotune.candidates.features import Describe
@@ -94,9 +94,7 @@ class GemmTunable:
 
     def describe(self, device: Device) -> Describe:
         """A block's resources and work, and the cost model's time."""
-        return lambda configs, resources: features.of_products(
-            configs, self.problem, device, resources
-        )
+        return lambda configs, resources: cost.describe(configs, self.problem, device, resources)
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches for operands without gaps."""

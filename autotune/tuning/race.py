@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from autotune.candidates.samples import Sample
+from autotune.candidates.model_error import Sample
 from autotune.families.config import Config
 from autotune.lookup.promising import FOLLOWING, Contenders
 from autotune.runners.base import Failure

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autotune.candidates import cost, space
-from autotune.candidates.load import Load
+from autotune.candidates.cost import Load
 from autotune.candidates.survey import survey
 from autotune.device import Device, catalogue, find
 from autotune.families import registry
@@ -70,7 +70,7 @@ def test_no_device_is_predicted_beyond_its_limits(shape: str, compute: str) -> N
 def test_ranking_keeps_its_order_at_the_roofline() -> None:
     problem, gpu = Problem(4096, 4096, 4096, "tf32"), find("rtx-3090")
     configs = survey(problem, gpu)[::17]
-    modelled = Load.of(configs, problem, gpu).times(problem, gpu, cost.fitted())
+    modelled = Load.of(configs, problem, gpu).terms(cost.fitted()).total
     ranked = cost.rank(configs, problem, gpu)
     assert sum(time_us == ranked[0][0] for time_us, _ in ranked) > 1
     assert [config for _, config in ranked] == [
@@ -182,10 +182,10 @@ def test_trait_scales_the_loops_that_have_it() -> None:
 def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **coefficients: Any) -> float:
     """Microseconds of `BIG` with `fmas` tensor-core multiply-adds per block and k-iteration."""
     problem = replace(SQUARE, compute=compute)
-    load = Load.of([BIG], SQUARE, device)
+    load = replace(Load.of([BIG], SQUARE, device), problem=problem)
     work = SimpleNamespace(**vars(load.work) | {"tensor": np.array([fmas])})
     fit = replace(cost.fitted(), **coefficients)
-    return float(Load(work, load.resident, load.sms).times(problem, device, fit)[0])
+    return float(replace(load, work=work).terms(fit).total[0])
 
 
 def test_tensor_cores_run_at_their_rate() -> None:
