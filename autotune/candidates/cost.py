@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import resources as files
 from types import SimpleNamespace
 from typing import Any
@@ -176,27 +176,21 @@ class Load:
         resources: Sequence[Resources | None] = (),
     ) -> Load:
         """The load of each configuration; estimates replace missing resources."""
-        works, needs, places = [], [], []
-        occupancies: dict[tuple[Resources, int], tuple[int, int]] = {}
+        works, needs = [], []
         for config, compiled in zip(configs, resources or [None] * len(configs), strict=True):
             family = registry.find(config.family)
             params = family.decode(config)
-            work = family.block_work(params, problem)
-            need = compiled or family.resources(params, problem)
-            if (need, work.cluster) not in occupancies:
-                occupancy = need.occupancy(device, work.cluster)
-                sms = max(1, device.sms - occupancy.idle_sms)
-                occupancies[need, work.cluster] = occupancy.blocks_per_sm, sms
-            works.append(work)
-            needs.append(need)
-            places.append(occupancies[need, work.cluster])
+            works.append(family.block_work(params, problem))
+            needs.append(compiled or family.resources(params, problem))
+        room = _room_on(device)
+        rooms = [room(need, work.cluster) for need, work in zip(needs, works, strict=True)]
         columns = {
             name: np.array([work[place] for work in works], float)
             for place, name in enumerate(Work._fields)
             if name != "traits"
         }
         named = SimpleNamespace(**columns, traits=[work.traits for work in works])
-        resident, sms = np.array(places, float).reshape(-1, 2).T
+        resident, sms = np.array(rooms, float).reshape(-1, 2).T
         return cls(configs, problem, device, needs, named, resident, sms)
 
     @cached_property
@@ -383,6 +377,19 @@ def describe(
     """Describes GEMM configurations by a block's resources and work and the predicted times."""
     load = Load.of(configs, problem, device, resources)
     return Description(load.features, load.corrected())
+
+
+@lru_cache(maxsize=16)
+def _room_on(device: Device) -> Callable[[Resources, int], tuple[int, int]]:
+    """Resident blocks an SM and the SMs that run blocks, by a block's resources and the blocks of
+    its cluster."""
+
+    @cache
+    def room(need: Resources, cluster: int) -> tuple[int, int]:
+        occupancy = need.occupancy(device, cluster)
+        return occupancy.blocks_per_sm, max(1, device.sms - occupancy.idle_sms)
+
+    return room
 
 
 def _norm(*terms: Floats) -> Floats:

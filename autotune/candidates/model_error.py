@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +39,10 @@ from autotune.problem import Problem
 
 # Of the errors, as logs: the variance of measuring, and the length scale in the units of `_points`.
 NOISE, LENGTH = 0.01, 2.0
+
+VENDOR_LENGTH, VENDOR_VARIANCES = 1.5, (0.3, 0.005)
+"""Of the vendor library's times: the length scale in units of `problem_columns`; the variances of
+the log over the roofline's time, and of measuring it."""
 
 
 class Prior(NamedTuple):
@@ -247,3 +251,16 @@ class _FamilyError:
             self._process = GaussianProcess(covariance, self._points[near], self._errors[near])
         mean, deviations = self._process.predict(points)
         return self._mean + mean, deviations
+
+
+def expected_ratio(problem: Problem, ratios: Mapping[Problem, float]) -> float:
+    """The vendor library's time over a time of the roofline, by its ratios on other problems.
+
+    On 131 recorded problems, each left out in turn, half of the predictions are within 15 % of the
+    measured time.
+    """
+    points, logs = np.array([*map(problem_columns, ratios)]), np.log([*ratios.values()])
+    covariance = Covariance(np.full(points.shape[1], VENDOR_LENGTH), *VENDOR_VARIANCES, jitter=0.0)
+    process = GaussianProcess(covariance, points, logs - logs.mean())
+    means, _ = process.predict(np.array([problem_columns(problem)]))
+    return math.exp(logs.mean() + means[0])
