@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib import resources as files
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,32 +116,18 @@ def fitted() -> Coefficients:
     return Coefficients(**json.loads(data.read_text(encoding="utf-8"))["coefficients"])
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The parts of predicted times, in microseconds, an element for each configuration.
+class Terms(NamedTuple):
+    """Modelled times in microseconds, a column for each configuration.
 
     Attributes:
-        fits: whether a block fits an SM and the device has the tensor cores.
-        compute: of the busiest SM.
-        l2, dram: that L2 and device memory need for the bytes.
-        moved: of copies by further launches.
-        gathering: of sums over splits of K.
-        fixed: of launches.
+        parts: rows of the busiest SM, of what L2 and device memory need for the bytes, and of
+            copies by further launches.
+        total: the whole times, which may lie below the roofline; infinite if no block fits an SM or
+            the device lacks the tensor cores.
     """
 
-    fits: NDArray[np.bool_]
-    compute: Floats
-    l2: Floats
-    dram: Floats
-    moved: Floats
-    gathering: Floats
-    fixed: Floats
-
-    @cached_property
-    def total(self) -> Floats:
-        """The whole times, which may lie below the roofline; infinite where nothing runs."""
-        main = _norm(self.compute, self.l2, self.dram)
-        return np.where(self.fits, main + self.moved + self.gathering + self.fixed, np.inf)
+    parts: Floats
+    total: Floats
 
 
 @dataclass(frozen=True)
@@ -194,20 +180,15 @@ class Load:
         return cls(configs, problem, device, needs, named, resident, sms)
 
     @cached_property
-    def families(self) -> dict[str, NDArray[np.intp]]:
-        """The rows of each family's configurations."""
+    def families(self) -> dict[str, tuple[NDArray[np.intp], Parameters]]:
+        """The rows of each family's configurations, and their parameters."""
         rows: dict[str, list[int]] = {}
         for row, config in enumerate(self.configs):
             rows.setdefault(config.family, []).append(row)
-        return {family: np.array(members) for family, members in rows.items()}
-
-    @cached_property
-    def parameters(self) -> dict[str, Parameters]:
-        """The parameters of each family's configurations."""
-        members = {
-            name: [self.configs[row] for row in rows] for name, rows in self.families.items()
+        return {
+            family: (np.array(members), Parameters.of([self.configs[row] for row in members]))
+            for family, members in rows.items()
         }
-        return {name: Parameters.of(configs) for name, configs in members.items()}
 
     @cached_property
     def features(self) -> Floats:
@@ -218,24 +199,22 @@ class Load:
         return np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks])
 
     def corrected(self) -> Floats:
-        """Microseconds by the fitted model with its learnt correction, which may lie below the
-        roofline; infinite where no block fits an SM or the device lacks the tensor cores."""
+        """The fitted model's total times with their learnt correction."""
         terms, networks = self.terms(fitted()), correction.serving(self.device)
         if not networks:
             return terms.total
         logs, shared = np.zeros(len(self.configs)), self.correction_columns(terms)
-        for family in networks.keys() & self.families.keys():
-            rows, network = self.families[family], networks[family]
-            logs[rows] = network.logs(network.columns(shared[rows], self.parameters[family]))
-        factors = np.exp(np.where(terms.fits, correction.bounded(logs), 0.0))
+        for family, (rows, params) in self.families.items():
+            if network := networks.get(family):
+                logs[rows] = network.logs(network.columns(shared[rows], params))
+        factors = np.exp(np.where(np.isfinite(terms.total), correction.bounded(logs), 0.0))
         return np.asarray(terms.total * factors)
 
     def correction_columns(self, terms: Terms) -> Floats:
         """What the correction learns from beside parameters: the whole time, the shares of its
-        terms, the work, where blocks are resident, and the problem."""
-        total = np.where(terms.fits, terms.total, 1.0)
-        parts = (terms.compute, terms.l2, terms.dram, terms.moved)
-        shares = [np.log(np.maximum(part, LEAST_US) / total) for part in parts]
+        parts, the work, where blocks are resident, and the problem."""
+        total = np.where(np.isfinite(terms.total), terms.total, 1.0)
+        shares = np.log(np.maximum(terms.parts, LEAST_US) / total)
         resident = np.maximum(self.resident, 1.0)
         waves = self.work.blocks / (self.sms * resident)
         sizes = [*(getattr(self.work, name) for name in WORK), resident, self.sms, waves]
@@ -244,24 +223,24 @@ class Load:
         return np.hstack([own, np.tile(problem_columns(self.problem), (len(own), 1))])
 
     def terms(self, fit: Coefficients) -> Terms:
-        """The parts of each configuration's modelled time."""
+        """Each configuration's time by the arithmetic alone."""
         work, device = self.work, self.device
         rate, bandwidth = device.tensor_rate(self.problem.compute), device.memory_bandwidth
         fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
         resident, sms = np.where(fits, (self.resident, self.sms), 1.0)
         busy = work.tensor / (rate or 1.0)
         l2_bytes = work.blocks * work.iterations * work.bytes
-        dram_bytes = self._dram_bytes(sms * resident, fit)
         seconds = (
             self._cycles(resident, sms, busy, fit) / device.sm_clock,
             l2_bytes / (fit.l2 * bandwidth),
-            dram_bytes / (fit.dram * bandwidth),
+            self._dram_bytes(sms * resident, fit) / (fit.dram * bandwidth),
             work.moved / (fit.moved * bandwidth),
             work.gathers * fit.gathers / device.sm_clock,
         )
+        *main, moved, gathering = parts = MICRO * np.array(seconds)
         fixed = fit.launch + fit.passes * work.passes + fit.gather * (work.gathers > 0)
-        compute, l2, dram, moved, gathering = (MICRO * part for part in seconds)
-        return Terms(fits, compute, l2, dram, moved, gathering, fixed)
+        total = _norm(*main) + moved + gathering + fixed
+        return Terms(parts[:4], np.where(fits, total, np.inf))
 
     def _cycles(self, resident: Floats, sms: Floats, busy: Floats, fit: Coefficients) -> Floats:
         """Cycles of the busiest SM: full waves of blocks on all `sms` and a rest. An iteration of a

@@ -37,8 +37,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
 
-# Of the errors, as logs: the variance of measuring, and the length scale in the units of `_points`.
 NOISE, LENGTH = 0.01, 2.0
+"""Of the errors, as logs: the variance of measuring, and the points' length scale."""
 
 VENDOR_LENGTH, VENDOR_VARIANCES = 1.5, (0.3, 0.005)
 """Of the vendor library's times: the length scale in units of `problem_columns`; the variances of
@@ -72,7 +72,7 @@ CORRECTED = Prior(signal=0.02, locality=4.0, neutral=math.inf, most=128)
 recorded time on 199 drawn shapes of an H200 (0.958 under `ARITHMETIC`), 0.939 on 128 shapes of its
 suites (0.931) and 0.949 on 131 of an H100 (0.951). Two thirds of the chosen kernels take within
 14 % of the predicted time."""
-# Units of `features.of_products`: tile, its aspect, k-iterations, threads, shared memory, blocks an
+# Units of `Load.features`: tile, its aspect, k-iterations, threads, shared memory, blocks an
 # SM, blocks (all as log2), registers, the share of the last wave.
 UNITS = (0.3, 0.2, 0.25, 0.3, 0.15, 0.4, 0.2, 0.01, 1.0)
 PARAMETER, WORD, FOREIGN = 0.5, 0.6, 1.0
@@ -155,7 +155,7 @@ def groups_of(samples: Iterable[Sample]) -> list[SampleGroup]:
             )
             continue
         places = np.zeros(len(members), np.int64)
-        params = load.parameters[family]
+        _, params = load.families[family]
         groups.append(SampleGroup(family, [(problem, device)], places, features, logs, params))
     return groups
 
@@ -189,13 +189,13 @@ class ModelError:
         """
         load = Load.of(configs, problem, self._device, resources)
         times, deviations = load.corrected(), np.empty(len(configs))
-        for family, rows in load.families.items():
+        for family, (rows, params) in load.families.items():
             if family not in self._families:
                 groups = [group for group in self._groups if group.family == family]
                 self._families[family] = _FamilyError(family, groups, self._device)
             error = self._families[family]
-            params, where = load.parameters[family], [(problem, self._device)]
-            points = error.points(load.features[rows], where, np.zeros_like(rows), params)
+            where, places = [(problem, self._device)], np.zeros_like(rows)
+            points = error.points(load.features[rows], where, places, params)
             errors, deviations[rows] = error.predict(points)
             times[rows] *= np.exp(errors)
         return Predictions(times, deviations)
