@@ -119,7 +119,7 @@ class SampleGroup:
         family: the kernel family.
         problems: the problems, each with the device that ran it.
         places: which of them each row is of.
-        features: as `features.of_products` describes them.
+        features: as `Load.features` describes them.
         logs: of measured over predicted times.
         params: their parameters.
     """
@@ -141,23 +141,23 @@ def groups_of(samples: Iterable[Sample]) -> list[SampleGroup]:
     groups = []
     for (family, problem, device), members in together.items():
         measured = np.array([sample.time_us for sample in members])
-        configs, needs = zip(
-            *((sample.config, sample.resources) for sample in members), strict=True
-        )
+        configs = [sample.config for sample in members]
         try:
             with np.errstate(all="ignore"):
-                load = Load.of(configs, problem, device, needs)
-                features, logs = load.features, np.log(measured / load.corrected())
+                load = Load.of(configs, problem, device, [sample.resources for sample in members])
+                groups.append(_group(load, family, np.log(measured / load.corrected())))
         except ArithmeticError as fault:
-            name = f"the record of {problem} on {device.name}"
-            warnings.warn(
-                f"{name} holds a configuration that breaks the rules: {fault}", stacklevel=2
-            )
-            continue
-        places = np.zeros(len(members), np.int64)
-        _, params = load.families[family]
-        groups.append(SampleGroup(family, [(problem, device)], places, features, logs, params))
+            where = f"the record of {problem} on {device.name}"
+            reason = f"{where} holds a configuration that breaks the rules: {fault}"
+            warnings.warn(reason, stacklevel=2)
     return groups
+
+
+def _group(load: Load, family: str, logs: Floats) -> SampleGroup:
+    """A family's configurations of a load, with logs of measured over predicted times."""
+    rows, params = load.families[family]
+    where = [(load.problem, load.device)]
+    return SampleGroup(family, where, np.zeros_like(rows), load.features[rows], logs, params)
 
 
 class ModelError:
@@ -189,14 +189,12 @@ class ModelError:
         """
         load = Load.of(configs, problem, self._device, resources)
         times, deviations = load.corrected(), np.empty(len(configs))
-        for family, (rows, params) in load.families.items():
+        for family, (rows, _) in load.families.items():
             if family not in self._families:
                 groups = [group for group in self._groups if group.family == family]
                 self._families[family] = _FamilyError(family, groups, self._device)
-            error = self._families[family]
-            where, places = [(problem, self._device)], np.zeros_like(rows)
-            points = error.points(load.features[rows], where, places, params)
-            errors, deviations[rows] = error.predict(points)
+            asked = _group(load, family, np.zeros_like(times[rows]))
+            errors, deviations[rows] = self._families[family].predict(asked)
             times[rows] *= np.exp(errors)
         return Predictions(times, deviations)
 
@@ -209,44 +207,35 @@ class _FamilyError:
         self._prior = CORRECTED if family in correction.serving(device) else ARITHMETIC
         self._words = sorted({pair for group in groups for pair in group.params.pairs})
         logs = np.concatenate([np.empty(0), *(group.logs for group in groups)])
-        described = [
-            self.points(group.features, group.problems, group.places, group.params)
-            for group in groups
-        ]
-        points = np.vstack(described) if described else np.empty((0, 0))
+        points = np.vstack([*map(self._points_of, groups)]) if groups else np.empty((0, 0))
         usable = np.isfinite(logs) & np.isfinite(points).all(axis=1)
         self._points, errors = points[usable], logs[usable]
         self._mean = errors.sum() / (len(errors) + self._prior.neutral)
         self._errors = errors - self._mean
         self._process: GaussianProcess | None = None
 
-    def points(
-        self,
-        features: Floats,
-        problems: Sequence[tuple[Problem, Device]],
-        places: NDArray[np.intp],
-        params: Parameters,
-    ) -> Floats:
-        """Configurations as points, each of the problem at its place: similar ones are near to each
-        other. The last column keeps those of other devices apart."""
-        sizes = self._prior.locality * np.array(
-            [problem_columns(problem) for problem, _ in problems]
-        )
-        foreign = np.array([[FOREIGN * (ran_on != self._device)] for _, ran_on in problems])
+    def _points_of(self, group: SampleGroup) -> Floats:
+        """Configurations as points: similar ones on similar problems are near to each other. The
+        last column keeps those of other devices apart."""
+        places, params = group.places, group.params
+        columns = np.array([problem_columns(problem) for problem, _ in group.problems])
+        sizes = self._prior.locality * columns[places]
+        foreign = np.array([[FOREIGN * (ran_on != self._device)] for _, ran_on in group.problems])
         numbers = PARAMETER * params.logs(params.numbered)
         words = WORD * params.has(self._words)
-        return np.hstack([features * UNITS, sizes[places], numbers, words, foreign[places]])
+        return np.hstack([group.features * UNITS, sizes, numbers, words, foreign[places]])
 
-    def predict(self, points: Floats) -> tuple[Floats, Floats]:
+    def predict(self, asked: SampleGroup) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the errors, without that of measuring."""
         signal, most = self._prior.signal, self._prior.most
+        points = self._points_of(asked)
         if not len(self._errors):
             return np.full(len(points), self._mean), np.full(len(points), math.sqrt(signal))
         if self._process is None:
             covariance = Covariance(np.full(points.shape[1], LENGTH), signal, NOISE, jitter=0.0)
             near = np.arange(len(self._errors))
             if len(near) > most:
-                likeness = covariance.between(self._points, points, np.float32).sum(1)
+                likeness = covariance.between(self._points, points).sum(1)
                 near = np.argpartition(-likeness, most)[:most]
             self._process = GaussianProcess(covariance, self._points[near], self._errors[near])
         mean, deviations = self._process.predict(points)
