@@ -23,7 +23,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, reduce
 from importlib import resources as files
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -248,8 +248,8 @@ class Load:
         work = self.work
         full, rest = np.divmod(work.blocks, sms * resident)
         left = np.maximum(np.ceil(rest / sms), 1.0)
-        waves = full * self._iteration(resident, busy, fit)
-        waves += (rest > 0) * self._iteration(left, busy, fit)
+        whole, last = self._iteration(np.array([resident, left]), busy, fit)
+        waves = full * whole + (rest > 0) * last
         # The copies of the first iterations are all issued before the wait for any of them.
         fill = work.ahead * work.copies * fit.copy * resident / SCHEDULERS
         begun = full + (rest > 0) - 1 + (work.starts - 1)
@@ -376,6 +376,6 @@ def _norm(*terms: Floats) -> Floats:
 
     Multiplications and square roots round alike on every machine, powers do not.
     """
-    largest = np.maximum.reduce(terms)
+    largest = reduce(np.maximum, terms)
     shares = sum(np.square(np.square(term / largest)) for term in terms)
     return np.asarray(largest * np.sqrt(np.sqrt(shares)))

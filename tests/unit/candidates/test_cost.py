@@ -140,6 +140,21 @@ def test_prediction_is_the_same_alone_and_among_many() -> None:
     assert cost.times(configs, problem, H100).tolist() == alone
 
 
+def test_families_are_predicted_together_as_apart() -> None:
+    problem = Problem(200, 300, 5000, "bf16")
+    apart = [feasible(problem, H100, family).configs[::497] for family in ("mma", "wgmma")]
+    mixed = [config for configs in apart for config in configs][::-1]
+    times = [cost.times(configs, problem, H100) for configs in apart]
+    together = cost.times(mixed, problem, H100)[::-1]
+    assert together == pytest.approx(np.concatenate(times), rel=1e-12)
+
+
+def test_no_configurations_have_no_times() -> None:
+    assert cost.times([], SQUARE, H100).size == 0
+    assert cost.rank([], SQUARE, H100) == []
+    assert cost.describe([], SQUARE, H100).features.shape == (0, 9)
+
+
 def test_wave_of_one_block_takes_as_long_as_a_full_one() -> None:
     full, begun, double = (
         predict(BIG, Problem(128 * blocks, 256, 4096)) for blocks in (132, 133, 264)
