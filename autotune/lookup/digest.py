@@ -13,7 +13,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.candidates.samples import Parameters, SampleGroup
+from autotune.candidates.features import Parameters
+from autotune.candidates.model_error import SampleGroup
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -115,7 +116,8 @@ def _group(family: str, records: Sequence[RecordDigest], objective: Objective) -
         logs += np.log(table.times[rows, 1] / table.times[rows, 0])
     timed = np.isfinite(logs)
     rows, places, values = rows[timed], places[timed], table.values[rows[timed]]
-    numbers = [place for place, name in enumerate(table.names) if name not in table.worded]
+    numbered = tuple(name for name in table.names if name not in table.worded)
+    numbers = [table.names.index(name) for name in numbered]
     worded = tuple(name for name in table.worded if name != "compute")
     codes = values[:, [table.names.index(name) for name in worded]]
     return SampleGroup(
@@ -124,5 +126,5 @@ def _group(family: str, records: Sequence[RecordDigest], objective: Objective) -
         places,
         table.described[rows].astype(float),
         logs[timed],
-        Parameters(values[:, numbers].astype(float), worded, codes, table.words),
+        Parameters(values[:, numbers].astype(float), numbered, codes, worded, table.words),
     )

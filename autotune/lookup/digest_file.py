@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.candidates.legality import current
-from autotune.candidates.model_error import UNITS
-from autotune.candidates.samples import Sample, groups_of
+from autotune.candidates.model_error import UNITS, Sample, groups_of
 from autotune.device import Device
 from autotune.families import parameters, registry
 from autotune.families.config import Value

@@ -9,8 +9,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from autotune.candidates.legality import current
-from autotune.candidates.model_error import ModelError
-from autotune.candidates.samples import Sample
+from autotune.candidates.model_error import ModelError, Sample
 from autotune.device import Device, same_model
 from autotune.families import registry
 from autotune.families.config import Config

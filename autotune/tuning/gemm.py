@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from autotune.candidates import cost, features, space
+from autotune.candidates import cost, space
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.features import Describe
 from autotune.candidates.legality import current, for_compute, kernel_kind, order_of
@@ -126,9 +126,7 @@ class GemmTunable:
 
     def describe(self, device: Device) -> Describe:
         """A block's resources and work, and the cost model's time."""
-        return lambda configs, resources: features.of_products(
-            configs, self.problem, device, resources
-        )
+        return lambda configs, resources: cost.describe(configs, self.problem, device, resources)
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches for operands without gaps."""

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.candidates.samples import Sample
+from autotune.candidates.model_error import Sample
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.source_text import hash_of, narrowed, shortened

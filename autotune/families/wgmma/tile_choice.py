@@ -1,15 +1,19 @@
-"""The tiles of `wgmma` worth trying on a problem, and whether C is computed transposed."""
+"""The tiles of `wgmma` worth trying on a problem, whether C is computed transposed, and the rough
+estimate of cycles that leaves out hopeless tiles, clusters and splits of K."""
 
 from __future__ import annotations
 
-from functools import cache
-from math import gcd
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
 
 from autotune.device import Device
 from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES
 from autotune.families.shared.layout import along_k
 from autotune.families.wgmma.operands import LINE_BYTES, kernel_operands
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS
+from autotune.families.wgmma.tiles import CLUSTERS, Cluster, SplitTile, cluster_grid, reducers
 from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -23,6 +27,18 @@ LEAST_COLUMNS, BEST_COLUMNS = 32, 6
 """The least tile_n of a long side, and the number of values that are tried with each tile_m."""
 L2_BYTES_A_CYCLE = 55
 """Bytes that L2 serves every SM in a cycle (H200)."""
+START_CYCLES, CLUSTER_CYCLES, LAST_BLOCK_CYCLES = 5000, 600, 2500
+"""Cycles of a launch with its first loads and last stores; more of a cluster that adds up splits
+of K; more of a last block that does (H200)."""
+GATHERED_BYTES_A_CYCLE = 32
+"""Bytes of partial sums that the last block of a tile reads in a cycle."""
+LINE_STEPS = 64
+"""Steps of K by which splits differ."""
+PAIRS = (
+    *((CLUSTERS[cluster], 1) for cluster in ("1x1", "2x1", "1x2")),
+    *((CLUSTERS["1x1x2"], split_k) for split_k in (2, 4, 8, 16, 32)),
+)
+"""Clusters and splits of K among which the best is near the best of all."""
 LARGEST_COLUMNS, COLUMN_STEP = 256, 8
 COLUMNS = range(COLUMN_STEP, LARGEST_COLUMNS + 1, COLUMN_STEP)
 """An instruction computes 8 to 256 columns, in steps of 8."""
@@ -88,17 +104,10 @@ def tile_columns(problem: Problem, device: Device, swap: int) -> tuple[int, ...]
     even = {legal_columns(problem, swap, ceil_div(n, parts)) for parts in range(1, most_parts + 1)}
     coarse = {legal_columns(problem, swap, size) for size in COARSE}
     sizes = {size for size in even if LEAST_COLUMNS <= size <= LARGEST_COLUMNS} | coarse
-    return tuple(
-        sorted(
-            {
-                size
-                for tile_m in TILE_ROWS
-                for size in sorted(
-                    sizes, key=lambda size: wave_cycles(problem, device, swap, tile_m, size)
-                )[:BEST_COLUMNS]
-            }
-        )
-    )
+    rough, best = estimate(problem, device), set[int]()
+    for tile_m in TILE_ROWS:
+        best.update(sorted(sizes, key=lambda n: rough.alone(swap, tile_m, n))[:BEST_COLUMNS])
+    return tuple(sorted(best))
 
 
 def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
@@ -115,7 +124,9 @@ def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
     if problem.gated and not swap and tile_n % (2 * GATE_SPAN):
         return False
     return (
-        bool(swap) or problem.scale != "block" or tile_n - gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK
+        bool(swap)
+        or problem.scale != "block"
+        or tile_n - math.gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK
     )
 
 
@@ -139,21 +150,87 @@ def _parts(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     return tuple(sorted({legal_columns(problem, swap, ceil_div(n, part)) for part in parts}))
 
 
-def wave_cycles(problem: Problem, device: Device, swap: int, tile_m: int, tile_n: int) -> float:
-    """Cycles of an SM for each step of K if it computes one tile a wave, as `step_cycles`.
+@dataclass(frozen=True)
+class TileEstimate:
+    """A rough estimate of an SM's cycles on a problem, by tile, cluster and splits of K alone.
 
-    A cluster of two saves a quarter of the loads.
+    It leaves out hopeless ones before the rest of their configurations is chosen.
     """
-    m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
-    count = ceil_div(m, tile_m) * ceil_div(n, tile_n) * problem.batch
-    read = 0.75 * (tile_m + tile_n)
-    return ceil_div(count, device.sms) * step_cycles(problem, device, tile_m * tile_n, read)
+
+    problem: Problem
+    device: Device
+
+    def cycles(self, tile: SplitTile, *, streamed: bool = False) -> float:
+        """Cycles from the launch to the end: waves of tiles, and the splits' sums.
+
+        Infinite if no cluster of that size is resident. `streamed`: stream-K fills the last wave.
+        """
+        shared = tile.shape, tile.split_k
+        return self._cycles(
+            tile.units(self.problem), tile.tile_m, tile.tile_n, *shared, streamed=streamed
+        )
+
+    def alone(self, swap: int, tile_m: int, tile_n: int) -> float:
+        """Cycles of single tiles, with the loads that clusters of two on average save a quarter
+        of."""
+        problem = self.problem
+        m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
+        count = ceil_div(m, tile_m) * ceil_div(n, tile_n) * problem.batch
+        return self._cycles(count, tile_m, tile_n, CLUSTERS["1x1"], 1, loaded=0.75)
+
+    @cached_property
+    def least(self) -> float:
+        """The least `cycles` of all tiles that are tried, alone or in pairs."""
+        problem, device = self.problem, self.device
+        return min(
+            self._cycles(down * across * split_k * problem.batch, *tile, shape, split_k)
+            for swap in swaps(problem)
+            for extents in [(problem.n, problem.m) if swap else (problem.m, problem.n)]
+            for tile in product(TILE_ROWS, tile_columns(problem, device, swap))
+            for shape, split_k in PAIRS
+            for down, across in [cluster_grid(extents, tile, shape)]
+        )
+
+    @cached_property
+    def _rates(self) -> tuple[float, int, int]:
+        """Products of two elements a cycle of the tensor cores, such products for each
+        multiply-add, and bytes of an element."""
+        rate = self.device.tensor_rate(self.problem.compute)
+        return rate or 1.0, self.problem.products, self.problem.element_bytes
+
+    def _cycles(
+        self,
+        units: int,
+        tile_m: int,
+        tile_n: int,
+        shape: Cluster,
+        split_k: int,
+        *,
+        loaded: float = 1.0,
+        streamed: bool = False,
+    ) -> float:
+        """`cycles` of units of work that load this share of what the cluster leaves to a block.
+
+        In a step of K the tensor cores need their time for the multiply-adds, L2 its time for the
+        bytes.
+        """
+        if not (reached := self.device.cluster_sms(shape.blocks)):
+            return math.inf
+        waves = max(1.0, units / reached) if streamed else ceil_div(units, reached)
+        (rate, products, size), lines = self._rates, ceil_div(self.problem.k, LINE_STEPS)
+        elements, read = tile_m * tile_n, loaded * (tile_m / shape.n + tile_n / shape.m)
+        step = max(elements * products / rate, read * size / L2_BYTES_A_CYCLE)
+        total = START_CYCLES + waves * LINE_STEPS * ceil_div(lines, split_k) * step
+        if shape.k > 1:
+            total += CLUSTER_CYCLES
+        grid_splits = split_k // shape.k
+        if grid_splits > 1 or streamed:
+            gathered = 4 * grid_splits * elements / reducers(tile_n, shape)
+            total += LAST_BLOCK_CYCLES + gathered / GATHERED_BYTES_A_CYCLE
+        return total
 
 
-def step_cycles(problem: Problem, device: Device, elements: int, read: float) -> float:
-    """Cycles of an SM for a step of K of a tile of which it reads so many elements of A and B.
-
-    The tensor cores need their time for the multiply-adds, L2 its time for the bytes.
-    """
-    tensor = elements * problem.products / (device.tensor_rate(problem.compute) or 1.0)
-    return max(tensor, read * problem.element_bytes / L2_BYTES_A_CYCLE)
+@cache
+def estimate(problem: Problem, device: Device) -> TileEstimate:
+    """The estimate of a problem on a device, which keeps what it worked out."""
+    return TileEstimate(problem, device)
