@@ -179,49 +179,6 @@ class Load:
         resident, sms = np.array(rooms, float).reshape(-1, 2).T
         return cls(configs, problem, device, needs, named, resident, sms)
 
-    @cached_property
-    def families(self) -> dict[str, tuple[NDArray[np.intp], Parameters]]:
-        """The rows of each family's configurations, and their parameters."""
-        rows: dict[str, list[int]] = {}
-        for row, config in enumerate(self.configs):
-            rows.setdefault(config.family, []).append(row)
-        return {
-            family: (np.array(members), Parameters.of([self.configs[row] for row in members]))
-            for family, members in rows.items()
-        }
-
-    @cached_property
-    def features(self) -> Floats:
-        """Columns of the tile, the k-iterations and a block's resources and waves."""
-        work = self.work
-        tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
-        blocks = block_columns(self.needs, self.resident, work.blocks, self.sms)
-        return np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks])
-
-    def corrected(self) -> Floats:
-        """The fitted model's total times with their learnt correction."""
-        terms, networks = self.terms(fitted()), correction.serving(self.device)
-        if not networks:
-            return terms.total
-        logs, shared = np.zeros(len(self.configs)), self.correction_columns(terms)
-        for family, (rows, params) in self.families.items():
-            if network := networks.get(family):
-                logs[rows] = network.logs(network.columns(shared[rows], params))
-        factors = np.exp(np.where(np.isfinite(terms.total), correction.bounded(logs), 0.0))
-        return np.asarray(terms.total * factors)
-
-    def correction_columns(self, terms: Terms) -> Floats:
-        """What the correction learns from beside parameters: the whole time, the shares of its
-        parts, the work, where blocks are resident, and the problem."""
-        total = np.where(np.isfinite(terms.total), terms.total, 1.0)
-        shares = np.log(np.maximum(terms.parts, LEAST_US) / total)
-        resident = np.maximum(self.resident, 1.0)
-        waves = self.work.blocks / (self.sms * resident)
-        sizes = [*(getattr(self.work, name) for name in WORK), resident, self.sms, waves]
-        fill = waves / np.ceil(waves)
-        own = np.column_stack([np.log(total), *shares, *np.log2(1.0 + np.array(sizes)), fill])
-        return np.hstack([own, np.tile(problem_columns(self.problem), (len(own), 1))])
-
     def terms(self, fit: Coefficients) -> Terms:
         """Each configuration's time by the arithmetic alone."""
         work, device = self.work, self.device
@@ -302,6 +259,49 @@ class Load:
         inputs = problem.bytes
         missed = min(1.0, max(0.0, inputs / room - 1.0)) if room else 1.0
         return np.asarray(missed * (inputs + np.maximum(0.0, again - inputs) * missed))
+
+    def corrected(self) -> Floats:
+        """The fitted model's total times with their learnt correction."""
+        terms, networks = self.terms(fitted()), correction.serving(self.device)
+        if not networks:
+            return terms.total
+        logs, shared = np.zeros(len(self.configs)), self.correction_columns(terms)
+        for family, (rows, params) in self.families.items():
+            if network := networks.get(family):
+                logs[rows] = network.logs(network.columns(shared[rows], params))
+        factors = np.exp(np.where(np.isfinite(terms.total), correction.bounded(logs), 0.0))
+        return np.asarray(terms.total * factors)
+
+    def correction_columns(self, terms: Terms) -> Floats:
+        """What the correction learns from beside parameters: the whole time, the shares of its
+        parts, the work, where blocks are resident, and the problem."""
+        total = np.where(np.isfinite(terms.total), terms.total, 1.0)
+        shares = np.log(np.maximum(terms.parts, LEAST_US) / total)
+        resident = np.maximum(self.resident, 1.0)
+        waves = self.work.blocks / (self.sms * resident)
+        sizes = [*(getattr(self.work, name) for name in WORK), resident, self.sms, waves]
+        fill = waves / np.ceil(waves)
+        own = np.column_stack([np.log(total), *shares, *np.log2(1.0 + np.array(sizes)), fill])
+        return np.hstack([own, np.tile(problem_columns(self.problem), (len(own), 1))])
+
+    @cached_property
+    def families(self) -> dict[str, tuple[NDArray[np.intp], Parameters]]:
+        """The rows of each family's configurations, and their parameters."""
+        rows: dict[str, list[int]] = {}
+        for row, config in enumerate(self.configs):
+            rows.setdefault(config.family, []).append(row)
+        return {
+            family: (np.array(members), Parameters.of([self.configs[row] for row in members]))
+            for family, members in rows.items()
+        }
+
+    @cached_property
+    def features(self) -> Floats:
+        """Columns of the tile, the k-iterations and a block's resources and waves."""
+        work = self.work
+        tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
+        blocks = block_columns(self.needs, self.resident, work.blocks, self.sms)
+        return np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks])
 
 
 def times(

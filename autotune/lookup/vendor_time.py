@@ -61,7 +61,7 @@ def beside_vendor(
         return answer
     if _is_refused(problem, device, records):
         return replace(answer, vendor=False)
-    timed = [row for row in ranked if _ratio(row, objective) is not None]
+    timed = [row for row in ranked if _vendor_us(row, objective) is not None]
     vendor_us = vendor_time_us(problem, device, timed or others(device, records), objective)
     answer = replace(answer, vendor_us=vendor_us)
     if not timed:
@@ -81,13 +81,13 @@ def vendor_time_us(
     Those of the device's model count alone if there are any: of its distance from the roofline they
     tell more than those of other cards.
     """
-    timed = [(row, ratio) for row in records if (ratio := _ratio(row, objective)) is not None]
+    timed = [(row, us) for row in records if (us := _vendor_us(row, objective)) is not None]
     cards = {id(row.device): row.device for row, _ in timed}  # hashing a device takes longer
     own = {place for place, card in cards.items() if same_model(card, device)}
     nearest = [pair for pair in timed if id(pair[0].device) in own] or timed
     if not nearest:
         return None
-    ratios = {row.problem: ratio for row, ratio in nearest[:TEACHERS]}
+    ratios = {row.problem: us / _scale_of(row, objective) for row, us in nearest[:TEACHERS]}
     return _scale(problem, device, objective) * expected_ratio(problem, ratios)
 
 
@@ -98,15 +98,17 @@ def _is_refused(problem: Problem, device: Device, records: Records) -> bool:
     return record is not None and record.provenance.baseline_fault != ""
 
 
-@lru_cache(maxsize=8192)
-def _ratio(row: RecordDigest, objective: Objective) -> float | None:
-    """The measured time of the vendor's library over its scale; None if it was not timed."""
+def _vendor_us(row: RecordDigest, objective: Objective) -> float | None:
+    """The measured microseconds of the vendor's library; None if it was not timed."""
     if row.evidence != "measured" or row.baseline is None:
         return None
     estimate = row.baseline.estimate(objective)
-    if estimate is None:
-        return None
-    return estimate.time_us / _scale(row.problem, row.device, objective)
+    return None if estimate is None else estimate.time_us
+
+
+@lru_cache(maxsize=1024)
+def _scale_of(row: RecordDigest, objective: Objective) -> float:
+    return _scale(row.problem, row.device, objective)
 
 
 def _scale(problem: Problem, device: Device, objective: Objective) -> float:

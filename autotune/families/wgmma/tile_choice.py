@@ -13,7 +13,7 @@ from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES
 from autotune.families.shared.layout import along_k
 from autotune.families.wgmma.operands import LINE_BYTES, kernel_operands
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS
-from autotune.families.wgmma.tiles import CLUSTERS, Cluster, SplitTile, cluster_grid, reducers
+from autotune.families.wgmma.tiles import SplitTile
 from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -35,8 +35,8 @@ GATHERED_BYTES_A_CYCLE = 32
 LINE_STEPS = 64
 """Steps of K by which splits differ."""
 PAIRS = (
-    *((CLUSTERS[cluster], 1) for cluster in ("1x1", "2x1", "1x2")),
-    *((CLUSTERS["1x1x2"], split_k) for split_k in (2, 4, 8, 16, 32)),
+    *(("1x1", 1), ("2x1", 1), ("1x2", 1)),
+    *(("1x1x2", split_k) for split_k in (2, 4, 8, 16, 32)),
 )
 """Clusters and splits of K among which the best is near the best of all."""
 LARGEST_COLUMNS, COLUMN_STEP = 256, 8
@@ -106,8 +106,15 @@ def tile_columns(problem: Problem, device: Device, swap: int) -> tuple[int, ...]
     sizes = {size for size in even if LEAST_COLUMNS <= size <= LARGEST_COLUMNS} | coarse
     rough, best = estimate(problem, device), set[int]()
     for tile_m in TILE_ROWS:
-        best.update(sorted(sizes, key=lambda n: rough.alone(swap, tile_m, n))[:BEST_COLUMNS])
+        # A cluster of two saves a quarter of the loads.
+        alone = {n: rough.cycles(_tile(swap, tile_m, n), loaded=0.75) for n in sizes}
+        best.update(sorted(sizes, key=alone.__getitem__)[:BEST_COLUMNS])
     return tuple(sorted(best))
+
+
+def _tile(swap: int, tile_m: int, tile_n: int, cluster: str = "1x1", split_k: int = 1) -> SplitTile:
+    bm, bn = (tile_n, tile_m) if swap else (tile_m, tile_n)
+    return SplitTile(swap, bm, bn, cluster, split_k)
 
 
 def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
@@ -160,35 +167,38 @@ class TileEstimate:
     problem: Problem
     device: Device
 
-    def cycles(self, tile: SplitTile, *, streamed: bool = False) -> float:
+    def cycles(self, tile: SplitTile, *, loaded: float = 1.0, streamed: bool = False) -> float:
         """Cycles from the launch to the end: waves of tiles, and the splits' sums.
 
-        Infinite if no cluster of that size is resident. `streamed`: stream-K fills the last wave.
+        In a step of K the tensor cores need their time for the multiply-adds, L2 its time for the
+        bytes: the `loaded` share of what the cluster leaves to a block. Infinite if no cluster of
+        that size is resident. `streamed`: stream-K fills the last wave.
         """
-        shared = tile.shape, tile.split_k
-        return self._cycles(
-            tile.units(self.problem), tile.tile_m, tile.tile_n, *shared, streamed=streamed
-        )
-
-    def alone(self, swap: int, tile_m: int, tile_n: int) -> float:
-        """Cycles of single tiles, with the loads that clusters of two on average save a quarter
-        of."""
-        problem = self.problem
-        m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
-        count = ceil_div(m, tile_m) * ceil_div(n, tile_n) * problem.batch
-        return self._cycles(count, tile_m, tile_n, CLUSTERS["1x1"], 1, loaded=0.75)
+        problem, shape, elements = self.problem, tile.shape, tile.elements
+        if not (reached := self.device.cluster_sms(shape.blocks)):
+            return math.inf
+        units = tile.units(problem)
+        waves = max(1.0, units / reached) if streamed else ceil_div(units, reached)
+        rate, products, size = self._rates
+        read = loaded * (tile.tile_m / shape.n + tile.tile_n / shape.m)
+        step = max(elements * products / rate, read * size / L2_BYTES_A_CYCLE)
+        steps = LINE_STEPS * ceil_div(ceil_div(problem.k, LINE_STEPS), tile.split_k)
+        total = START_CYCLES + waves * steps * step
+        if shape.k > 1:
+            total += CLUSTER_CYCLES
+        if tile.grid_splits > 1 or streamed:
+            gathered = 4 * tile.grid_splits * elements / tile.reducers
+            total += LAST_BLOCK_CYCLES + gathered / GATHERED_BYTES_A_CYCLE
+        return total
 
     @cached_property
     def least(self) -> float:
         """The least `cycles` of all tiles that are tried, alone or in pairs."""
-        problem, device = self.problem, self.device
         return min(
-            self._cycles(down * across * split_k * problem.batch, *tile, shape, split_k)
-            for swap in swaps(problem)
-            for extents in [(problem.n, problem.m) if swap else (problem.m, problem.n)]
-            for tile in product(TILE_ROWS, tile_columns(problem, device, swap))
-            for shape, split_k in PAIRS
-            for down, across in [cluster_grid(extents, tile, shape)]
+            self.cycles(_tile(swap, *tile, *pair))
+            for swap in swaps(self.problem)
+            for tile in product(TILE_ROWS, tile_columns(self.problem, self.device, swap))
+            for pair in PAIRS
         )
 
     @cached_property
@@ -197,37 +207,6 @@ class TileEstimate:
         multiply-add, and bytes of an element."""
         rate = self.device.tensor_rate(self.problem.compute)
         return rate or 1.0, self.problem.products, self.problem.element_bytes
-
-    def _cycles(
-        self,
-        units: int,
-        tile_m: int,
-        tile_n: int,
-        shape: Cluster,
-        split_k: int,
-        *,
-        loaded: float = 1.0,
-        streamed: bool = False,
-    ) -> float:
-        """`cycles` of units of work that load this share of what the cluster leaves to a block.
-
-        In a step of K the tensor cores need their time for the multiply-adds, L2 its time for the
-        bytes.
-        """
-        if not (reached := self.device.cluster_sms(shape.blocks)):
-            return math.inf
-        waves = max(1.0, units / reached) if streamed else ceil_div(units, reached)
-        (rate, products, size), lines = self._rates, ceil_div(self.problem.k, LINE_STEPS)
-        elements, read = tile_m * tile_n, loaded * (tile_m / shape.n + tile_n / shape.m)
-        step = max(elements * products / rate, read * size / L2_BYTES_A_CYCLE)
-        total = START_CYCLES + waves * LINE_STEPS * ceil_div(lines, split_k) * step
-        if shape.k > 1:
-            total += CLUSTER_CYCLES
-        grid_splits = split_k // shape.k
-        if grid_splits > 1 or streamed:
-            gathered = 4 * grid_splits * elements / reducers(tile_n, shape)
-            total += LAST_BLOCK_CYCLES + gathered / GATHERED_BYTES_A_CYCLE
-        return total
 
 
 @cache

@@ -45,12 +45,10 @@ def test_tensor_cores_or_l2_take_their_time() -> None:
     assert cycles(near, tile()) == pytest.approx(START_CYCLES + 4096 * 6 * 16)
 
 
-def test_single_tiles_load_three_quarters() -> None:
+def test_l2_serves_the_loads_that_a_cluster_leaves() -> None:
     one = Problem(64, 64, 4096, "bf16")
-    alone = estimate(one, H100).alone(0, 64, 64)
-    assert alone - START_CYCLES == pytest.approx(
-        0.75 * (cycles(one, tile(bm=64, bn=64)) - START_CYCLES)
-    )
+    loaded = estimate(one, H100).cycles(tile(bm=64, bn=64), loaded=0.75)
+    assert loaded == pytest.approx(START_CYCLES + 4096 * 0.75 * 256 / 55)
 
 
 def test_waves_of_tiles_take_one_after_the_other() -> None:
