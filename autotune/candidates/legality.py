@@ -78,7 +78,7 @@ def kept(
     )
 
 
-_kept: Callable[..., KeptResults[Any]] = lru_cache(maxsize=4096)(KeptResults)
+_kept: Callable[..., KeptResults[Any]] = lru_cache(maxsize=512)(KeptResults)
 
 
 @dataclass(frozen=True)
