@@ -46,7 +46,7 @@ from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.opening import open_session
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Timer
-from autotune.lookup.accuracy import accuracy_filter
+from autotune.lookup.neighbours import accuracy_filter
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure
 

@@ -30,7 +30,7 @@ from autotune.candidates import correction
 from autotune.candidates.model_error import ModelError
 from autotune.families.config import Config
 from autotune.lookup import nearest, neighbours
-from autotune.lookup.expected_loss import expected_loss
+from autotune.lookup.answer import expected_loss
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.runners.base import Measurement

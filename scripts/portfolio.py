@@ -34,10 +34,9 @@ from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.lookup import digests
-from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.nearest import CAUTION
-from autotune.lookup.neighbours import TEACHERS, by_remoteness
+from autotune.lookup.neighbours import TEACHERS, accuracy_filter
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Records
@@ -113,7 +112,7 @@ def drawn(compute: str, count: int, seed: int) -> list[Problem]:
 def best_of(problem: Problem, name: str) -> tuple[list[str], float]:
     """The texts of the configurations expected to be the fastest, and the time of the first."""
     device = find(name)
-    pool = by_remoteness(problem, device, recorded(device))
+    pool = recorded(problem, device)
     configs = dict.fromkeys(survey(problem, device)) | dict.fromkeys(legal(pool, problem, device))
     times, accurate = expected([*configs], problem, device, pool)
     ranked = sorted(zip(times, map(str, accurate), strict=True))[:KEPT]
@@ -126,7 +125,7 @@ def ratios(problem: Problem, least: float, texts: Sequence[str], name: str) -> F
     device = find(name)
     members = [for_compute(config, problem) for config in map(Config.parse, texts)]
     fits = [*map(Adaptation(problem, device), members)]
-    pool = by_remoteness(problem, device, recorded(device))
+    pool = recorded(problem, device)
     times, accurate = expected([*dict.fromkeys(filter(None, fits))], problem, device, pool)
     by_config = dict(zip(accurate, times, strict=True))
     found = [math.inf if config is None else by_config.get(config, math.inf) for config in fits]
@@ -144,10 +143,10 @@ def expected(
     return errors.predict(accurate, problem).cautious(CAUTION / 2).tolist(), accurate
 
 
-def recorded(device: Device) -> list[RecordDigest]:
-    """The digests of what is recorded on the device's architecture."""
-    records = Records.shipped_only()
-    return [*digests.own(device, records), *digests.related(device, records)]
+def recorded(problem: Problem, device: Device) -> list[RecordDigest]:
+    """The digests of what is recorded on the device's architecture, the nearest first."""
+    pool = digests.of_architecture(device, Records.shipped_only())
+    return [row for _, row in pool.nearest(problem, device, len(pool.problems))]
 
 
 def legal(pool: Iterable[RecordDigest], problem: Problem, device: Device) -> Iterable[Config]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune import settings
 from autotune.lookup import batch_invariant as invariant
-from autotune.lookup.kept_choice import steps_of
+from autotune.lookup.lookup import finder
 from autotune.maintenance import fingerprints
 from autotune.maintenance.fingerprints import Fingerprint
 from autotune.problem import ProblemLike, problem_of
@@ -36,8 +36,6 @@ def fingerprint(
         MissingError: without a GPU, if no other device is given.
     """
     problems = [problem_of(shape) for shape in shapes]
-    steps = steps_of(settings.mode())
-    if batch_invariant:
-        steps = (invariant.batch_invariant,)
+    find = invariant.batch_invariant if batch_invariant else finder(settings.mode())
     store = Store(settings.cache_dir())
-    return fingerprints.fingerprint(problems, targets.resolve(device), store, steps)
+    return fingerprints.fingerprint(problems, targets.resolve(device), store, find)

@@ -135,8 +135,7 @@ def answered(
 ) -> Answer:
     """`choose` with its arguments decoded."""
     from autotune.lookup.answer import tune_command, unrecorded
-    from autotune.lookup.kept_choice import steps_of
-    from autotune.lookup.lookup import lookup
+    from autotune.lookup.lookup import finder
 
     decides = objective_named(objective)
     resolved = targets.resolve(device)
@@ -146,7 +145,7 @@ def answered(
 
         return required(problem, resolved, _records(), decides, option(device))
     mode = settings.mode()
-    answer = lookup(problem, resolved, Store(settings.cache_dir()), decides, steps_of(mode))
+    answer = finder(mode)(problem, resolved, _records(), decides)
     if answer is None and mode.frozen:
         raise FrozenError(unrecorded(problem, resolved))
     if answer is None:

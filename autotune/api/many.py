@@ -19,10 +19,8 @@ from autotune.errors import (
     UsageError,
 )
 from autotune.families.registry import AUTO, families_of
-from autotune.lookup.answer import Answer
-from autotune.lookup.exact import exact
-from autotune.lookup.in_range import in_range
-from autotune.lookup.predicted import recorded_prediction
+from autotune.lookup.answer import Answer, recorded_prediction
+from autotune.lookup.lookup import recorded
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Records, Store
@@ -179,8 +177,7 @@ class _Place:
     def _answer(self, problem: Problem) -> Answer | None:
         """The recorded answer alone: a guess takes a second a shape, and no search needs it."""
         records, objective = Records(Store(cache_dir())), self.options.objective
-        steps = (step(problem, self.device, records, objective) for step in (exact, in_range))
-        answer = next(filter(None, steps), None)
+        answer = recorded(problem, self.device, records, objective)
         if answer is None and not self.measured:
             return recorded_prediction(problem, self.device, records)
         return answer

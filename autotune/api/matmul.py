@@ -199,10 +199,10 @@ def race_unrecorded(problem: Problem, device: Device, objective: Objective) -> N
 
 def recorded(problem: Problem, device: Device, objective: Objective) -> Answer | None:
     """The answer of a record or range that serves a problem; None if there is none."""
-    from autotune.lookup.lookup import RECORDED, lookup
-    from autotune.records import Store
+    from autotune.lookup import lookup
+    from autotune.records import Records, Store
 
-    return lookup(problem, device, Store(settings.cache_dir()), objective, RECORDED)
+    return lookup.recorded(problem, device, Records(Store(settings.cache_dir())), objective)
 
 
 def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -> object:

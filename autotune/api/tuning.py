@@ -90,15 +90,13 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     Raises:
         NotFoundError: if there is none.
     """
-    from autotune.lookup.kept_choice import one_blas_thread
     from autotune.lookup.promising import contenders
     from autotune.records import Records
     from autotune.tuning.gemm import QuickTunable
 
-    with one_blas_thread():
-        considered = contenders(
-            problem, runner.device, Records(store), objective, configs=runner.known()
-        )
+    considered = contenders(
+        problem, runner.device, Records(store), objective, configs=runner.known()
+    )
     if not considered.first:
         raise NotFoundError(unserved(problem, runner.device))
     return QuickTunable(problem, raced=considered)

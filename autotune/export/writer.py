@@ -22,10 +22,9 @@ from autotune.export.names import check_name
 from autotune.export.portable import check_ptx, ptx_file
 from autotune.export.project import project
 from autotune.lookup import batch_invariant as invariant
-from autotune.lookup.kept_choice import steps_of
-from autotune.lookup.lookup import lookup
+from autotune.lookup.lookup import finder
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
-from autotune.records import Store
+from autotune.records import Records, Store
 from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
@@ -103,13 +102,14 @@ def write(
     if cublaslt and (format != "c" or batch_invariant):
         raise UsageError("cuBLASLt is for format c, and not for batch-invariant kernels")
     resolved = _resolved(devices)
-    steps = (invariant.required,) if batch_invariant else steps_of(settings.mode())
+    find = invariant.required if batch_invariant else finder(settings.mode())
     decides, cache = objective_named(objective), settings.cache_dir()
+    records = Records(Store(cache))
     library = gather(
         name,
         problems,
         resolved,
-        partial(lookup, store=Store(cache), objective=decides, steps=steps),
+        lambda problem, device: find(problem, device, records, decides),
         partial(compiler.compile, cache=cache),
         fallback=format == "c" and not batch_invariant,
         ptx=_ptx if ptx else None,

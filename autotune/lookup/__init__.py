@@ -1,5 +1,4 @@
-"""The configuration to run for a problem: recorded, in a tuned range, from a neighbour, predicted.
+"""The configuration to run for a problem: recorded, in a tuned range, or chosen.
 
-`lookup.lookup` tries four steps in this order, each in a module of its own: `exact`, `in_range`,
-`nearest`, `predicted`.
+`lookup` tells the whole; `nearest` chooses where neither record nor range serves.
 """

@@ -12,8 +12,7 @@ from autotune.candidates.legality import as_tuned, is_legal
 from autotune.candidates.order_choice import ordered_by_time
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
-from autotune.lookup.answer import Answer, recorded_objective
-from autotune.lookup.expected_loss import expected_loss
+from autotune.lookup.answer import Answer, expected_loss, recorded_objective
 from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records

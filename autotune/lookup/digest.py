@@ -1,53 +1,70 @@
-"""Digests of records: what choices for other problems need of them.
+"""Digests of records: the parts that choices for other problems read.
 
 Decoding a record and describing its entries takes milliseconds, and a choice learns from a hundred
-of them. A digest holds the descriptions as arrays, beside the vendor library's times.
+of them. A file of digests is msgpack, compressed by gzip:
+
+    choices/nvidia-h200/records.digest      of records of a store
+    choices/bundles/….digest                of a site's bundle
+    autotune/data/shipped/….digest          of a shipped bundle, made by `scripts/digests.py`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import gzip
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
 from functools import cached_property, lru_cache
+from itertools import chain
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.candidates.features import Parameters
-from autotune.candidates.model_error import SampleGroup
+from autotune.candidates.legality import current
+from autotune.candidates.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.device import Device
+from autotune.families import parameters, registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.files import limits
+from autotune.files.compressed import expanded
 from autotune.problem import Problem
+from autotune.records import Entry, Record
 from autotune.runners.base import Evidence, Measurement
-from autotune.runners.objective import HOT, Objective
+from autotune.runners.objective import HOT, TIMES, Objective
+
+FORMAT = 3
+HOT_US, COLD_US, LOG = range(3)
+FEATURES = slice(3, 3 + len(UNITS))
+RESOURCES = slice(FEATURES.stop, FEATURES.stop + len(fields(Resources)))
+"""Columns of the numbers of an entry: microseconds, hot and cold; the log of measured over
+predicted hot times; the features; the fields of `Resources`; after these the parameters that are
+numbers. What is unknown is NaN."""
 
 
-@dataclass(frozen=True, eq=False)
-class Entries:
-    """The entries of one family of all records in a digest, a row each; see the file's arrays."""
+class FamilyEntries(msgspec.Struct, array_like=True):
+    """The entries of one family in a record.
 
+    Attributes:
+        family: the family's name.
+        configs: the configurations' texts.
+        names: the names of the parameters that are words, without the compute.
+        words: these words of each configuration.
+        numbers: a row of float32 for each configuration, see `RESOURCES`.
+    """
+
+    family: str
+    configs: list[str]
     names: tuple[str, ...]
-    worded: tuple[str, ...]
-    words: Sequence[str]
-    values: NDArray[np.int64]
-    resources: NDArray[np.int32]
-    times: NDArray[np.float32]
-    described: NDArray[np.float32]
-    logs: NDArray[np.float16]
+    words: list[tuple[str, ...]]
+    numbers: bytes
 
-    def config(self, family: str, row: int) -> Config:
-        """The configuration of a row."""
-        return _config(self, family, row)
-
-
-@lru_cache(maxsize=8192)
-def _config(table: Entries, family: str, row: int) -> Config:
-    pairs = zip(table.names, table.values[row].tolist(), strict=True)
-    params = (
-        (name, table.words[value] if name in table.worded else value) for name, value in pairs
-    )
-    return Config(family, tuple(params))
+    def rows(self) -> NDArray[np.float32]:
+        """The numbers as a matrix."""
+        return np.frombuffer(self.numbers, "<f4").reshape(len(self.configs), -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,76 +72,193 @@ class RecordDigest:
     """The part of a record that choices for other problems read.
 
     Attributes:
-        problem: the problem.
         device: the device.
+        problem: the problem.
         evidence: whether its times are measured, replayed or predicted.
         quick: whether it is of a race.
         cold: whether it has cold times.
         baseline: the vendor library's measurement, if it was timed.
-        tables: the entries of its digest by family.
-        rows: the first row and the number of its rows in each of them.
+        encoded: its entries as they are written; most are never asked for.
+        source: the state of the record's file, if it is of a store.
     """
 
-    problem: Problem
     device: Device
+    problem: Problem
     evidence: Evidence
     quick: bool
     cold: bool
     baseline: Measurement | None
-    tables: Mapping[str, Entries]
-    rows: Mapping[str, tuple[int, int]]
+    encoded: msgspec.Raw
+    source: str
+
+    @classmethod
+    def of(cls, record: Record, source: str = "") -> RecordDigest:
+        """The digest of a record.
+
+        Entries of unknown families and of other parameters than the family has today are left out;
+        those with other values teach nothing.
+        """
+        alike: dict[tuple[object, ...], list[Entry]] = {}
+        for entry in record.entries:
+            config, kind = entry.config, registry.FAMILIES.get(entry.config.family)
+            if kind and (*config.values,) == parameters.names(kind.params):
+                types = (config.family, *map(type, config.values.values()))
+                alike.setdefault(types, []).append(entry)
+        return cls(
+            device=record.device,
+            problem=record.problem,
+            evidence=record.evidence,
+            quick=record.quick,
+            cold=record.best_cold is not None,
+            baseline=record.baseline,
+            encoded=msgspec.Raw(
+                msgspec.msgpack.encode([_entries(entries, record) for entries in alike.values()])
+            ),
+            source=source,
+        )
+
+    @cached_property
+    def families(self) -> list[FamilyEntries]:
+        """Its entries."""
+        return _FAMILIES.decode(self.encoded)
 
     def entries(self) -> Iterator[tuple[Config, Resources]]:
         """The configurations with their resources as compiled, the fastest first."""
-        for _, family, row in self._ranked:
-            table = self.tables[family]
-            yield table.config(family, row), Resources(*table.resources[row].tolist())
+        timed = [
+            (row[HOT_US], text, row[RESOURCES])
+            for entries in self.families
+            for text, row in zip(entries.configs, entries.rows().tolist(), strict=True)
+        ]
+        for _, text, needed in sorted(timed):
+            yield _parsed(text), Resources(*map(int, needed))
 
     def timed(self, objective: Objective) -> Objective:
         """The time that decides for an objective; `hot` if the record has no cold times."""
         return objective.time if self.cold else HOT
 
-    @cached_property
-    def _ranked(self) -> list[tuple[float, str, int]]:
-        """The hot time, the family and the row of each entry, the fastest first."""
-        return sorted(
-            (time_us, family, first + place)
-            for family, (first, count) in self.rows.items()
-            for place, time_us in enumerate(
-                self.tables[family].times[first : first + count, 0].tolist()
-            )
-        )
+
+_FIELDS = tuple(field.name for field in fields(RecordDigest))[1:]
+_Fields = tuple[int, Problem, Evidence, bool, bool, Measurement | None, msgspec.Raw, str]
+_FAMILIES = msgspec.msgpack.Decoder(list[FamilyEntries])
+
+
+class _DigestFile(msgspec.Struct):
+    """A file of digests; each begins with the place of its device in the list."""
+
+    key: str
+    devices: list[dict[str, Any]]
+    records: list[_Fields]
+
+
+def dumps(digests: Iterable[RecordDigest], key: str) -> bytes:
+    """A file of digests; `key` names what they were made from."""
+    places: dict[Device, int] = {}
+    rows: list[Any] = [
+        (places.setdefault(each.device, len(places)), *(getattr(each, name) for name in _FIELDS))
+        for each in digests
+    ]
+    written = _DigestFile(key, [device.to_json() for device in places], rows)
+    return gzip.compress(msgspec.msgpack.encode(written, enc_hook=str), 9, mtime=0)
+
+
+def loads(data: bytes) -> tuple[str, list[RecordDigest]]:
+    """The key and the digests in a file.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        written = msgspec.msgpack.decode(expanded(data, limits.BUNDLE_TEXT), type=_DigestFile)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"it is no digest: {error}") from error
+    devices = [Device.from_json(device) for device in written.devices]
+    return written.key, [RecordDigest(devices[row[0]], *row[1:]) for row in written.records]
 
 
 def samples(records: Sequence[RecordDigest], objective: Objective) -> list[SampleGroup]:
-    """The timed entries of records, described: a group for each family of each digest."""
-    together: dict[tuple[int, str], list[RecordDigest]] = {}
-    for record in records:
-        for family in record.rows:
-            together.setdefault((id(record.tables), family), []).append(record)
-    groups = (_group(family, members, objective) for (_, family), members in together.items())
+    """The timed entries of records, described: a group for each family."""
+    together: dict[tuple[str, tuple[str, ...]], list[tuple[int, FamilyEntries]]] = {}
+    for place, record in enumerate(records):
+        for entries in record.families:
+            together.setdefault((entries.family, entries.names), []).append((place, entries))
+    problems = [(record.problem, record.device) for record in records]
+    groups = (
+        _group(family, names, problems, members, objective)
+        for (family, names), members in together.items()
+    )
     return [group for group in groups if len(group.logs)]
 
 
-def _group(family: str, records: Sequence[RecordDigest], objective: Objective) -> SampleGroup:
-    table = records[0].tables[family]
-    spans = [record.rows[family] for record in records]
-    rows = np.concatenate([np.arange(first, first + count) for first, count in spans])
-    places = np.repeat(np.arange(len(records)), [count for _, count in spans])
-    logs = table.logs[rows].astype(float)
+def _group(
+    family: str,
+    names: tuple[str, ...],
+    problems: Sequence[tuple[Problem, Device]],
+    members: Sequence[tuple[int, FamilyEntries]],
+    objective: Objective,
+) -> SampleGroup:
+    counts = [len(entries.configs) for _, entries in members]
+    numbers = np.concatenate([entries.rows() for _, entries in members]).astype(float)
+    words: dict[str, int] = {}
+    coded: dict[tuple[str, ...], list[int]] = {}
+    rows = [*chain.from_iterable(entries.words for _, entries in members)]
+    for row in dict.fromkeys(rows):
+        coded[row] = [words.setdefault(word, len(words)) for word in row]
+    codes = np.array([coded[row] for row in rows])
+    logs = numbers[:, LOG]
     if objective.flushed:
-        logs += np.log(table.times[rows, 1] / table.times[rows, 0])
+        logs = logs + np.log(numbers[:, COLD_US] / numbers[:, HOT_US])
     timed = np.isfinite(logs)
-    rows, places, values = rows[timed], places[timed], table.values[rows[timed]]
-    numbered = tuple(name for name in table.names if name not in table.worded)
-    numbers = [table.names.index(name) for name in numbered]
-    worded = tuple(name for name in table.worded if name != "compute")
-    codes = values[:, [table.names.index(name) for name in worded]]
+    numbers = numbers[timed]
+    every = parameters.names(registry.FAMILIES[family].params)
+    numbered = tuple(name for name in every if name not in (*names, "compute"))
     return SampleGroup(
         family,
-        [(record.problem, record.device) for record in records],
-        places,
-        table.described[rows].astype(float),
+        problems,
+        np.repeat([place for place, _ in members], counts)[timed],
+        numbers[:, FEATURES],
         logs[timed],
-        Parameters(values[:, numbers].astype(float), numbered, codes, worded, table.words),
+        Parameters(numbers[:, RESOURCES.stop :], numbered, codes[timed], names, [*words]),
     )
+
+
+@lru_cache(maxsize=8192)
+def _parsed(text: str) -> Config:
+    return Config.parse(text)
+
+
+def _entries(entries: Sequence[Entry], record: Record) -> FamilyEntries:
+    """Entries of one family whose parameters are of the same types."""
+    configs = [entry.config for entry in entries]
+    params = Parameters.of(configs)
+    estimates = [[entry.measurement.estimate(which) for which in TIMES] for entry in entries]
+    times = [[each.time_us if each else math.nan for each in pair] for pair in estimates]
+    resources = [astuple(entry.resources) for entry in entries]
+    numbers = np.column_stack([times, _described(entries, record), resources, params.numbers])
+    return FamilyEntries(
+        configs[0].family,
+        [*map(str, configs)],
+        params.worded,
+        [tuple(params.words[code] for code in row) for row in params.codes.tolist()],
+        numbers.astype("<f4").tobytes(),
+    )
+
+
+def _described(entries: Sequence[Entry], record: Record) -> NDArray[np.float64]:
+    """The log and the features of each entry of one family; NaN for those that teach nothing."""
+    configs = [entry.config for entry in entries]
+    usable = {*current(configs[0].family, configs, record.problem, record.device)}
+    places = [place for place, config in enumerate(configs) if config in usable]
+    learnt = groups_of(
+        [
+            Sample(
+                *(configs[place], entries[place].resources, entries[place].measurement.time_us),
+                *(record.problem, record.device),
+            )
+            for place in places
+        ]
+    )
+    rows = np.full((len(entries), 1 + len(UNITS)), np.nan)
+    for group in learnt:  # one, or none where an entry breaks the rules
+        rows[places] = np.column_stack([group.logs, group.features])
+    rows[~np.isfinite(rows).all(axis=1), 0] = np.nan
+    return rows

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from autotune.device import Device
 from autotune.lookup.answer import Answer
-from autotune.lookup.exact import exact
-from autotune.lookup.in_range import in_range
+from autotune.lookup.lookup import recorded
 from autotune.problem import Epilogue, Problem
 from autotune.records import Records, Store
 from autotune.records.ranges import Range
@@ -128,9 +127,7 @@ class LayerRecords:
         """The recorded answer for layers with `m` rows; None if nothing was measured."""
         for problem in layer.problems(m):
             if problem in self.problems or any(tuned.point(problem) for tuned in self.ranges):
-                answer = exact(problem, self.device, self.records) or in_range(
-                    problem, self.device, self.records
-                )
+                answer = recorded(problem, self.device, self.records)
                 if answer is not None:
                     return answer
         return None

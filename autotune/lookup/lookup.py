@@ -1,33 +1,40 @@
-"""The look-up: four steps from a problem to a configuration, tried in order."""
+"""The look-up: from a problem to a configuration.
+
+An exact record comes first, then a tuned range, then a choice (see `nearest`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 from autotune.device import Device
-from autotune.lookup.answer import Answer
-from autotune.lookup.exact import exact
-from autotune.lookup.in_range import in_range
+from autotune.lookup.answer import (
+    Answer,
+    best_legal,
+    recorded_answer,
+    recorded_objective,
+    vendor_wins,
+)
 from autotune.lookup.nearest import nearest
-from autotune.lookup.predicted import predicted
+from autotune.lookup.neighbours import accuracy_filter, learn_errors
 from autotune.problem import Problem
 from autotune.records import Records, Store
+from autotune.records.ranges import Range
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.objective import HOT, Objective
+from autotune.settings import Mode
 
-Step = Callable[[Problem, Device, Records, Objective], Answer | None]
+QUICK_LOSS = 0.01
+"""Mean loss of a quick race against full tuning."""
 
-RECORDED: tuple[Step, ...] = (exact, in_range)
-"""The steps that do not guess."""
 
-STEPS: tuple[Step, ...] = (*RECORDED, nearest, predicted)
+Find = Callable[[Problem, Device, Records, Objective], Answer | None]
+"""A look-up in records."""
 
 
 def lookup(
-    problem: Problem,
-    device: Device,
-    store: Store,
-    objective: Objective = HOT,
-    steps: tuple[Step, ...] = STEPS,
+    problem: Problem, device: Device, store: Store, objective: Objective = HOT
 ) -> Answer | None:
     """The best known configuration for a problem on a device; None if nothing can run it.
 
@@ -35,6 +42,89 @@ def lookup(
     configurations that are legal for the problem today are answered. With the objective "cold" it
     is the best for operands that are not in L2, as far as cold times are recorded.
     """
-    records = Records(store)
-    answers = (step(problem, device, records, objective) for step in steps)
-    return next((answer for answer in answers if answer is not None), None)
+    return recorded_or_chosen(problem, device, Records(store), objective)
+
+
+def finder(mode: Mode) -> Find:
+    """The look-up of a mode: the frozen mode does not guess."""
+    return recorded if mode.frozen else recorded_or_chosen
+
+
+def recorded_or_chosen(
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
+) -> Answer | None:
+    """As `lookup`."""
+    answer = recorded(problem, device, records, objective)
+    return answer or nearest(problem, device, records, objective)
+
+
+def recorded(
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT
+) -> Answer | None:
+    """The answer of a measured or replayed record of the problem, or of a tuned range."""
+    exact = _exact(problem, device, records, objective)
+    return exact or next(_in_ranges(problem, device, records, objective), None)
+
+
+def _exact(
+    problem: Problem, device: Device, records: Records, objective: Objective
+) -> Answer | None:
+    """The best legal entry of the problem's record, unless that is only predicted."""
+    record = records.load(device, problem)
+    if record is None or record.evidence == "predicted":
+        return None
+    loss = QUICK_LOSS if record.quick else 0.0
+    return recorded_answer(problem, device, record, "exact", loss, objective)
+
+
+def _in_ranges(
+    problem: Problem, device: Device, records: Records, objective: Objective
+) -> Iterator[Answer]:
+    """The answers of the ranges that cover the problem, that with the least expected loss first.
+
+    Measured ranges come before replayed ones, and of these the ranges that were tuned for the
+    objective before others. Ranges that rest on predictions, or whose record is missing, predicted
+    or illegal for the problem, are skipped.
+    """
+
+    def order(tuned: Range) -> tuple[int, bool, float]:
+        return BEST_FIRST.index(tuned.evidence), tuned.objective != objective, tuned.loss
+
+    for tuned in sorted(records.ranges(device), key=order):
+        answer = _in_range(tuned, problem, device, records, objective)
+        if answer is not None:
+            yield answer
+
+
+def _in_range(
+    tuned: Range, problem: Problem, device: Device, records: Records, objective: Objective
+) -> Answer | None:
+    point = tuned.point(problem)
+    if point is None or tuned.evidence == "predicted":
+        return None
+    record = records.load(device, point)
+    if record is None or record.evidence == "predicted":
+        return None
+    objective = recorded_objective(record, objective)
+    accuracy = None if point == problem else accuracy_filter(problem, device, [record])
+    entry = best_legal(record, problem, device, objective, accuracy)
+    if entry is None:
+        return None
+    errors = learn_errors(problem, device, [record], objective)
+    predictions = errors.predict([entry.config], problem, [entry.resources])
+    time_us = float(predictions.times[0])
+    if not math.isfinite(time_us):
+        return None
+    return Answer(
+        problem=problem,
+        device=device,
+        config=entry.config,
+        how="range",
+        evidence="predicted",
+        record=record,
+        time_us=time_us,
+        note=f"{problem} on {device.name}: as {point.shape}, which is tuned for {tuned}",
+        expected_loss=tuned.loss,
+        vendor=vendor_wins(record, problem, objective),
+        objective=objective,
+    )

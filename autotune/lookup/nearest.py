@@ -1,168 +1,253 @@
-"""Third step: what the nearest records suggest, together with the cost model that they correct."""
+"""The choice for a problem without a record, as one pass.
+
+    near        the nearest records, which correct the cost model
+    candidates  their entries, the portfolio adapted to the problem, and variants of the best
+    predicted   each candidate's time and its standard deviation
+    ranked      by the time that a candidate rarely exceeds; the first is the choice
+
+A race (`promising`) takes the same candidates and predictions, and ranks them in its own way. Where
+no record is near, the cost model stands alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, repeat, zip_longest
+from functools import cache, cached_property
+from itertools import chain, islice, repeat, takewhile, zip_longest
+from typing import NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from autotune.candidates.accuracy import AccuracyFilter
+from autotune.candidates.adaptation import variants
 from autotune.candidates.legality import Legality, as_tuned, for_compute
-from autotune.candidates.model_error import ModelError, Predictions
+from autotune.candidates.model_error import ARITHMETIC, ModelError, Predictions, SampleGroup
 from autotune.compiler import installed
 from autotune.device import Device, same_model
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.lookup.accuracy import accuracy_filter
-from autotune.lookup.answer import Answer, tune_command, vendor_wins
+from autotune.lookup import portfolio
+from autotune.lookup.answer import (
+    Answer,
+    How,
+    expected_loss,
+    recorded_prediction,
+    tune_command,
+    vendor_wins,
+)
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import own, pool_of, related
-from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.neighbours import REACH, TEACHERS
-from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
-from autotune.lookup.predicted import model_choice
+from autotune.lookup.digests import Near, of_architecture, own
+from autotune.lookup.neighbours import REACH, TEACHERS, accuracy_filter
 from autotune.lookup.vendor_time import beside_vendor
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.objective import HOT, Objective
 
 NEIGHBOURS = 24
-"""Records whose entries can be answered, the nearest."""
+"""Records whose entries are candidates, the nearest."""
 
-CANDIDATES = 64
-"""Their entries that are considered: the best of each, then the second best of each."""
+ENTRIES = 64
+"""Their entries that are candidates: the best of each, then the second best of each."""
+
+VARIED = 4
+"""How many of the best candidates are varied in a look-up.
+
+On 168 drawn shapes for an H200 the best of the adapted members of the portfolio takes 1.7 % longer
+than the best of a survey and its variants, by the cost model; with the variants of four of them
+0.9 %, a millisecond later. Members as they are take 6 % longer.
+"""
+
+READY = 1.05
+"""Predicted slowdown that is accepted for a program that came with the package. On 66 recorded
+shapes, each left out in turn, with 15 or 40 % of the configurations compiled, it costs 1.1 % at
+most in the mean."""
 
 CAUTION = 2.0
 """Standard deviations by which a configuration is taken to be slower than predicted: poorly known
 configurations are more often slower than predicted than faster."""
 
-CERTAIN = 0.06
-"""Deviation below which a neighbour's configuration is not compared with those of the portfolio."""
 
-CORRECTION = ", corrected by what is recorded of other problems"
+Rank = Callable[[Sequence[Config], Predictions], Iterable[Config]]
+"""Ranks the configurations that can run by their predicted times, the best first."""
 
 
-@dataclass(frozen=True)
-class NeighbourChoice:
+class Choice(NamedTuple):
     """A configuration that could be answered.
 
     Attributes:
+        config: the configuration.
         cautious_us: microseconds that it rarely exceeds; choices are ranked by them.
         time_us: expected microseconds.
         deviation: standard deviation of the log of `time_us`.
-        config: the configuration.
-        record: the record that holds it; None if the cost model found it.
     """
 
+    config: Config
     cautious_us: float
     time_us: float
     deviation: float
-    config: Config
-    record: RecordDigest | None
 
 
 def nearest(
     problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
-    """The most promising configuration of the nearest records, or the corrected model's choice.
+    """The most promising configuration, by the records near the problem and the cost model; None
+    if no configuration can run.
 
-    Records of related devices count where the device's own say nothing of the problem. The model
-    chooses among all configurations where the records leave the time uncertain. Cold times decide
-    only if the nearest record has some, and energies never.
+    Records of related devices count where the device's own are all far; a recorded prediction of
+    the problem itself is answered where those are far too. Cold times decide only if the nearest
+    record has some, and energies never. Of configurations that are nearly as fast, one whose
+    programs came with the package is chosen.
     """
-    near = neighbourhood(problem, device, records, objective)
-    if near is None:
+    near = Neighbourhood.of(problem, device, records, objective)
+    stated = None if near.learnt else recorded_prediction(problem, device, records)
+    if stated is not None:
+        return beside_vendor(stated, near.records, records, math.sqrt(ARITHMETIC.signal))
+    ranked = choices(near)
+    if not ranked:
         return None
-    objective, compiled = near.objective, installed.count(device.arch) > 0
-    choices = near.choices(problem, device, everything=compiled)
-    if not choices:
-        return None
-    ranked = [(choice.cautious_us, choice.config) for choice in choices]
-    chosen = choices[ready_place(ranked, problem, device)]
-    choice = _possible(chosen, problem, device, objective)
-    answer = _answer(choice, problem, device, records, objective)
-    return beside_vendor(answer, near.pool, records, choice.deviation)
+    choice = next(_ready(ranked, problem, device), ranked[0])
+    return beside_vendor(_answer(choice, near, records), near.records, records, choice.deviation)
+
+
+def choices(near: Neighbourhood) -> list[Choice]:
+    """The accurate configurations that can run, the most promising first."""
+    accuracy = accuracy_filter(near.problem, near.device, near.records)
+    with one_blas_thread():
+        configs, predictions = shortlist(near, accuracy, _by_promise, (VARIED,))
+    columns = predictions.cautious(CAUTION), predictions.times, predictions.deviations
+    rows = dict(zip(configs, np.column_stack(columns).tolist(), strict=True))
+    return [Choice(config, *rows[config]) for config in _by_promise(configs, predictions)]
+
+
+def shortlist(
+    near: Neighbourhood, accuracy: AccuracyFilter, rank: Rank, varied: Sequence[int]
+) -> tuple[list[Config], Predictions]:
+    """The accurate configurations for a problem, and their predicted times: entries of near
+    records, the portfolio adapted to the problem, and in turns variants of the best.
+
+    Args:
+        near: the problem, and the records near it.
+        accuracy: judges configurations.
+        rank: says which are the best.
+        varied: how many of the best are varied in each turn.
+    """
+    problem, device, entries = near.problem, near.device, near.entries
+    every = dict.fromkeys(chain(entries, portfolio.candidates(problem, device)))
+    configs = accuracy.accurate([*every])
+    compiled = [entries[config][0] if config in entries else None for config in configs]
+    predictions = near.errors.predict(configs, problem, compiled)
+    for most in varied:
+        best = islice(rank(configs, predictions), most)
+        changed, listed = variants(best, problem, device), {*configs}
+        added = [config for config in accuracy.passing(changed) if config not in listed]
+        configs = [*configs, *added]
+        predictions = predictions.followed_by(near.errors.predict(added, problem))
+    return configs, predictions
+
+
+def nearly_fastest(ranked: Sequence[Choice]) -> Iterator[Choice]:
+    """The choices expected to take at most `READY` times as long as the first, the fastest."""
+    return takewhile(lambda choice: choice.cautious_us <= READY * ranked[0].cautious_us, ranked)
+
+
+def _ready(ranked: Sequence[Choice], problem: Problem, device: Device) -> Iterator[Choice]:
+    """The nearly fastest choices whose programs came with the package."""
+    if installed.count(device.arch):
+        for choice in nearly_fastest(ranked):
+            if ready(choice.config, problem, device):
+                yield choice
+
+
+def ready(config: Config, problem: Problem, device: Device) -> bool:
+    """Whether the programs of a configuration came with the package.
+
+    Raises:
+        OSError: if a source cannot be read.
+    """
+    launches = registry.plan(config, problem).launches
+    return all(installed.has(launch.template, device.arch) for launch in launches)
+
+
+def _by_promise(configs: Sequence[Config], predictions: Predictions) -> Iterator[Config]:
+    cautious = predictions.cautious(CAUTION).tolist()
+    ranked = sorted(zip(cautious, map(str, configs), configs, strict=True))
+    return (config for time_us, _, config in ranked if time_us < math.inf)
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The records that are near a problem.
+    """A problem and the records near it.
 
     Attributes:
-        ranked: all records with their remoteness, the nearest first.
+        problem: the problem.
+        device: the device that runs it.
+        ranked: the nearest records, near or not, each behind its remoteness.
         objective: the time that decides: `cold` only if the nearest record has cold times.
     """
 
-    ranked: Sequence[tuple[float, RecordDigest]]
+    problem: Problem
+    device: Device
+    ranked: Sequence[Near]
     objective: Objective
 
-    @cached_property
-    def pool(self) -> list[RecordDigest]:
+    @classmethod
+    def of(
+        cls, problem: Problem, device: Device, records: Records, objective: Objective = HOT
+    ) -> Neighbourhood:
+        """The neighbourhood of a problem: of records of the device's model, or of the architecture
+        where those are all far."""
+        ranked = own(device, records).nearest(problem, device, TEACHERS)
+        if not _near(ranked):
+            ranked = of_architecture(device, records).nearest(problem, device, TEACHERS)
+        decides = ranked[0][1].timed(objective) if _near(ranked) else HOT
+        return cls(problem, device, ranked, decides)
+
+    @property
+    def records(self) -> list[RecordDigest]:
+        """The nearest records, near or not."""
         return [record for _, record in self.ranked]
 
-    def choices(
-        self, problem: Problem, device: Device, *, everything: bool
-    ) -> list[NeighbourChoice]:
-        """The accurate configurations, the most promising first: entries of the near records, and
-        the portfolio's where these leave the time uncertain or `everything` is asked for."""
-        errors = ModelError((), device, samples(self.pool[:TEACHERS], self.objective))
-        accuracy = accuracy_filter(problem, device, self.pool)
+    @cached_property
+    def learnt(self) -> list[SampleGroup]:
+        """The timed entries of the nearest records; none if not even the nearest is near."""
+        return samples(self.records, self.objective) if _near(self.ranked) else []
+
+    @cached_property
+    def errors(self) -> ModelError:
+        """The cost model's errors on the nearest records."""
+        return ModelError((), self.device, self.learnt)
+
+    @cached_property
+    def entries(self) -> dict[Config, tuple[Resources, RecordDigest]]:
+        """The entries of near records that the problem can run, the best of each record first, with
+        their resources as compiled and their records."""
         near = [record for apart, record in self.ranked[:NEIGHBOURS] if apart <= REACH]
-        choices = from_records(problem, device, near, errors, accuracy)
-        certain = bool(choices) and choices[0].deviation <= CERTAIN
-        if everything or not certain:
-            choices += from_portfolio(problem, device, errors, accuracy)
-        return sorted(choices, key=_promise)
+        judges = _judges(self.problem, self.device, near)
+        entries: dict[Config, tuple[Resources, RecordDigest]] = {}
+        seen: set[tuple[Config, Legality]] = set()
+        columns = (zip(repeat(row), row.entries()) for row in near)
+        for row, (stated, resources) in filter(None, chain.from_iterable(zip_longest(*columns))):
+            config, legal = for_compute(stated, self.problem), judges[row.device]
+            if len(entries) == ENTRIES:
+                break
+            if (config, legal) not in seen:
+                seen.add((config, legal))
+                if config not in entries and legal(config):
+                    entries[config] = resources, row
+        return entries
 
 
-def neighbourhood(
-    problem: Problem, device: Device, records: Records, objective: Objective = HOT
-) -> Neighbourhood | None:
-    """The records near a problem. Related devices' records count where the device's own are all
-    far from it; None if those are far too."""
-    ranked = pool_of(own(device, records)).by_remoteness(problem, device)
-    if not _near(ranked):
-        both = own(device, records) + related(device, records)
-        ranked = pool_of(both).by_remoteness(problem, device)
-    if not _near(ranked):
-        return None
-    return Neighbourhood(ranked, ranked[0][1].timed(objective))
-
-
-def _near(ranked: Sequence[tuple[float, RecordDigest]]) -> bool:
+def _near(ranked: Sequence[Near]) -> bool:
     """Whether the first record, the nearest, is a neighbour."""
     return any(apart <= REACH for apart, _ in ranked[:1])
 
 
-def from_records(
-    problem: Problem,
-    device: Device,
-    near: Sequence[RecordDigest],
-    errors: ModelError,
-    accuracy: AccuracyFilter,
-) -> list[NeighbourChoice]:
-    """The accurate entries of near records, the most promising on the problem first."""
-    judges = judges_of(problem, device, near)
-    entries: dict[Config, tuple[Resources, RecordDigest]] = {}
-    seen: set[tuple[Config, Legality]] = set()
-    columns = (zip(repeat(row), row.entries()) for row in near)
-    for row, (recorded, resources) in filter(None, chain.from_iterable(zip_longest(*columns))):
-        config, legal = for_compute(recorded, problem), judges[row.device]
-        if len(entries) == CANDIDATES:
-            break
-        if (config, legal) in seen:
-            continue
-        seen.add((config, legal))
-        if config not in entries and legal(config) and accuracy.passes(config):
-            entries[config] = resources, row
-    compiled = [needed for needed, _ in entries.values()]
-    predictions = errors.predict([*entries], problem, compiled)
-    return _ranked(predictions, [*entries], [record for _, record in entries.values()])
-
-
-def judges_of(
+def _judges(
     problem: Problem, device: Device, records: Sequence[RecordDigest]
 ) -> dict[Device, Legality]:
     """The legality of entries, by the device of their record: one for all devices with the same
@@ -172,76 +257,40 @@ def judges_of(
     return {ran_on: judges[card] for ran_on, card in tuned_on.items()}
 
 
-def from_portfolio(
-    problem: Problem, device: Device, errors: ModelError, accuracy: AccuracyFilter
-) -> list[NeighbourChoice]:
-    """The accurate ones of the configurations that serve any shape, and variants of the best."""
-    configs = accuracy.accurate(candidates(problem, device))
-    choices = _ranked(errors.predict(configs, problem), configs, [None] * len(configs))
-    best = (choice.config for choice in choices[:VARIED])
-    added = new_variants(best, {*configs}, accuracy, problem, device)
-    return choices + _ranked(errors.predict(added, problem), added, [None] * len(added))
-
-
-def _ranked(
-    predictions: Predictions, configs: Sequence[Config], records: Sequence[RecordDigest | None]
-) -> list[NeighbourChoice]:
-    """Those that can run, the most promising first."""
-    columns = predictions.cautious(CAUTION), predictions.times, predictions.deviations
-    cautious, times, deviations = (column.tolist() for column in columns)
-    choices = map(NeighbourChoice, cautious, times, deviations, configs, records)
-    return sorted((choice for choice in choices if math.isfinite(choice.cautious_us)), key=_promise)
-
-
-def _possible(
-    choice: NeighbourChoice, problem: Problem, device: Device, objective: Objective
-) -> NeighbourChoice:
-    """The choice, with a time that the device can reach: corrections know nothing of its limits."""
-    least_us = 1e6 * objective.least_seconds(problem, device)
-    return replace(choice, time_us=max(choice.time_us, least_us))
-
-
-def _promise(choice: NeighbourChoice) -> tuple[float, str]:
-    return choice.cautious_us, str(choice.config)
-
-
-def _answer(
-    choice: NeighbourChoice,
-    problem: Problem,
-    device: Device,
-    records: Records,
-    objective: Objective,
-) -> Answer:
-    record, here = None, False
-    if choice.record is not None:
-        here = same_model(choice.record.device, device)
-        holder = device if here else choice.record.device
-        record = records.load(holder, choice.record.problem)
+def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
+    """The answer that gives a choice, with its record if that still holds it."""
+    problem, device, objective = near.problem, near.device, near.objective
+    record, here = None, True
+    if choice.config in near.entries:
+        holder = near.entries[choice.config][1]
+        here = same_model(holder.device, device)
+        record = records.load(device if here else holder.device, holder.problem)
+    how: How = "predicted" if record is None else "nearest" if here else "related"
+    vendor, tune = False, tune_command(problem)
     if record is None:
-        loss = expected_loss("near", choice.deviation)
-        chosen = problem, device, choice.config, choice.time_us, loss
-        return model_choice(*chosen, CORRECTION, objective)
-    where = "" if here else f" on {record.device.name}"
+        corrected = ", corrected by what is recorded of other problems" if near.learnt else ""
+        using = f"the model's choice{corrected}; {tune} finds a better one"
+    else:
+        where = "" if here else f" on {record.device.name}"
+        beside = _name_beside(record.problem, problem)
+        using = f"a configuration of {beside}{where}; {tune} finds its own"
+        # An epilogue or another output does not change how fast the vendor's library is.
+        same = here and _same_gemm(record.problem, problem)
+        vendor = same and vendor_wins(record, problem, objective)
     return Answer(
         problem=problem,
         device=device,
         config=choice.config,
-        how="nearest" if here else "related",
+        how=how,
         evidence="predicted",
         record=record,
-        time_us=choice.time_us,
-        note=(
-            f"{problem} is not tuned on {device.name}: using a configuration of "
-            f"{_name_beside(record.problem, problem)}{where}; {tune_command(problem)} finds "
-            "its own"
-        ),
+        # Corrections of the model know nothing of the device's limits.
+        time_us=max(choice.time_us, 1e6 * objective.least_seconds(problem, device)),
+        note=f"{problem} is not tuned on {device.name}: using {using}",
         # A related device's record is better than the model alone; by how much is not measured, as
         # no two related devices are recorded.
-        expected_loss=expected_loss("near" if here else "model", choice.deviation),
-        # An epilogue or another output does not change how fast the vendor's library is.
-        vendor=here
-        and vendor_wins(record, problem, objective)
-        and _same_gemm(record.problem, problem),
+        expected_loss=expected_loss("near" if here and near.learnt else "model", choice.deviation),
+        vendor=vendor,
         objective=objective,
     )
 
@@ -258,3 +307,17 @@ def _name_beside(recorded: Problem, problem: Problem) -> str:
     """The recorded problem's text, without compute and layout where both problems share them."""
     same = (recorded.compute, recorded.layout) == (problem.compute, problem.layout)
     return f"{recorded.shape}{recorded.extras}" if same else str(recorded)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """While it is open, BLAS runs in one thread: a choice multiplies matrices of some hundred rows,
+    for which more threads wait longer than they work."""
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; to find them takes milliseconds."""
+    return ThreadpoolController()

@@ -1,41 +1,25 @@
-"""How near recorded problems are, and what the nearest teach about the cost model's errors."""
+"""How near recorded problems are, and what the nearest teach: the cost model's errors, and the
+accuracy of the vendor's library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import itemgetter
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Iterable
 
-import numpy as np
-
-from autotune.candidates.legality import current
-from autotune.candidates.model_error import ModelError, Sample
+from autotune.candidates.accuracy import AccuracyFilter
+from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_model
-from autotune.families import registry
-from autotune.families.config import Config
+from autotune.families.shared.accuracy import (
+    ErrorLimit,
+    measured_limit,
+    possible_limit,
+    promised_limit,
+)
+from autotune.lookup.digest import RecordDigest, samples
 from autotune.problem import Precision, Problem, distance
-from autotune.records import Entry, Record
-from autotune.runners.base import Evidence, Measurement
+from autotune.records import Record
 from autotune.runners.objective import HOT, Objective
 
-
-class Neighbour(Protocol):
-    """A record, or its digest."""
-
-    @property
-    def problem(self) -> Problem: ...
-
-    @property
-    def device(self) -> Device: ...
-
-    @property
-    def evidence(self) -> Evidence: ...
-
-    @property
-    def baseline(self) -> Measurement | None: ...
-
-
-N = TypeVar("N", bound=Neighbour)
+Neighbour = Record | RecordDigest
 
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
@@ -49,25 +33,26 @@ DECIMALS = 9
 """Digits of a remoteness, so that records at the same distance tie whatever the rounding."""
 
 TEACHERS = 128
-"""Records that the cost model is corrected by, the nearest."""
+"""Records that choices learn from, the nearest."""
 
 
 def remoteness(record: Neighbour, problem: Problem, device: Device) -> float:
     """How far a record is from a problem on a device, in octaves."""
     apart = distance(record.problem, problem)
-    return round(sum(_differences(record.problem, record.device, problem, device), apart), DECIMALS)
+    return round(sum(differences(record.problem, record.device, problem, device), apart), DECIMALS)
 
 
-def _differences(
+def differences(
     recorded: Problem, recorded_on: Device, asked: Problem, device: Device
 ) -> tuple[float, ...]:
     """How far apart two problems are in octaves by each difference other than size."""
     letters = zip(recorded.layout, asked.layout, strict=True)
+    outputs_differ = recorded.output_type != asked.output_type and recorded.output != asked.output
     return (
         A_LAYOUT * sum(letter != wanted for letter, wanted in letters),
         _between(recorded.precision, asked.precision),
         _eight_bit(recorded, asked),
-        AN_OUTPUT * _outputs_differ(recorded, asked),
+        AN_OUTPUT * outputs_differ,
         AN_EPILOGUE * (recorded.epilogue != asked.epilogue),
         A_DEVICE * (not same_model(recorded_on, device)),
     )
@@ -91,76 +76,53 @@ def _eight_bit(recorded: Problem, asked: Problem) -> float:
     )
 
 
-def by_remoteness(problem: Problem, device: Device, records: Iterable[N]) -> list[N]:
-    """The measured and replayed records, the nearest first."""
-    return [record for _, record in Pool(records).by_remoteness(problem, device)]
-
-
-class Pool(Generic[N]):
-    """Measured and replayed records, with what tells how near they are to any problem.
-
-    Most records differ from others in their sizes alone; other differences are looked at once.
-    """
-
-    def __init__(self, records: Iterable[N]) -> None:
-        usable = (record for record in records if record.evidence != "predicted")
-        self._records = sorted(usable, key=lambda record: record.problem)
-        kinds: dict[object, tuple[int, N]] = {}
-        self._kinds = [
-            kinds.setdefault(_kind(record), (len(kinds), record))[0] for record in self._records
-        ]
-        self._examples = [record for _, record in kinds.values()]
-        self._sizes = np.array([_sizes(record.problem) for record in self._records], float)
-
-    def by_remoteness(self, problem: Problem, device: Device) -> list[tuple[float, N]]:
-        """The records, the nearest first, each behind its remoteness in octaves."""
-        if not self._records:
-            return []
-        kinds = ((example.problem, example.device) for example in self._examples)
-        differences = np.array([sum(_differences(*kind, problem, device)) for kind in kinds])
-        octaves = np.log2(self._sizes / _sizes(problem))
-        apart = np.round(np.sqrt(np.square(octaves).sum(1)) + differences[self._kinds], DECIMALS)
-        ranked = zip(apart.tolist(), self._records, strict=True)
-        return sorted(ranked, key=itemgetter(0))  # of equals the first problem
-
-
-def _sizes(problem: Problem) -> tuple[int, int, int, int]:
-    return problem.m, problem.n, problem.k, problem.batch
-
-
-def _kind(record: Neighbour) -> tuple[object, ...]:
-    """Equal for records that differ in nothing but the sizes of their problems."""
-    sizes = ("m", "n", "k", "batch")
-    values = (value for name, value in vars(record.problem).items() if name not in sizes)
-    return *values, record.device
-
-
 def learn_errors(
-    problem: Problem, device: Device, records: Sequence[Record], objective: Objective = HOT
+    problem: Problem, device: Device, records: Iterable[Record], objective: Objective = HOT
 ) -> ModelError:
     """The cost model's errors on the nearest records, from which those on the problem follow.
 
     The model predicts hot times; with the objective "cold" the errors lead to cold ones.
     """
-    return ModelError(
-        [
-            Sample(entry.config, entry.resources, estimate.time_us, record.problem, record.device)
-            for record in by_remoteness(problem, device, records)[:TEACHERS]
-            for entry in _current_entries(record)
-            if (estimate := entry.measurement.estimate(objective)) is not None
-        ],
-        device,
-    )
+
+    def order(record: Record) -> tuple[float, Problem]:
+        return remoteness(record, problem, device), record.problem
+
+    usable = (record for record in records if record.evidence != "predicted")
+    nearest = sorted(usable, key=order)[:TEACHERS]
+    return ModelError((), device, samples([*map(RecordDigest.of, nearest)], objective))
 
 
-def _outputs_differ(recorded: Problem, problem: Problem) -> bool:
-    return recorded.output_type != problem.output_type and recorded.output != problem.output
+def accuracy_filter(
+    problem: Problem, device: Device, records: Iterable[Neighbour], *, verified: bool = False
+) -> AccuracyFilter:
+    """Judges configurations by the vendor's error where a record has it, else by its bounds.
+
+    Look-ups run kernels that nothing has verified: these have to keep the accuracy bound however
+    accurate the vendor's library is. A race is `verified`: only kernels that cannot keep it are
+    refused.
+    """
+    return AccuracyFilter(problem, error_limit(problem, device, records, verified=verified))
 
 
-def _current_entries(record: Record) -> list[Entry]:
-    """The entries whose parameters are those that their families have today."""
-    configs = [entry.config for entry in record.entries]
-    usable: set[Config] = set()
-    for family in {config.family for config in configs} & registry.FAMILIES.keys():
-        usable.update(current(family, configs, record.problem, record.device))
-    return [entry for entry in record.entries if entry.config in usable]
+def error_limit(
+    problem: Problem, device: Device, records: Iterable[Neighbour], *, verified: bool = False
+) -> ErrorLimit:
+    """The limit of the predicted error, as far as the records tell the vendor's error."""
+    for record in records:
+        error = record.baseline.relative_error if record.baseline else None
+        if error is not None and _same_sums(record, problem) and same_model(record.device, device):
+            return measured_limit(problem, error)
+    return (possible_limit if verified else promised_limit)(problem, device)
+
+
+def _same_sums(record: Neighbour, problem: Problem) -> bool:
+    """Whether the vendor's library adds up the same products: whatever follows, and in `tf32x3`
+    what it does in `f32`."""
+    if (record.problem.m, record.problem.n, record.problem.k) != (problem.m, problem.n, problem.k):
+        return False
+
+    def products(posed: Problem) -> tuple[object, ...]:
+        sizes = posed.m, posed.n, posed.k, posed.batch
+        return *sizes, posed.layout, posed.precision.vendor, posed.output_type
+
+    return products(record.problem) == products(problem)

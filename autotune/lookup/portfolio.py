@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from functools import cache
 from importlib import resources
-from itertools import takewhile
 
 from autotune.candidates import cost
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.adaptation import Adaptation, variants
+from autotune.candidates.adaptation import Adaptation
 from autotune.candidates.legality import Legality, for_compute
 from autotune.candidates.space import survey
-from autotune.compiler import installed
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
@@ -35,18 +32,6 @@ On 99 drawn shapes for an H200 the choice of a look-up takes 1.5 % longer than t
 configurations by the cost model, 15 % at worst, and a choice takes 10 ms longer than without
 repairs, which choose kernels that take 2.6 % longer, 35 % at worst.
 """
-VARIED = 4
-"""How many of the best members are varied in a look-up.
-
-On 168 drawn shapes for an H200 the best of the adapted members takes 1.7 % longer than the best of
-a survey and its variants, by the cost model; with the variants of four of them 0.9 %, a
-millisecond later. Members as they are take 6 % longer.
-"""
-
-READY = 1.05
-"""Predicted slowdown that is accepted for a program that came with the package. On 66 recorded
-shapes, each left out in turn, with 15 or 40 % of the configurations compiled, it costs 1.1 % at
-most in the mean."""
 
 
 def candidates(problem: Problem, device: Device) -> list[Config]:
@@ -89,18 +74,6 @@ def _narrow(problem: Problem, device: Device, present: Collection[str]) -> dict[
     return {config: None for best in ranked for _, config in best[:FEWEST_OF_FAMILY]}
 
 
-def new_variants(
-    best: Iterable[Config],
-    listed: Container[Config],
-    accuracy: AccuracyFilter,
-    problem: Problem,
-    device: Device,
-) -> list[Config]:
-    """The accurate variants of the best configurations that are not listed already."""
-    varied = accuracy.passing(variants(best, problem, device))
-    return [config for config in varied if config not in listed]
-
-
 def members_of(problem: Problem, device: Device) -> list[Config]:
     """The members for the precision on the architecture, those that cover most first."""
     arch = _listed(device)
@@ -117,34 +90,6 @@ def _listed(device: Device) -> str:
     kin = [arch for arch in _lists() if arch[3:-1] == str(major)]
     minor = device.compute_capability[1]
     return min(kin, key=lambda arch: abs(int(arch[-1]) - minor), default=device.arch)
-
-
-def ready_place(ranked: Sequence[tuple[float, Config]], problem: Problem, device: Device) -> int:
-    """The place of the first nearly fastest configuration whose programs came with the package; 0
-    if there is none."""
-    if not installed.count(device.arch):
-        return 0
-    configs = enumerate(nearly_fastest(ranked))
-    return next((place for place, config in configs if ready(config, problem, device)), 0)
-
-
-def nearly_fastest(ranked: Sequence[tuple[float, Config]]) -> Iterator[Config]:
-    """The configurations expected to take at most `READY` times as long as the fastest.
-
-    Args:
-        ranked: configurations with their expected times, the fastest first.
-    """
-    return (config for _, config in takewhile(lambda row: row[0] <= READY * ranked[0][0], ranked))
-
-
-def ready(config: Config, problem: Problem, device: Device) -> bool:
-    """Whether the programs of a configuration came with the package.
-
-    Raises:
-        OSError: if a source cannot be read.
-    """
-    launches = registry.plan(config, problem).launches
-    return all(installed.has(launch.template, device.arch) for launch in launches)
 
 
 @cache

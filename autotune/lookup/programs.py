@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import chain, cycle, islice, product
@@ -27,9 +27,7 @@ from autotune.device import Device, catalogue
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.lookup.nearest import neighbourhood
-from autotune.lookup.portfolio import nearly_fastest
-from autotune.lookup.predicted import ranked
+from autotune.lookup.nearest import Neighbourhood, choices, nearly_fastest
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.problem.sizes import log_uniform
 from autotune.records import Records, shipped
@@ -130,17 +128,8 @@ def drawn(compute: str, count: int) -> Iterator[Problem]:
 
 def _needs(problem: Problem, card: Device) -> Needs:
     """The programs of each nearly fastest configuration."""
-    configs = nearly_fastest(_ranked(problem, card))
-    return tuple(tuple(_programs(config, problem)) for config in configs)
-
-
-def _ranked(problem: Problem, card: Device) -> Sequence[tuple[float, Config]]:
-    """The configurations a look-up chooses from, with their expected times, the fastest first."""
-    near = neighbourhood(problem, card, Records.shipped_only())
-    if near is None:
-        return ranked(problem, card)
-    choices = near.choices(problem, card, everything=True)
-    return [(choice.cautious_us, choice.config) for choice in choices]
+    fastest = nearly_fastest(choices(Neighbourhood.of(problem, card, Records.shipped_only())))
+    return tuple(tuple(_programs(choice.config, problem)) for choice in fastest)
 
 
 def _fastest(arch: str, computes: Collection[str]) -> Iterator[Template]:

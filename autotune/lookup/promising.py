@@ -6,20 +6,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.legality import for_compute
 from autotune.candidates.model_error import ModelError, Predictions, Sample, SampleGroup
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.lookup.accuracy import accuracy_filter
-from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import own, pool_of, related
-from autotune.lookup.nearest import CAUTION, NEIGHBOURS, judges_of
-from autotune.lookup.neighbours import TEACHERS
-from autotune.lookup.portfolio import candidates, new_variants
+from autotune.lookup.nearest import CAUTION, Neighbourhood, one_blas_thread, shortlist
+from autotune.lookup.neighbours import accuracy_filter
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.objective import HOT, Objective
@@ -115,39 +111,22 @@ def contenders(
     All come from the entries of the nearest records, the portfolio and variants of the best of
     both; or from these `configs` alone.
     """
-    digests = own(device, records) or related(device, records)
-    pool = [record for _, record in pool_of(digests).by_remoteness(problem, device)]
-    objective = pool[0].timed(objective) if pool else HOT
-    learnt = samples(pool[:TEACHERS], objective)
-    errors = ModelError((), device, learnt)
-    accuracy = accuracy_filter(problem, device, pool, verified=True)
-    promised = accuracy_filter(problem, device, pool)
-    listing: list[Config] = []
-    if configs is None:
-        recorded = _recorded(problem, device, pool[:NEIGHBOURS])
-        listing = [*dict.fromkeys(chain(recorded, candidates(problem, device)))]
-    configs = accuracy.accurate(listing if configs is None else configs)
-    predictions = errors.predict(configs, problem)
-    for most in VARIED if listing else ():
-        best = islice(_ranked(configs, predictions, promised), most)
-        added = new_variants(best, {*configs}, accuracy, problem, device)
-        configs = [*configs, *added]
-        predictions = predictions.followed_by(errors.predict(added, problem))
-    first = _diverse(_ranked(configs, predictions, promised), problem, count)
-    every = tuple(dict.fromkeys((*first, *configs)))
-    return Contenders(problem, device, objective, learnt, every, len(first))
-
-
-def _recorded(problem: Problem, device: Device, near: Sequence[RecordDigest]) -> Iterator[Config]:
-    """The entries of near records that the problem can run."""
-    judges = judges_of(problem, device, near)
-    for record in near:
-        entries = (for_compute(config, problem) for config, _ in record.entries())
-        yield from filter(judges[record.device], entries)
+    near = Neighbourhood.of(problem, device, records, objective)
+    accuracy = accuracy_filter(problem, device, near.records, verified=True)
+    promised = accuracy_filter(problem, device, near.records)
+    with one_blas_thread():
+        if configs is None:
+            listed, predictions = shortlist(near, accuracy, partial(_ranked, promised), VARIED)
+        else:
+            listed = accuracy.accurate(configs)
+            predictions = near.errors.predict(listed, problem)
+    first = _diverse(_ranked(promised, listed, predictions), problem, count)
+    every = tuple(dict.fromkeys((*first, *listed)))
+    return Contenders(problem, device, near.objective, near.learnt, every, len(first))
 
 
 def _ranked(
-    configs: Sequence[Config], predictions: Predictions, promised: AccuracyFilter
+    promised: AccuracyFilter, configs: Sequence[Config], predictions: Predictions
 ) -> Iterator[Config]:
     """The configurations that can run: the fastest by the expected time, and the fastest by a
     cautious time among those that `promised` accepts, in turn."""

@@ -21,7 +21,7 @@ from autotune.candidates.model_error import expected_ratio
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
-from autotune.lookup.digests import others
+from autotune.lookup.digests import elsewhere
 from autotune.lookup.neighbours import TEACHERS
 from autotune.problem import Problem
 from autotune.records import Records
@@ -62,7 +62,9 @@ def beside_vendor(
     if _is_refused(problem, device, records):
         return replace(answer, vendor=False)
     timed = [row for row in ranked if _vendor_us(row, objective) is not None]
-    vendor_us = vendor_time_us(problem, device, timed or others(device, records), objective)
+    vendor_us = vendor_time_us(
+        problem, device, timed or _nearest_elsewhere(problem, device, records), objective
+    )
     answer = replace(answer, vendor_us=vendor_us)
     if not timed:
         note = f"{answer.note}{FASTER.format('taken')}: {_untimed(problem, device)}"
@@ -89,6 +91,11 @@ def vendor_time_us(
         return None
     ratios = {row.problem: us / _scale_of(row, objective) for row, us in nearest[:TEACHERS]}
     return _scale(problem, device, objective) * expected_ratio(problem, ratios)
+
+
+def _nearest_elsewhere(problem: Problem, device: Device, records: Records) -> list[RecordDigest]:
+    """The nearest records of other architectures."""
+    return [row for _, row in elsewhere(device, records).nearest(problem, device, TEACHERS)]
 
 
 def _is_refused(problem: Problem, device: Device, records: Records) -> bool:

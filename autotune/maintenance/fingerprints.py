@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 
 from autotune import compiler
@@ -20,7 +19,7 @@ from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant
-from autotune.lookup.lookup import Step, lookup
+from autotune.lookup.lookup import Find
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.objective import TIMES
@@ -45,7 +44,7 @@ class Fingerprint:
 
 
 def fingerprint(
-    problems: Iterable[Problem], device: Device, store: Store, steps: tuple[Step, ...]
+    problems: Iterable[Problem], device: Device, store: Store, find: Find
 ) -> Fingerprint:
     """The fingerprint of problems, or without any of all records and ranges of the device.
 
@@ -53,7 +52,7 @@ def fingerprint(
         problems: the problems.
         device: what would run them.
         store: the user's records.
-        steps: of the look-up.
+        find: the look-up.
 
     Raises:
         OSError: if a CUDA source cannot be read.
@@ -66,9 +65,8 @@ def fingerprint(
             points = [(part.low, part.high, part.point) for part in tuned.segments]
             ranges[f"{tuned}, {tuned.objective}"] = _digest([points, tuned.evidence])
         ranges |= _invariant_ranges(records, device)
-    find = partial(lookup, device=device, store=store, steps=steps)
     answers = {
-        problem: [find(problem, objective=objective) for objective in TIMES]
+        problem: [find(problem, device, records, objective) for objective in TIMES]
         for problem in sorted(set(listed))
     }
     names = _programs(answer for pair in answers.values() for answer in pair)

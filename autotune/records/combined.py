@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -84,9 +86,11 @@ class Records:
     def devices(self) -> Iterator[Device]:
         """The devices that the store has records of."""
         for folder in sorted((self.store.root / Record.FOLDER).glob("*")):
-            read = (_device_in(path) for path in sorted(folder.glob("*.json"), key=str))
-            if (device := next(filter(None, read), None)) is not None:
-                yield device
+            with suppress(OSError), os.scandir(folder) as files_of:
+                names = (entry.name for entry in files_of if entry.name.endswith(".json"))
+                read = (_device_in(folder / name) for name in names)
+                if (device := next(filter(None, read), None)) is not None:
+                    yield device
 
 
 def _by_evidence(tuned: Iterable[Range]) -> tuple[Range, ...]:

@@ -16,8 +16,7 @@ from autotune.families import registry
 from autotune.families.plan import Alignment
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.answer import Answer
-from autotune.lookup.kept_choice import steps_of
-from autotune.lookup.lookup import lookup
+from autotune.lookup.lookup import finder
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.objective import Objective, time_objective
@@ -160,10 +159,10 @@ def _forget_mode() -> None:
 @lru_cache(maxsize=8)
 def _matmul(mode: Mode, cache: Path) -> Matmul:
     """The matmul of a mode. What runs in one mode is never what another looked up."""
-    store, steps = Store(cache), steps_of(mode)
+    records, look_up = Records(Store(cache)), finder(mode)
 
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
-        return lookup(problem, device, store, objective, steps)
+        return look_up(problem, device, records, objective)
 
     own = partial(compiler.compile, cache=cache, here=True)
     build = partial(own, with_installed=True)

@@ -20,7 +20,6 @@ from autotune.families.plan import LaunchPlan
 from autotune.families.registry import AUTO, families_of
 from autotune.families.shared.accuracy import measured_limit
 from autotune.lookup.digests import own
-from autotune.lookup.kept_choice import one_blas_thread
 from autotune.lookup.promising import Contenders, contenders
 from autotune.problem import Problem, distance
 from autotune.records import (
@@ -110,8 +109,7 @@ class GemmTunable:
         of summation, so there are none for one."""
         if self.order is not None:
             return None
-        with one_blas_thread():
-            raced = contenders(self.problem, device, Records(store), objective)
+        raced = contenders(self.problem, device, Records(store), objective)
         return raced.of_families(families_of(self.family, self.problem))
 
     def guesses(
@@ -119,8 +117,8 @@ class GemmTunable:
     ) -> tuple[Config, ...]:
         """The cost model's choices, and the winners on the nearest recorded problems."""
         records = Records(store)
-        problems = (digest.problem for digest in own(device, records))
-        near = (records.load(device, problem) for problem in nearest(self.problem, problems))
+        problems = nearest(self.problem, own(device, records).problems)
+        near = (records.load(device, problem) for problem in problems)
         alone = [] if self.family == AUTO else store.family_records(device, self.family)
         return guesses(candidates.ranked, self.problem, [*filter(None, near), *alone], objective)
 

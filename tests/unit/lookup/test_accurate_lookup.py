@@ -30,9 +30,8 @@ SPLIT = Config.parse(SIMT.format(2, "fused"))
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store; the model has the configuration in one sum to choose."""
     monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.portfolio.variants", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((WHOLE,)))
-    monkeypatch.setattr("autotune.lookup.nearest.CERTAIN", 10.0)
     return Store(tmp_path)
 
 

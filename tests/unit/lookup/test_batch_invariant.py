@@ -21,7 +21,7 @@ from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
-from autotune.lookup.lookup import RECORDED, lookup
+from autotune.lookup.lookup import recorded
 from autotune.maintenance import exchange, fingerprints
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Records, Store, ranges
@@ -160,8 +160,8 @@ def test_record_names_the_range_that_it_is_a_point_of(records: Records) -> None:
 
 
 def test_usual_lookup_ignores_batch_invariant_ranges(records: Records) -> None:
-    assert lookup(sized(16), H100, records.store, steps=RECORDED) is None
-    assert lookup(sized(20), H100, records.store, steps=RECORDED) is None
+    assert recorded(sized(16), H100, records) is None
+    assert recorded(sized(20), H100, records) is None
 
 
 def test_second_range_keeps_the_order_of_the_first(records: Records) -> None:
@@ -169,8 +169,7 @@ def test_second_range_keeps_the_order_of_the_first(records: Records) -> None:
 
 
 def fingerprint_of(records: Records, *problems: Problem) -> str:
-    steps = (batch_invariant,)
-    return str(fingerprints.fingerprint(problems, H100, records.store, steps))
+    return str(fingerprints.fingerprint(problems, H100, records.store, batch_invariant))
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from autotune.candidates.legality import Legality
 from autotune.compiler import Program, installed
 from autotune.device import find
 from autotune.families.plan import Template
-from autotune.lookup import portfolio, predicted, programs
+from autotune.lookup import nearest, portfolio, programs
+from autotune.lookup.nearest import Choice, Neighbourhood, choices
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.records import shipped
+from autotune.records import Records, shipped
 from autotune.runners.objective import COLD
 
 H200 = find("h200")
@@ -80,9 +81,9 @@ def test_every_drawn_problem_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     for compute in ("bf16", "i8"):
         problems = zip(programs.drawn(compute, 12), cycle(programs.cards("sm_90")), strict=False)
         for problem, card in problems:
-            choices = predicted.ranked(problem, card)
-            within = [config for time_us, config in choices if time_us <= 1.05 * choices[0][0]]
-            assert any(portfolio.ready(config, problem, card) for config in within)
+            ranked = choices(Neighbourhood.of(problem, card, Records.shipped_only()))
+            within = nearest.nearly_fastest(ranked)
+            assert any(nearest.ready(choice.config, problem, card) for choice in within)
 
 
 @pytest.mark.parametrize("compute", PRECISIONS)
@@ -109,8 +110,8 @@ def test_fastest_kernels_of_shipped_records_are_compiled(monkeypatch: pytest.Mon
     records = [record for record in shipped.records(H200) if record.problem.compute == "f8"]
     assert records
     for record in records:
-        assert portfolio.ready(record.best.config, record.problem, H200)
-        assert portfolio.ready(record.best_by(COLD).config, record.problem, H200)
+        assert nearest.ready(record.best.config, record.problem, H200)
+        assert nearest.ready(record.best_by(COLD).config, record.problem, H200)
 
 
 @pytest.mark.usefixtures("no_records")
@@ -134,6 +135,7 @@ def test_compiled_member_is_chosen_unless_it_is_slower(
     problem = Problem(512, 512, 512)
     first, second = portfolio.candidates(problem, H200)[:2]
     monkeypatch.setattr(installed, "count", lambda _: 1)
-    monkeypatch.setattr(portfolio, "ready", lambda config, *_: config == second)
-    choices = [(10.0, first), (10.0 * slower, second)]
-    assert portfolio.ready_place(choices, problem, H200) == place
+    monkeypatch.setattr(nearest, "ready", lambda config, *_: config == second)
+    ranked = [Choice(first, 10.0, 10.0, 0.1), Choice(second, 10.0 * slower, 10.0, 0.1)]
+    chosen = next(nearest._ready(ranked, problem, H200), ranked[0])
+    assert ranked.index(chosen) == place

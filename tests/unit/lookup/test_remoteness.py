@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
 from support.sample_records import H100, record
 
 from autotune.device import find
-from autotune.lookup.neighbours import Pool, by_remoteness, remoteness
+from autotune.lookup.digest import RecordDigest
+from autotune.lookup.digests import Near, Pool
+from autotune.lookup.neighbours import remoteness
 from autotune.problem import Problem
 from autotune.records import Record
 
@@ -27,9 +30,14 @@ def records(count: int) -> list[Record]:
     ]
 
 
+def nearest(made: Iterable[Record], count: int) -> list[Near]:
+    return Pool(digests=map(RecordDigest.of, made)).nearest(ASKED, H100, count)
+
+
 def test_pool_is_in_the_order_of_remoteness() -> None:
-    pool = records(60)
-    ranked = Pool(pool).by_remoteness(ASKED, H100)
+    made = {(row.problem, row.device): row for row in records(60)}
+    pool = [*made.values()]
+    ranked = nearest(pool, 60)
     expected = sorted(pool, key=lambda row: (remoteness(row, ASKED, H100), row.problem))
     assert [row.problem for _, row in ranked] == [row.problem for row in expected]
     assert [apart for apart, _ in ranked] == [remoteness(row, ASKED, H100) for _, row in ranked]
@@ -37,4 +45,16 @@ def test_pool_is_in_the_order_of_remoteness() -> None:
 
 def test_predicted_records_are_no_neighbours() -> None:
     rows = [replace(row, evidence="predicted") for row in records(3)]
-    assert by_remoteness(ASKED, H100, rows) == []
+    assert nearest(rows, 3) == []
+
+
+def test_pool_gives_the_nearest_alone() -> None:
+    pool = [record(problem=replace(ASKED, m=2**octave)) for octave in range(12)]
+    sizes = [row.problem.m for _, row in nearest(pool, 3)]
+    assert sizes == [128, 64, 256]
+
+
+def test_best_record_of_a_problem_stands_for_it() -> None:
+    made = [record(evidence=evidence) for evidence in ("replayed", "measured", "measured")]
+    ((_, row),) = nearest(made, 3)
+    assert row.evidence == "measured"

@@ -27,7 +27,7 @@ ASKED = Problem(4096, 4096, 2052)
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.portfolio.variants", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
     return Store(tmp_path)
 

@@ -17,7 +17,7 @@ import autotune
 from autotune import compiler
 from autotune.errors import MissingError
 from autotune.families.plan import Template
-from autotune.lookup.lookup import RECORDED
+from autotune.lookup import lookup
 from autotune.maintenance.fingerprints import fingerprint
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
@@ -49,7 +49,7 @@ def printed_by(root: Path, *records: Record, shapes: Iterable[Problem] = ()) -> 
     store = Store(root)
     for item in records:
         store.save(item)
-    return str(fingerprint(shapes, H100, store, RECORDED))
+    return str(fingerprint(shapes, H100, store, lookup.recorded))
 
 
 def test_same_kernels_have_one_fingerprint(tmp_path: Path) -> None:

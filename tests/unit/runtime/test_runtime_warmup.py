@@ -74,7 +74,7 @@ def test_tuning_warmup_tunes_each_unrecorded_shape_first(
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
-        "autotune.lookup.lookup.lookup",
+        "autotune.lookup.lookup.recorded",
         lambda problem, *_: recorded if problem == SHAPES[1] else None,
     )
     warmup([*SHAPES, SHAPES[0]], policy=Policy(tune=tune, cold=cold))
@@ -93,7 +93,7 @@ def test_tuning_warmup_runs_what_the_race_found(
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
-    monkeypatch.setattr("autotune.lookup.lookup.lookup", lambda *_: None)
+    monkeypatch.setattr("autotune.lookup.lookup.recorded", lambda *_: None)
     (answer,) = warmup(SHAPES[:1], policy=Policy(tune="quick"))
     assert answer.config == SPLIT
 
