@@ -7,11 +7,12 @@ the entries of the nearest records, rather than thousands.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import cache
 from importlib import resources
+
+import msgspec
 
 from autotune.candidates import cost
 from autotune.candidates.adaptation import Adaptation
@@ -101,5 +102,4 @@ def _parsed(text: str) -> Config:
 def _lists() -> dict[str, dict[str, list[str]]]:
     """Texts of configurations by architecture and precision."""
     data = resources.files("autotune") / "data" / "portfolio.json"
-    lists: dict[str, dict[str, list[str]]] = json.loads(data.read_text(encoding="utf-8"))
-    return lists
+    return msgspec.json.decode(data.read_bytes(), type=dict[str, dict[str, list[str]]])
