@@ -117,9 +117,9 @@ class _Level:
         self._pairs = [(name, value) for value in values]
         self._size: int = below._size * len(below._pairs) if below else 1
         deciding = {needed for _, verdicts in rules for needed in verdicts.needs}
-        self._decide = picker([other for other in above if other in deciding])
+        self._decide = picker([parameter for parameter in above if parameter in deciding])
         self._reads: set[str] = deciding | below._reads if below else deciding
-        reads = [other for other in above if other in self._reads]
+        reads = [parameter for parameter in above if parameter in self._reads]
         self._read, self._shared = picker(reads), len(reads) < len(above)
         self._branches: dict[object, _Branch] = {}
         self._options: dict[object, list[tuple[_Pair, str | None]]] = {}

@@ -12,6 +12,7 @@ from support.sample_records import H100, entry, record
 from autotune.candidates import space
 from autotune.device import Device, find
 from autotune.lookup.answer import Answer, vendor_wins
+from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import own
 from autotune.lookup.lookup import lookup
 from autotune.lookup.vendor_time import vendor_time_us
@@ -107,11 +108,15 @@ def test_loss_against_the_library_is_that_of_other_cards(
     assert answer.vendor_loss == pytest.approx(1 - answer.vendor_us / answer.time_us)
 
 
+def digests_of(card: Device, store: Store) -> list[RecordDigest]:
+    return [row for _, row in own(card, Records(store)).nearest(ASKED, card, 128)]
+
+
 def test_times_of_another_model_stand_in_for_its_own(store: Store) -> None:
     h200 = find("h200")
     store.save(timed(NEAR, 8000.0, 1400.0))
     store.save(replace(timed(NEAR, 8000.0, 2800.0), device=h200))
-    mine, others = (own(card, Records(store)) for card in (h200, H100))
+    mine, others = (digests_of(card, store) for card in (h200, H100))
     assert vendor_time_us(ASKED, h200, others) is not None
     assert vendor_time_us(ASKED, h200, mine + others) == vendor_time_us(ASKED, h200, mine)
 
@@ -121,7 +126,7 @@ def test_prediction_scales_with_the_work(store: Store) -> None:
         problem = replace(NEAR, k=k)
         least_us = 1e6 * least_hot_seconds(problem, H100)
         store.save(timed(problem, 8000.0, 1.2 * least_us))
-    predicted = vendor_time_us(replace(NEAR, k=3072), H100, own(H100, Records(store)))
+    predicted = vendor_time_us(replace(NEAR, k=3072), H100, digests_of(H100, store))
     assert predicted == pytest.approx(1.2e6 * least_hot_seconds(replace(NEAR, k=3072), H100), 0.02)
 
 
