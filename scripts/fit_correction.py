@@ -36,7 +36,8 @@ from sklearn.neural_network import MLPRegressor
 
 from autotune.candidates import correction, cost
 from autotune.candidates.correction import Network
-from autotune.candidates.load import Load
+from autotune.candidates.cost import Load
+from autotune.candidates.features import Parameters
 from autotune.families.config import Config
 from autotune.runners.recording import Recording
 
@@ -115,8 +116,8 @@ def samples_of(place: int, recording: Recording) -> list[Sample]:
         members = (row for row in rows if row[0].family == family)
         configs, resources, measured = zip(*members, strict=True)
         load = Load.of(configs, recording.problem, recording.device, resources)
-        terms = load.terms(recording.problem, recording.device, cost.fitted())
-        shared = correction.shared_columns(load, terms, recording.problem)
+        terms = load.terms(cost.fitted())
+        shared = load.correction_columns(terms)
         sample = Sample(place, family, configs, shared, terms.total, np.array(measured))
         samples.append(sample)
     return samples
@@ -156,14 +157,12 @@ def columns_of(group: Sequence[Sample]) -> tuple[Network, Floats]:
     numbers = tuple(sorted({name for name, value in pairs if isinstance(value, int)}))
     worded = ((name, value) for name, value in pairs if isinstance(value, str))
     words = tuple(sorted(pair for pair in worded if pair[0] != "compute"))
-    rows = [
-        np.hstack([sample.shared, correction.parameter_columns(sample.configs, numbers, words)])
-        for sample in group
-    ]
+    unscaled = Network(numbers, words, np.zeros(1), np.ones(1), (), ())
+    rows = [unscaled.columns(sample.shared, Parameters.of(sample.configs)) for sample in group]
     columns = np.vstack(rows)
     mean, scale = columns.mean(0), columns.std(0)
     scale[scale < CONSTANT] = np.inf
-    network = Network(numbers, words, mean, scale, (), ())
+    network = replace(unscaled, mean=mean, scale=scale)
     return network, network.scaled(columns)
 
 
@@ -237,7 +236,8 @@ def logs(networks: Networks, sample: Sample) -> Floats:
     made = networks.get(sample.family)
     if made is None:
         return np.zeros(len(sample.configs))
-    return correction.bounded(made.errors(sample.shared, sample.configs))
+    columns = made.columns(sample.shared, Parameters.of(sample.configs))
+    return correction.bounded(made.logs(columns))
 
 
 def figures(

@@ -39,9 +39,8 @@ from scipy.stats import spearmanr
 from scores import FIRST, Score
 
 from autotune.candidates import cost
-from autotune.candidates.cost import Coefficients
-from autotune.candidates.diversity import diverse
-from autotune.candidates.load import Load
+from autotune.candidates.cost import Coefficients, Load
+from autotune.candidates.space import diverse
 from autotune.families import registry
 from autotune.families.base import Between
 from autotune.families.config import Config
@@ -103,8 +102,7 @@ class Sample:
 
     def errors(self, coefficients: Coefficients) -> Floats:
         """Logarithms of predicted over measured time."""
-        predicted = self.load.times(self.recording.problem, self.recording.device, coefficients)
-        return np.asarray(np.log(predicted) - self.logs)
+        return np.asarray(np.log(self.load.terms(coefficients).total) - self.logs)
 
 
 def shares_of(trait: str | Between, factors: Mapping[str, float]) -> dict[str, float]:

@@ -33,7 +33,7 @@ from rich.table import Table
 
 import autotune
 from autotune.candidates import cost
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.compiler import Program
 from autotune.compiler.cache import ProgramHeader
 from autotune.device import Device

@@ -40,7 +40,7 @@ from rich.table import Table
 
 from autotune import compiler
 from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.compiler.cache import ProgramHeader
 from autotune.compiler.cubin import sections

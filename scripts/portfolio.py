@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from autotune.candidates import cost
 from autotune.candidates.adaptation import Adaptation
+from autotune.candidates.legality import Legality, for_compute
 from autotune.candidates.model_error import ModelError
-from autotune.candidates.recorded import Legality, for_compute
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config

@@ -28,15 +28,16 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from sweep import record
 
 from autotune import settings
 from autotune.candidates import cost, space
-from autotune.candidates.family_names import AUTO
 from autotune.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.families.registry import AUTO
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 from autotune.runners import recording
@@ -44,7 +45,6 @@ from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.targets import targets
 from autotune.tuning import ladder
-from autotune.tuning.sweep import record
 
 # Configurations of a family, evenly spread, that the model ranks.
 SURVEY = 30_000

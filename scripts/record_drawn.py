@@ -20,11 +20,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from sweep import record
 from untuned import drawn
 
 from autotune import compiler, settings
 from autotune.candidates import cost
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
@@ -34,7 +35,6 @@ from autotune.records import Records, Store
 from autotune.runners import recording
 from autotune.targets import sources, targets
 from autotune.targets.workplace import Workplace
-from autotune.tuning.sweep import record
 
 SEED = 1
 """Not the seed of `untuned.py`, whose shapes test the model that is fitted to these."""

@@ -16,7 +16,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
-from autotune.candidates.family_names import AUTO
 from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
@@ -24,8 +23,7 @@ from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner, noisy
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.guesses import candidates, guesses
+from autotune.tuning.gemm import GemmTunable, guesses
 
 TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"
 
@@ -103,7 +101,7 @@ def _of_recording(recording: Recording, blind: bool) -> Space:
     describe: Describe | None = None
     if not blind:
         runner, problem = ReplayRunner(recording), recording.problem
-        ranked = candidates(problem, runner, AUTO, lambda _: False)
+        ranked = GemmTunable(problem).candidates(runner, lambda _: False, survey=None)
         configs, first = ranked.configs, guesses(ranked.ranked, problem, ())
         describe = GemmTunable(problem).describe(recording.device)
     return Space(

@@ -17,13 +17,13 @@ from functools import cache
 from itertools import pairwise
 from time import monotonic
 
-from autotune.candidates.family_names import AUTO
+from autotune.candidates.legality import as_tuned, is_legal
 from autotune.candidates.model_error import ModelError
-from autotune.candidates.recorded import as_tuned, is_legal
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import BudgetError
 from autotune.families.config import Config
+from autotune.families.registry import AUTO
 from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
 from autotune.problem.span import Span

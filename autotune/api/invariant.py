@@ -9,29 +9,27 @@ from functools import cached_property, partial
 
 from autotune import compiler, files, settings
 from autotune.api.coverage import LOSS, cover
-from autotune.candidates.family_names import AUTO
+from autotune.candidates.legality import order_of
 from autotune.candidates.order_choice import OrderOutlook, ordered_by_time, promising_orders
-from autotune.candidates.ordered import order_of
 from autotune.device import Device
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
+from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, outside_order
 from autotune.lookup.promising import RACED, Contenders
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store
 from autotune.records.ranges import Range
-from autotune.runners.base import Runner
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
 from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
 from autotune.tuning.events import Observer
-from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
-from autotune.tuning.quick import QuickTunable
-from autotune.tuning.row_checks import RowChecked
+from autotune.tuning.row_checks import RowChecks
 
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""
@@ -182,12 +180,18 @@ class RangePlace:
         compile = partial(compiler.compile, cache=cache_dir())
         with self.workplace.opening(tunable.problem) as opened:
             target = opened()
-            runner: Runner = target.runner
+            runner, compared = target.runner, None
             if self.order and runner.evidence == "measured":
-                checked = tunable.problem, self.order, self.references
-                runner = RowChecked(runner, *checked, compile)
+                checks = RowChecks(runner, tunable.problem, self.order, self.references, compile)
+                compared = checks.compared
             files.ensure(self.store.root)
-            limits = runner, self.store, options
             return loop.tune(
-                tunable, *limits, compile=compile, origin=target.origin, observer=observer
+                tunable,
+                runner,
+                self.store,
+                options,
+                compile=compile,
+                origin=target.origin,
+                observer=observer,
+                compared=compared,
             )

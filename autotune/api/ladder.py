@@ -17,8 +17,7 @@ from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer
-    from autotune.tuning.ladder import Ladder
-    from autotune.tuning.ladder_choice import LadderChoice
+    from autotune.tuning.ladder import Ladder, LadderChoice
 
 
 def ladder(
@@ -64,7 +63,7 @@ def _best_simt(
     problem: Problem, device: DeviceLike, observer: Observer | None, *, tune: bool
 ) -> LadderChoice:
     """The best `simt` kernel: as recorded; with `tune` as tuned now, unless a search has ended."""
-    from autotune.tuning.ladder_choice import LadderChoice, choice
+    from autotune.tuning.ladder import LadderChoice, choice
 
     resolved, family = targets.resolve(device), SIMT.name
     chosen = choice(problem, resolved, family, Store(settings.cache_dir()))

@@ -9,7 +9,6 @@ from functools import partial
 from time import monotonic
 
 from autotune.api import tuning
-from autotune.candidates.family_names import AUTO, families_of
 from autotune.device import Device
 from autotune.errors import (
     AutotuneError,
@@ -19,6 +18,7 @@ from autotune.errors import (
     MissingError,
     UsageError,
 )
+from autotune.families.registry import AUTO, families_of
 from autotune.lookup.answer import Answer, recorded_prediction
 from autotune.lookup.lookup import recorded
 from autotune.occupancy import roofline

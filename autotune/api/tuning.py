@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
-from autotune.candidates.unserved import unserved
+from autotune.candidates.space import unserved
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem import Problem
 from autotune.records import Record, Store
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autotune.runners.base import Runner
     from autotune.runners.objective import Objective
     from autotune.tuning.events import Observer
-    from autotune.tuning.quick import QuickTunable
+    from autotune.tuning.gemm import QuickTunable
 
 
 def search(
@@ -92,7 +92,7 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     """
     from autotune.lookup.promising import contenders
     from autotune.records import Records
-    from autotune.tuning.quick import QuickTunable
+    from autotune.tuning.gemm import QuickTunable
 
     considered = contenders(
         problem, runner.device, Records(store), objective, configs=runner.known()

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autotune.candidates.picker import picker
+from autotune.candidates.legality import KeptResults, kept
 from autotune.families import registry
-from autotune.families.config import Config, Value
-from autotune.families.parameters import names
-from autotune.families.rules import bind, needs_of
+from autotune.families.config import Config
 from autotune.families.shared.accuracy import ErrorLimit, predicted_error
 from autotune.families.summation import Summation
 from autotune.problem import Problem
-
-_Param = tuple[str, Value]
 
 
 class AccuracyFilter:
@@ -26,19 +22,23 @@ class AccuracyFilter:
 
     def __init__(self, problem: Problem, limit: ErrorLimit) -> None:
         self._problem, self.limit = problem, limit
-        self._families: dict[str, _FamilySums] = {}
+        self._sums: dict[str, KeptResults[Summation]] = {}
+        self._faults: dict[Summation, str | None] = {}
 
     def error(self, config: Config) -> float | None:
         """The predicted relative error; None in a precision where it does not matter."""
-        return predicted_error(self._judged(config)[0], self._problem)
+        return predicted_error(self._summation(config), self._problem)
 
     def fault(self, config: Config) -> str | None:
         """The reason to refuse a configuration, with its numbers; None if it is accurate enough."""
-        return self.limit.fault(self._judged(config)[0], self._problem)
+        sums = self._summation(config)
+        if sums not in self._faults:
+            self._faults[sums] = self.limit.fault(sums, self._problem)
+        return self._faults[sums]
 
     def passes(self, config: Config) -> bool:
         """Whether a configuration is accurate enough."""
-        return self._judged(config)[1]
+        return self.fault(config) is None
 
     def passing(self, configs: Iterable[Config]) -> list[Config]:
         """The configurations that are accurate enough."""
@@ -57,33 +57,9 @@ class AccuracyFilter:
         least = min(errors)
         return [place for place, error in enumerate(errors) if error <= least]
 
-    def _judged(self, config: Config) -> tuple[Summation, bool]:
-        if config.family not in self._families:
-            self._families[config.family] = _FamilySums(config.family, self._problem, self.limit)
-        return self._families[config.family].judged(config)
-
-
-class _FamilySums:
-    """The sums of a family's configurations and whether they are accurate enough, kept by the few
-    parameters that decide: a space of 100,000 has a few hundred of them."""
-
-    def __init__(self, family: str, problem: Problem, limit: ErrorLimit) -> None:
-        kind = registry.find(family)
-        self._problem, self._limit = problem, limit
-        self._needs = needs_of(kind.summation)
-        self._summation = bind(kind.summation, {"problem": problem}, {})
-        self._pick = picker([*map(names(kind.params).index, self._needs)])
-        self._judged: dict[tuple[_Param, ...], tuple[Summation, bool]] = {}
-
-    def judged(self, config: Config) -> tuple[Summation, bool]:
-        """The sums of a configuration, and whether their error is within the limit."""
-        deciding = self._pick(config.params)
-        judged = self._judged.get(deciding)
-        if judged is None:
-            values = config.values
-            sums = self._summation([values[needed] for needed in self._needs])
-            judged = sums, self._limit.fault(sums, self._problem) is None
-            # Parameters in another order than the family's have other ones at these places.
-            if tuple(name for name, _ in deciding) == self._needs:
-                self._judged[deciding] = judged
-        return judged
+    def _summation(self, config: Config) -> Summation:
+        sums = self._sums.get(config.family)
+        if sums is None:
+            sums = kept(registry.find(config.family).summation, self._problem)
+            self._sums[config.family] = sums
+        return sums.of(config.values)

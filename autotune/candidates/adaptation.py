@@ -1,20 +1,46 @@
-"""A configuration made to fit another problem: the nearest that is worth a try there."""
+"""Legal configurations near a given one: its variants, and the nearest for another problem."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from autotune.candidates.variants import STAGES, with_legal_stages, with_value
-from autotune.candidates.verdicts import Values, Verdicts, VerdictsByFamily
+from autotune.candidates.legality import FamilyRules, Legality, Values
 from autotune.device import Device
 from autotune.families.config import Config, Value
-from autotune.families.rules import Rule
 from autotune.problem import Problem
+
+STAGES = "stages"
+"""The parameter that follows others: as many buffers as the tile leaves room for."""
 
 REPAIRS = 3
 """How many parameters `Adaptation.repaired` changes at most, besides the stages."""
+
+
+def variants(configs: Iterable[Config], problem: Problem, device: Device) -> list[Config]:
+    """The legal configurations that differ from one of these in one parameter, and where only a
+    rule on the stages forbids that, in the stages too."""
+    legal: dict[Config, None] = {}
+    for config in configs:
+        rules = FamilyRules.of(config.family, problem, device)
+        legal |= dict.fromkeys(_variants_of(config, rules))
+    return [*legal]
+
+
+def _variants_of(config: Config, rules: FamilyRules) -> Iterator[Config]:
+    values = config.values
+    passed = rules.broken(values)
+    for name, allowed in rules.domain.items():
+        for value in allowed:
+            if value == values[name]:
+                continue
+            changed = {**values, name: value}
+            broken = rules.broken_after_change(changed, name, passed)
+            if name == STAGES and broken < len(rules):
+                continue
+            for permitted in _with_legal_stages(changed, broken, rules):
+                yield Config.of(config.family, permitted)
 
 
 class Adaptation:
@@ -26,7 +52,7 @@ class Adaptation:
     """
 
     def __init__(self, problem: Problem, device: Device) -> None:
-        self._families = VerdictsByFamily(problem, device)
+        self._legality = Legality(problem, device)
 
     def __call__(self, config: Config) -> Config | None:
         """The adapted configuration; None if none is legal."""
@@ -38,21 +64,20 @@ class Adaptation:
         return self._adapted(config, REPAIRS)
 
     def _adapted(self, config: Config, repairs: int) -> Config | None:
-        verdicts = self._families[config.family]
-        if verdicts is None or config.values.keys() != verdicts.domain.keys():
+        rules, stated = self._legality.rules(config.family), config.values
+        if rules is None or stated.keys() != rules.domain.keys():
             return None
-        stated = config.values
-        values = [_nearest(stated[name], domain) for name, domain in verdicts.domain.items()]
-        whole = tuple(value for value in values if value is not None)
-        if len(whole) < len(values):
-            return None
-        legal = _legal(whole, verdicts, repairs)
-        if legal is None:
-            return None
-        return Config(config.family, tuple(zip(verdicts.domain, legal, strict=True)))
+        values: dict[str, Value] = {}
+        for name, domain in rules.domain.items():
+            nearest = _nearest(stated[name], domain)
+            if nearest is None:
+                return None
+            values[name] = nearest
+        legal = _legal(values, rules, repairs)
+        return None if legal is None else Config.of(config.family, legal)
 
 
-def _legal(values: Values, verdicts: Verdicts, repairs: int) -> Values | None:
+def _legal(values: Values, rules: FamilyRules, repairs: int) -> Values | None:
     """The values, if they are legal, else with up to `repairs` of them changed, then with other
     stages; None if that makes none legal.
 
@@ -60,30 +85,39 @@ def _legal(values: Values, verdicts: Verdicts, repairs: int) -> Values | None:
     further rules; among equals it is the nearest value of the parameter read last, which as a rule
     follows from the others.
     """
-    rule = verdicts.broken(values)
+    broken = rules.broken(values)
     for _ in range(repairs):
-        if rule is None or STAGES in rule.needs:
+        if broken == len(rules) or STAGES in rules.verdicts[broken].needs:
             break
-        changes = [*_changes(values, rule, verdicts)]
+        changes = [*_changes(values, broken, rules)]
         if not changes:
             return None
-        values, rule = max(changes, key=lambda change: verdicts.place(change[1]))
-    return next(with_legal_stages(values, rule, verdicts), None)
+        broken, values = max(changes, key=lambda change: change[0])
+    return next(_with_legal_stages(values, broken, rules), None)
 
 
-def _changes(
-    values: Values, rule: Rule, verdicts: Verdicts
-) -> Iterator[tuple[Values, Rule | None]]:
-    """The values with one parameter changed that the rule reads, and the rule that they then break,
-    up to the first that break none. `rule` is the first that the values break."""
-    names, passed = [*verdicts.domain], verdicts.place(rule)
-    for place in map(names.index, reversed(rule.needs)):
-        for value in _by_distance(values[place], verdicts.domain[names[place]]):
-            changed = with_value(values, place, value)
-            broken = verdicts.broken_after_change(changed, place, passed)
-            yield changed, broken
-            if broken is None:
+def _changes(values: Values, broken: int, rules: FamilyRules) -> Iterator[tuple[int, Values]]:
+    """The values with one parameter changed that the rule at `broken`, the first that they break,
+    reads; each with the place of the first rule that it breaks, up to the first legal ones."""
+    for name in reversed(rules.verdicts[broken].needs):
+        for value in _by_distance(values[name], rules.domain[name]):
+            changed = {**values, name: value}
+            place = rules.broken_after_change(changed, name, broken)
+            yield place, changed
+            if place == len(rules):
                 return
+
+
+def _with_legal_stages(values: Values, broken: int, rules: FamilyRules) -> Iterator[Values]:
+    """The values, if they are legal; where only a rule on the stages forbids them, those with other
+    stages that are. `broken` is the place of the first rule that the values break."""
+    if broken == len(rules):
+        yield values
+    elif STAGES in rules.verdicts[broken].needs:
+        for stages in rules.domain[STAGES]:
+            staged = {**values, STAGES: stages}
+            if rules.broken_after_change(staged, STAGES, broken) == len(rules):
+                yield staged
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,7 @@
-"""The cost model: predicts a candidate's time from the device alone.
+"""The cost model: predicts the times of configurations from the device alone.
+
+    blocks' work and residency -> terms: compute, L2, device memory, copies, sums, launches
+        -> their total -> the time, corrected on architectures with many recordings
 
 The model ranks candidates; a measurement always overrules it. Blocks fill the SMs in waves; those
 of clusters fill the SMs that resident clusters occupy (`Device.cluster_sms`) and no others. In a
@@ -10,31 +13,51 @@ below the roofline (`roofline.least_seconds`).
 
 `Coefficients` holds what is not arithmetic: rates, latencies and a factor for each form of the
 inner loop. `scripts/fit_cost.py` fits them to recordings; `data/cost.json` keeps them together with
-the data they were fitted to. `load` has the arithmetic; on an architecture with many recordings
-`correction` multiplies its times by factors learnt from them.
+the data they were fitted to. `correction` has the networks that multiply the times by factors
+learnt from recordings.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property, lru_cache, reduce
 from importlib import resources as files
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.candidates import correction
-from autotune.candidates.load import MICRO, Load
-from autotune.device import Device
+from autotune.candidates.features import (
+    Description,
+    Floats,
+    Parameters,
+    block_columns,
+    problem_columns,
+)
+from autotune.device import Device, fp32_lanes
+from autotune.families import registry
+from autotune.families.base import Between, Work
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 
-Floats = NDArray[np.float64]
+SCHEDULERS = 4
+MICRO = 1e6
+
+LEAST_US = 1e-3
+"""Microseconds that a term counts at least in its share's logarithm."""
+
+WORK = (
+    *("blocks", "rows", "columns", "warps", "iterations", "issue", "shared", "bytes", "starts"),
+    *("copies", "ahead", "end", "group", "gathers", "tensor", "cluster"),
+)
+"""The attributes of `Work` that the correction learns from."""
 
 
 @dataclass(frozen=True)
@@ -85,31 +108,229 @@ class Coefficients:
     gathers: float = 600.0
     traits: Mapping[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def from_json(cls, mapping: Mapping[str, Any]) -> Coefficients:
-        """Reads the object under `coefficients` of `data/cost.json`."""
-        return cls(**mapping)
-
 
 @cache
 def fitted() -> Coefficients:
     """The coefficients that come with the package."""
     data = files.files("autotune") / "data" / "cost.json"
-    return Coefficients.from_json(json.loads(data.read_text(encoding="utf-8"))["coefficients"])
+    return Coefficients(**json.loads(data.read_text(encoding="utf-8"))["coefficients"])
+
+
+class Terms(NamedTuple):
+    """Modelled times in microseconds, a column for each configuration.
+
+    Attributes:
+        parts: rows of the busiest SM, of what L2 and device memory need for the bytes, and of
+            copies by further launches.
+        total: the whole times, which may lie below the roofline; infinite if no block fits an SM or
+            the device lacks the tensor cores.
+    """
+
+    parts: Floats
+    total: Floats
+
+
+@dataclass(frozen=True)
+class Load:
+    """The work of configurations of a problem on a device, and where the blocks of each are
+    resident, as arrays.
+
+    Attributes:
+        configs: the configurations.
+        problem: the problem.
+        device: the device.
+        needs: the resources of a block.
+        work: the attributes of `Work`, each an array.
+        resident: resident blocks an SM; 0 if none fits.
+        sms: SMs that run blocks.
+    """
+
+    configs: Sequence[Config]
+    problem: Problem
+    device: Device
+    needs: Sequence[Resources]
+    work: Any
+    resident: Floats
+    sms: Floats
+
+    @classmethod
+    def of(
+        cls,
+        configs: Sequence[Config],
+        problem: Problem,
+        device: Device,
+        resources: Sequence[Resources | None] = (),
+    ) -> Load:
+        """The load of each configuration; estimates replace missing resources."""
+        works, needs = [], []
+        for config, compiled in zip(configs, resources or [None] * len(configs), strict=True):
+            family = registry.find(config.family)
+            params = family.decode(config)
+            works.append(family.block_work(params, problem))
+            needs.append(compiled or family.resources(params, problem))
+        room = _room_on(device)
+        rooms = [room(need, work.cluster) for need, work in zip(needs, works, strict=True)]
+        columns = {
+            name: np.array([work[place] for work in works], float)
+            for place, name in enumerate(Work._fields)
+            if name != "traits"
+        }
+        named = SimpleNamespace(**columns, traits=[work.traits for work in works])
+        resident, sms = np.array(rooms, float).reshape(-1, 2).T
+        return cls(configs, problem, device, needs, named, resident, sms)
+
+    def terms(self, fit: Coefficients) -> Terms:
+        """Each configuration's time by the arithmetic alone."""
+        work, device = self.work, self.device
+        rate, bandwidth = device.tensor_rate(self.problem.compute), device.memory_bandwidth
+        fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
+        resident, sms = np.where(fits, (self.resident, self.sms), 1.0)
+        busy = work.tensor / (rate or 1.0)
+        l2_bytes = work.blocks * work.iterations * work.bytes
+        seconds = (
+            self._cycles(resident, sms, busy, fit) / device.sm_clock,
+            l2_bytes / (fit.l2 * bandwidth),
+            self._dram_bytes(sms * resident, fit) / (fit.dram * bandwidth),
+            work.moved / (fit.moved * bandwidth),
+            work.gathers * fit.gathers / device.sm_clock,
+        )
+        *main, moved, gathering = parts = MICRO * np.array(seconds)
+        fixed = fit.launch + fit.passes * work.passes + fit.gather * (work.gathers > 0)
+        total = _norm(*main) + moved + gathering + fixed
+        return Terms(parts[:4], np.where(fits, total, np.inf))
+
+    def _cycles(self, resident: Floats, sms: Floats, busy: Floats, fit: Coefficients) -> Floats:
+        """Cycles of the busiest SM: full waves of blocks on all `sms` and a rest. An iteration of a
+        block keeps the tensor cores `busy` for that many cycles at their full rate."""
+        work = self.work
+        full, rest = np.divmod(work.blocks, sms * resident)
+        left = np.maximum(np.ceil(rest / sms), 1.0)
+        whole, last = self._iteration(np.array([resident, left]), busy, fit)
+        waves = full * whole + (rest > 0) * last
+        # The copies of the first iterations are all issued before the wait for any of them.
+        fill = work.ahead * work.copies * fit.copy * resident / SCHEDULERS
+        begun = full + (rest > 0) - 1 + (work.starts - 1)
+        ends = work.end * fit.end * (full + (rest > 0))
+        first = fit.start + fit.arrival + fill
+        again = begun * (fit.next / resident + fill)
+        return np.asarray(first + again + work.iterations * waves + ends)
+
+    def _iteration(self, blocks: Floats, busy: Floats, fit: Coefficients) -> Floats:
+        """Cycles of an iteration of all `blocks` resident blocks."""
+        work, device = self.work, self.device
+        slots = work.issue + fit.copy * work.copies
+        factors = self._factors(fit.traits)
+        # Where a scheduler has half a warp of fp32 units, a multiply-add takes two cycles anyway.
+        units = fp32_lanes(device.compute_capability) / (SCHEDULERS * device.warp_size)
+        least = np.where(busy > 0, 0.0, work.issue / units)
+        issue = blocks / SCHEDULERS * np.maximum(slots * fit.slot * factors, least)
+        tensor = blocks * busy * fit.tensor * factors
+        alone = slots / work.warps * fit.chain + fit.wait * work.waits
+        shared = blocks * work.shared * fit.shared
+        behind = np.where(work.ahead > 0, 0.0, fit.arrival)
+        arrival = fit.arrival / np.maximum(1.0, work.ahead)
+        return _norm(issue, tensor, shared, alone + behind, arrival) + fit.turn / blocks
+
+    def _factors(self, traits: Mapping[str, float]) -> Floats:
+        """The product of the factors of each configuration's traits."""
+
+        def factor(trait: str | Between) -> float:
+            if isinstance(trait, Between):
+                return sum(trait.terms(traits).values())
+            return traits.get(trait, 1.0)
+
+        factors = {those: math.prod(map(factor, those)) for those in {*self.work.traits}}
+        return np.array([factors[those] for those in self.work.traits], float)
+
+    def _dram_bytes(self, resident: Floats, fit: Coefficients) -> Floats:
+        """Bytes read from device memory if `resident` blocks run at once: every wave of tiles reads
+        again what L2 does not keep."""
+        work, problem = self.work, self.problem
+        height, width = np.ceil(problem.m / work.rows), np.ceil(problem.n / work.columns)
+        tiles = height * width
+        at_once = np.minimum(resident, tiles)
+        down = np.minimum(work.group, height)
+        across = np.minimum(width, np.ceil(at_once / down))
+        down = np.maximum(down, np.minimum(height, np.ceil(at_once / width)))
+        waves = tiles / at_once
+        a_wave = down * work.rows + across * work.columns
+        again = problem.element_bytes * problem.batch * problem.k * a_wave * waves
+        room = fit.cached * self.device.l2_bytes
+        inputs = problem.bytes
+        missed = min(1.0, max(0.0, inputs / room - 1.0)) if room else 1.0
+        return np.asarray(missed * (inputs + np.maximum(0.0, again - inputs) * missed))
+
+    def corrected(self) -> Floats:
+        """The fitted model's total times with their learnt correction."""
+        terms, networks = self.terms(fitted()), correction.serving(self.device)
+        if not networks:
+            return terms.total
+        logs, shared = np.zeros(len(self.configs)), self.correction_columns(terms)
+        for family, (rows, params) in self.families.items():
+            if network := networks.get(family):
+                logs[rows] = network.logs(network.columns(shared[rows], params))
+        factors = np.exp(np.where(np.isfinite(terms.total), correction.bounded(logs), 0.0))
+        return np.asarray(terms.total * factors)
+
+    def correction_columns(self, terms: Terms) -> Floats:
+        """What the correction learns from beside parameters: the whole time, the shares of its
+        parts, the work, where blocks are resident, and the problem."""
+        total = np.where(np.isfinite(terms.total), terms.total, 1.0)
+        shares = np.log(np.maximum(terms.parts, LEAST_US) / total)
+        resident = np.maximum(self.resident, 1.0)
+        waves = self.work.blocks / (self.sms * resident)
+        sizes = [*(getattr(self.work, name) for name in WORK), resident, self.sms, waves]
+        fill = waves / np.ceil(waves)
+        own = np.column_stack([np.log(total), *shares, *np.log2(1.0 + np.array(sizes)), fill])
+        return np.hstack([own, np.tile(problem_columns(self.problem), (len(own), 1))])
+
+    @cached_property
+    def families(self) -> dict[str, tuple[NDArray[np.intp], Parameters]]:
+        """The rows of each family's configurations, and their parameters."""
+        rows: dict[str, list[int]] = {}
+        for row, config in enumerate(self.configs):
+            rows.setdefault(config.family, []).append(row)
+        return {
+            family: (np.array(members), Parameters.of([self.configs[row] for row in members]))
+            for family, members in rows.items()
+        }
+
+    @cached_property
+    def features(self) -> Floats:
+        """Columns of the tile, the k-iterations and a block's resources and waves."""
+        work = self.work
+        tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
+        blocks = block_columns(self.needs, self.resident, work.blocks, self.sms)
+        return np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks])
+
+
+def times(
+    configs: Sequence[Config],
+    problem: Problem,
+    device: Device,
+    resources: Sequence[Resources | None] = (),
+    coefficients: Coefficients | None = None,
+) -> Floats:
+    """Predicted microseconds of each configuration; infinite if no block fits an SM, or if the
+    device lacks the tensor cores that it needs.
+
+    Args:
+        configs: legal configurations of `problem` on `device`.
+        problem: the GEMM.
+        device: the device it runs on.
+        resources: resources of the compiled kernels; the family's estimate replaces a None.
+        coefficients: those of the model without a correction; None takes the fitted ones, and
+            corrects.
+    """
+    load = Load.of(configs, problem, device, resources)
+    modelled = load.terms(coefficients).total if coefficients else load.corrected()
+    return np.maximum(modelled, MICRO * roofline.least_seconds(problem, device))
 
 
 def predict(
     config: Config, problem: Problem, device: Device, resources: Resources | None = None
 ) -> float:
-    """Predicted time of a run in microseconds; infinite if no block fits an SM, or if the device
-    lacks the tensor cores that it needs.
-
-    Args:
-        config: a legal configuration of `problem` on `device`.
-        problem: the GEMM.
-        device: the device it runs on.
-        resources: resources of the compiled kernel; None takes the family's estimate.
-    """
+    """Predicted microseconds of one configuration, as `times` gives them."""
     return float(times([config], problem, device, [resources])[0])
 
 
@@ -120,50 +341,41 @@ def rank(configs: Iterable[Config], problem: Problem, device: Device) -> list[tu
     predictions are in the order of their parameters, so that every machine ranks alike.
     """
     configs = list(configs)
-    if not configs:
-        return []
-    load = Load.of(configs, problem, device)
-    modelled = corrected(load, configs, problem, device)
+    modelled = Load.of(configs, problem, device).corrected()
     ranked = sorted(zip(modelled.tolist(), configs, strict=True))
-    least = _least(problem, device)
+    least = MICRO * roofline.least_seconds(problem, device)
     return [(max(time_us, least), config) for time_us, config in ranked]
 
 
-def times(
+def describe(
     configs: Sequence[Config],
     problem: Problem,
     device: Device,
     resources: Sequence[Resources | None] = (),
-    coefficients: Coefficients | None = None,
-) -> Floats:
-    """Predicted microseconds of each configuration, as `predict` gives them.
-
-    Args:
-        configs: legal configurations of `problem` on `device`.
-        problem: the GEMM.
-        device: the device it runs on.
-        resources: resources of the compiled kernels; the family's estimate replaces a None.
-        coefficients: those of the model without a correction; None takes the fitted ones, and
-            corrects.
-    """
-    if not configs:
-        return np.empty(0)
+) -> Description:
+    """Describes GEMM configurations by a block's resources and work and the predicted times."""
     load = Load.of(configs, problem, device, resources)
-    if coefficients is None:
-        modelled = corrected(load, configs, problem, device)
-    else:
-        modelled = load.times(problem, device, coefficients)
-    return np.maximum(modelled, _least(problem, device))
+    return Description(load.features, load.corrected())
 
 
-def corrected(load: Load, configs: Sequence[Config], problem: Problem, device: Device) -> Floats:
-    """Microseconds of a load by the fitted model with its learnt correction, which may lie below
-    the roofline."""
-    terms = load.terms(problem, device, fitted())
-    factors = correction.factors(load, terms, configs, problem, device)
-    return np.asarray(terms.total * factors)
+@lru_cache(maxsize=16)
+def _room_on(device: Device) -> Callable[[Resources, int], tuple[int, int]]:
+    """Resident blocks an SM and the SMs that run blocks, by a block's resources and the blocks of
+    its cluster."""
+
+    @cache
+    def room(need: Resources, cluster: int) -> tuple[int, int]:
+        occupancy = need.occupancy(device, cluster)
+        return occupancy.blocks_per_sm, max(1, device.sms - occupancy.idle_sms)
+
+    return room
 
 
-def _least(problem: Problem, device: Device) -> float:
-    """Microseconds that no kernel undercuts."""
-    return MICRO * roofline.least_seconds(problem, device)
+def _norm(*terms: Floats) -> Floats:
+    """The 4-norm of the terms: between the largest of them and their sum.
+
+    Multiplications and square roots round alike on every machine, powers do not.
+    """
+    largest = reduce(np.maximum, terms)
+    shares = sum(np.square(np.square(term / largest)) for term in terms)
+    return np.asarray(largest * np.sqrt(np.sqrt(shares)))

@@ -1,22 +1,25 @@
-"""Features of configurations beside their parameters, for the search to learn from."""
+"""Problems and configurations as rows of numbers, which models and the search learn from."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.candidates import cost
-from autotune.candidates.load import Load
 from autotune.device import Device
-from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.problem import Problem
 
 Floats = NDArray[np.float64]
+
+OCTAVE, ALIGNED, KIND, STORED = 0.25, 0.125, 1.0, 0.5
+MOST_ALIGNED = 4
+"""As log2: kernels move 16 bytes at most, and where 16 divides a size every tile is whole."""
 
 
 @dataclass(frozen=True)
@@ -37,26 +40,33 @@ Describe = Callable[[Sequence[Config], Sequence[Resources | None]], Description]
 """Describes configurations by their compiled resources; estimates replace a None."""
 
 
-def of_products(
-    configs: Sequence[Config],
-    problem: Problem,
-    device: Device,
-    resources: Sequence[Resources | None],
-) -> Description:
-    """Describes GEMM configurations by a block's resources and work and the cost model's times."""
-    kinds = {name: registry.find(name) for name in {config.family for config in configs}}
-    needs = [
-        compiled or kinds[config.family].estimate(config, problem)
-        for config, compiled in zip(configs, resources, strict=True)
-    ]
-    load = Load.of(configs, problem, device, needs)
-    work = load.work
-    tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
-    blocks = _residency(needs, load.resident, work.blocks, load.sms)
-    return Description(
-        np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks]),
-        cost.corrected(load, configs, problem, device),
+@lru_cache(maxsize=4096)
+def problem_columns(problem: Problem) -> tuple[float, ...]:
+    """Sizes, alignments, precision and layout: similar problems are near to each other."""
+    sizes, precision = (problem.m, problem.n, problem.k), problem.precision
+    kinds = (
+        *(problem.element_bytes == 2, problem.products == 3, not precision.on_tensor_cores),
+        *(precision.eight_bit, precision.sums == "integer"),
+        *(problem.accumulate == "fast", problem.scale == "block"),
     )
+    return (
+        *(OCTAVE * math.log2(size) for size in (*sizes, problem.batch)),
+        *(ALIGNED * min(MOST_ALIGNED, (size & -size).bit_length() - 1) for size in sizes),
+        *(KIND * kind for kind in kinds),
+        *(STORED * (letter == "t") for letter in problem.layout),
+    )
+
+
+def block_columns(
+    resources: Sequence[Resources], resident: Floats, blocks: Floats, sms: Floats | int
+) -> list[Floats]:
+    """Columns: a block's threads and shared memory, resident blocks, blocks, registers a thread,
+    and the fill of the waves on `sms` SMs."""
+    needs = [(need.threads, need.shared + 1024, need.registers) for need in resources]
+    threads, shared, registers = np.array(needs, float).reshape(-1, 3).T
+    at_once = np.maximum(resident, 1)
+    waves = blocks / (at_once * sms)
+    return [*np.log2([threads, shared, at_once, blocks]), registers, waves / np.ceil(waves)]
 
 
 def of_plans(
@@ -65,18 +75,62 @@ def of_plans(
     """Describes configurations of any kernel by their plans and resources."""
     resident = np.array([need.occupancy(device).blocks_per_sm for need in resources], float)
     grids = np.array([plan.main.grid for plan in plans], float)
-    return Description(np.column_stack(_residency(resources, resident, grids.prod(1), device.sms)))
+    columns = block_columns(resources, resident, grids.prod(1), device.sms)
+    return Description(np.column_stack(columns))
 
 
-def _residency(
-    resources: Sequence[Resources], resident: Floats, blocks: Floats, sms: Floats | int
-) -> list[Floats]:
-    """Columns: a block's threads and shared memory, resident blocks, blocks, registers a thread,
-    and the fill of the waves on `sms` SMs."""
-    needs = np.array(
-        [(need.threads, need.shared + 1024, need.registers) for need in resources], float
-    )
-    at_once = np.maximum(resident, 1)
-    waves = blocks / (at_once * sms)
-    logs = np.log2(np.column_stack([needs[:, :2], at_once, blocks]))
-    return [*logs.T, needs[:, 2], waves / np.ceil(waves)]
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """Parameters of configurations of one family, a row each.
+
+    Attributes:
+        numbers: the numbers among them, a column for each of `numbered`.
+        numbered: the names of the numbers.
+        codes: the words as places in `words`, a column for each of `worded`.
+        worded: the names of the words.
+        words: all words.
+    """
+
+    numbers: Floats
+    numbered: tuple[str, ...]
+    codes: NDArray[np.int64]
+    worded: tuple[str, ...]
+    words: Sequence[str]
+
+    @classmethod
+    def of(cls, configs: Sequence[Config]) -> Parameters:
+        """Those of configurations with the same parameters; the compute, which the problem has
+        too, is left out."""
+        first = configs[0].params
+        numbered = tuple(name for name, value in first if not isinstance(value, str))
+        worded = tuple(name for name, _ in first if name not in (*numbered, "compute"))
+        words: dict[str, int] = {}
+        numbers = [[v for _, v in config.params if not isinstance(v, str)] for config in configs]
+        codes = [
+            [words.setdefault(str(v), len(words)) for name, v in config.params if name in worded]
+            for config in configs
+        ]
+        coded, listed = np.array(codes, np.int64), [*words]
+        return cls(np.array(numbers, float), numbered, coded, worded, listed)
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """Each word that occurs, with its name."""
+        return {
+            (name, self.words[code])
+            for column, name in enumerate(self.worded)
+            for code in {*self.codes[:, column].tolist()}
+        }
+
+    def logs(self, names: Sequence[str]) -> Floats:
+        """Logarithms of the numbers, a column for each name."""
+        places = [self.numbered.index(name) for name in names]
+        return np.asarray(np.log2(1.0 + self.numbers[:, places]))
+
+    def has(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """A column for each pair: 1 where the configuration has that word, else 0."""
+        places = {word: code for code, word in enumerate(self.words)}
+        columns = [
+            self.codes[:, self.worded.index(name)] == places.get(word, -1) for name, word in pairs
+        ]
+        return np.array(columns, float).T if columns else np.empty((len(self.numbers), 0))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from autotune.candidates import cost
-from autotune.candidates.ordered import orders_of
-from autotune.candidates.survey import survey
+from autotune.candidates.legality import order_of
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.problem import Problem
@@ -53,7 +53,7 @@ def promising_orders(span: Span, device: Device, configs: int) -> list[OrderOutl
     for size in sizes:
         problem = span.at(size)
         ranked = cost.rank(survey(problem, device), problem, device)
-        orders = orders_of([config for _, config in ranked], problem)
+        orders = (order_of(config, problem) for _, config in ranked)
         least[size] = min((time for time, _ in ranked), default=math.inf)
         first = dict.fromkeys(str(order) for order in orders if order is not None)
         leaders |= dict.fromkeys(islice(first, LEADERS))

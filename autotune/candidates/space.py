@@ -1,31 +1,29 @@
-"""The legal configurations of a problem on a device, and why the others are illegal."""
+"""The legal configurations of a problem on a device, samples of them, and why the rest is not."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from autotune.candidates.ordered import prescribed
-from autotune.candidates.tree import Tree
+from autotune.candidates.legality import FamilyRules, KeptResults, Rejection, Values, picker
 from autotune.device import Device
 from autotune.families import registry
-from autotune.families.config import Config
-from autotune.families.parameters import chosen_for_speed
-from autotune.families.rules import BoundRule
-from autotune.problem import Problem
+from autotune.families.config import Config, Value
+from autotune.families.registry import AUTO, families_of
+from autotune.problem import COMPUTES, Problem
 from autotune.problem.integers import ceil_div
 
+ARCHITECTURE = "architecture"
+"""The reason of the rules that refuse a device whatever the parameters are."""
 
-@dataclass(frozen=True)
-class Rejection:
-    """Why a configuration is illegal: the rule's short name, and what is wrong with its numbers."""
+SURVEY = 3000
+"""Configurations of a family that the cost model chooses among: all would keep the first GEMM
+waiting for seconds."""
 
-    reason: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}"
+SAME_TILE, SAME_WORK, EACH_FAMILY = 4, 2, 2
+"""Most with one block tile, most that also do the same work, least of each family."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +51,14 @@ def feasible(
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    kind = registry.serving(family, problem)
-    domain, rules = kind.domain(problem, device), kind.bound_rules(problem, device)
-    if order is not None:
-        domain, rules = prescribed(kind, problem, domain, rules, order)
-    tree = Tree(domain, rules)
-    configs = tuple(Config(kind.name, params) for params in tree.legal())
-    return Space(configs, dict(Counter(tree.rejected).most_common()), tree.examples)
+    first = _first_level(FamilyRules.of(family, problem, device, order))
+    whole = first.branch({})
+    configs = tuple(Config(family, params) for params in whole.ends)
+    return Space(configs, dict(Counter(whole.rejected).most_common()), first.examples)
 
 
 def rejection(
-    config: Config,
-    problem: Problem,
-    device: Device,
-    *,
-    recorded: bool = False,
-    ordered: bool = False,
+    config: Config, problem: Problem, device: Device, *, recorded: bool = False
 ) -> Rejection | None:
     """The first rule that `config` breaks, or None if it is legal.
 
@@ -77,66 +67,126 @@ def rejection(
         problem: the problem it is to compute.
         device: the device it is to run on.
         recorded: whether it has been measured, which overrules what is only about speed.
-        ordered: whether its order of summation is prescribed, which overrules rules `for_shape`.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    judge = Judge(config.family, problem, device, recorded=recorded, ordered=ordered)
-    return judge.rejection(config)
+    return FamilyRules.of(config.family, problem, device).rejection(config, recorded=recorded)
 
 
-class Judge:
-    """Judges configurations of a family for a problem on a device; see `rejection`.
+_Pair = tuple[str, Value]
 
-    Raises:
-        ConfigError: if there is no such family, or it does not serve the problem's compute.
+
+class _Branch:
+    """The legal ends of a combination, in order, and how many others each reason rejects."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[_Pair, ...]] = []
+        self.rejected: defaultdict[str, int] = defaultdict(int)
+
+    def add(self, prefix: tuple[_Pair, ...], below: _Branch) -> None:
+        """Adds a branch that follows a prefix."""
+        self.ends += map(prefix.__add__, below.ends)
+        for reason, count in below.rejected.items():
+            self.rejected[reason] += count
+
+
+class _Level:
+    """One parameter of a walk through every combination of a family's values.
+
+    The values that may follow depend only on those chosen above that rules from here on read.
+    Branches with the same such values are walked once.
+
+    Args:
+        name: the parameter.
+        values: its values.
+        above: the parameters above it.
+        rules: the reasons and verdicts of the rules that it completes.
+        below: the next level.
     """
 
     def __init__(
         self,
-        family: str,
-        problem: Problem,
-        device: Device,
-        *,
-        recorded: bool = False,
-        ordered: bool = False,
+        name: str,
+        values: Sequence[Value],
+        above: Sequence[str],
+        rules: Sequence[tuple[str, KeptResults[str | None]]],
+        below: _Level | None,
     ) -> None:
-        kind = registry.serving(family, problem)
-        self._domain = kind.domain(problem, device)
-        self._rules = [
-            rule for rule in kind.bound_rules(problem, device) if not (recorded and rule.for_speed)
-        ]
-        self._ordered = ordered
-        self._free = chosen_for_speed(kind.params) if recorded else frozenset()
+        self._name, self._rules, self._below = name, rules, below
+        self._pairs = [(name, value) for value in values]
+        self._size: int = below._size * len(below._pairs) if below else 1
+        deciding = {needed for _, verdicts in rules for needed in verdicts.needs}
+        self._decide = picker([parameter for parameter in above if parameter in deciding])
+        self._reads: set[str] = deciding | below._reads if below else deciding
+        reads = [parameter for parameter in above if parameter in self._reads]
+        self._read, self._shared = picker(reads), len(reads) < len(above)
+        self._branches: dict[object, _Branch] = {}
+        self._options: dict[object, list[tuple[_Pair, str | None]]] = {}
+        self._examples: dict[int, tuple[str, str]] = {}
 
-    def rejection(self, config: Config) -> Rejection | None:
-        """The first rule that a configuration breaks, or None if it is legal."""
-        fault = self.domain_fault(config)
-        if fault is not None:
-            return fault
-        for rule, detail in self.judged(config):
-            if detail is not None and not (self._ordered and rule.for_shape):
-                return Rejection(rule.reason, detail)
+    @property
+    def examples(self) -> dict[str, str]:
+        """The first values that broke a rule of each reason, with what is wrong with them; of rules
+        that share a reason those of the first."""
+        below = self._below.examples if self._below else {}
+        return {**below, **dict(example for _, example in sorted(self._examples.items())[::-1])}
+
+    def branch(self, chosen: dict[str, Value]) -> _Branch:
+        """What follows the values chosen above, walked once."""
+        key = self._read(chosen)
+        if (branch := self._branches.get(key)) is None:
+            branch = self._branches[key] = _Branch()
+            self._extend(branch, (), chosen)
+        return branch
+
+    def _extend(self, branch: _Branch, prefix: tuple[_Pair, ...], chosen: dict[str, Value]) -> None:
+        """Adds to a branch what follows a prefix, which ends with what is chosen above."""
+        below = self._below
+        for pair, reason in self._judged(chosen):
+            if reason is not None:
+                branch.rejected[reason] += self._size
+                continue
+            chosen[self._name] = pair[1]
+            if below is None:
+                branch.ends.append((*prefix, pair))
+            elif below._shared:
+                branch.add((*prefix, pair), below.branch(chosen))
+            else:
+                below._extend(branch, (*prefix, pair), chosen)
+
+    def _judged(self, chosen: dict[str, Value]) -> list[tuple[_Pair, str | None]]:
+        """Each value, named, with the reason for which the first broken rule rejects it."""
+        key = self._decide(chosen)
+        if (options := self._options.get(key)) is None:
+            options = self._options[key] = []
+            for pair in self._pairs:
+                chosen[self._name] = pair[1]
+                options.append((pair, self._broken(chosen)))
+        return options
+
+    def _broken(self, chosen: Values) -> str | None:
+        for place, (reason, verdicts) in enumerate(self._rules):
+            read = verdicts.pick(chosen)
+            detail = verdicts[read]
+            if detail is not None:
+                if place not in self._examples:
+                    pairs = ", ".join(map("{}={}".format, verdicts.needs, read))
+                    self._examples[place] = reason, f"{pairs}: {detail}" if pairs else detail
+                return reason
         return None
 
-    def domain_fault(self, config: Config) -> Rejection | None:
-        """The first parameter, by name or value, outside its domain; None without one."""
-        domain, values = self._domain, config.values
-        if values.keys() != domain.keys():
-            wrong = ", ".join(sorted(values.keys() ^ domain.keys()))
-            return Rejection("parameters", f"missing or unknown: {wrong}")
-        for name, value in values.items():
-            if value not in domain[name] and not (name in self._free and isinstance(value, int)):
-                allowed = ", ".join(map(str, domain[name]))
-                return Rejection("value", f"{name}={value} is none of {allowed}")
-        return None
 
-    def judged(self, config: Config) -> Iterator[tuple[BoundRule, str | None]]:
-        """Each rule in order, with what is wrong with the configuration's numbers, or None."""
-        values = config.values
-        for rule in self._rules:
-            yield rule, rule.check([values[name] for name in rule.needs])
+def _first_level(rules: FamilyRules) -> _Level:
+    """The levels of a family, each with the rules that read no parameter below it."""
+    domain, below = rules.enumerated_domain(), None
+    left = [*zip((rule.reason for rule in rules.rules), rules.verdicts, strict=True)]
+    for place, name in reversed([*enumerate(domain)]):
+        completed = [row for row in left if name in row[1].needs or place == 0]
+        left = [row for row in left if name not in row[1].needs]
+        below = _Level(name, domain[name], [*domain][:place], completed, below)
+    assert below is not None
+    return below
 
 
 def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
@@ -159,3 +209,79 @@ def _step(count: int, most: int) -> int:
     while step > 1 and (step % 2 == 0 or step % 3 == 0):
         step += 1
     return step
+
+
+def survey(
+    problem: Problem, device: Device, family: str = AUTO, order: str | None = None
+) -> list[Config]:
+    """A sample of all legal configurations, small enough to predict at once: those of each family
+    that the name stands for, evenly spread; with an `order` of summation, those of that order.
+
+    Raises:
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
+    """
+    spaces = (feasible(problem, device, name, order) for name in families_of(family, problem))
+    return [config for legal in spaces for config in spread(legal.configs, SURVEY)]
+
+
+def diverse(ranked: Sequence[Config], problem: Problem, count: int) -> list[Config]:
+    """The first `count` of `ranked`, without those too similar to better ones.
+
+    At most `SAME_TILE` have the same block tile and at most `SAME_WORK` also do the same work: the
+    cost model is often blind to what else differs. As it is most likely wrong about a whole family,
+    at least `EACH_FAMILY` of each are among them.
+    """
+    tiles, works = Counter[object](), Counter[object]()
+    places: dict[str, list[int]] = {config.family: [] for config in ranked}
+    for place, config in enumerate(ranked):
+        if len(places[config.family]) == count:
+            continue
+        work = registry.find(config.family).work(config, problem)
+        tile = (config.family, work.tile)
+        same_work = (*tile, work.iterations, work.copies)
+        if tiles[tile] < SAME_TILE and works[same_work] < SAME_WORK:
+            places[config.family].append(place)
+            tiles[tile] += 1
+            works[same_work] += 1
+    first = [place for family in places.values() for place in family[:EACH_FAMILY]]
+    rest = sorted(place for family in places.values() for place in family[EACH_FAMILY:])
+    chosen = dict.fromkeys((*first, *rest, *range(len(ranked))))
+    return [ranked[place] for place in sorted(islice(chosen, max(count, len(first))))]
+
+
+def unserved(problem: Problem, device: Device, family: str = AUTO) -> str:
+    """The line of an error: the rules that refuse all configurations, and the precisions that the
+    device runs if its architecture is at fault."""
+    names = families_of(family, problem)
+    refusals = [_refusal(name, problem, device) for name in names]
+    kernel = "kernel" if family == AUTO else f"{family} kernel"
+    said = f"no {kernel} can run {problem} on {device.name}"
+    if None not in refusals:
+        # The last family asks for the least.
+        return f"{said}: {refusals[-1]}; it runs {', '.join(_runs(problem, device))}"
+    return f"{said}: {'; '.join(_reason(name, problem, device) for name in names)}"
+
+
+def _runs(problem: Problem, device: Device) -> list[str]:
+    """The precisions of which the device runs some kernel."""
+    plain = {compute: Problem(problem.m, problem.n, problem.k, compute) for compute in COMPUTES}
+    return [
+        compute
+        for compute, row in plain.items()
+        if any(_refusal(name, row, device) is None for name in registry.tuned(row))
+    ]
+
+
+def _refusal(family: str, problem: Problem, device: Device) -> str | None:
+    """Why the family runs nothing on such a device; None if it does."""
+    rules = FamilyRules.of(family, problem, device)
+    first = {name: values[0] for name, values in rules.domain.items()}
+    verdicts = zip(rules.rules, rules.verdicts, strict=True)
+    return next((kept.of(first) for rule, kept in verdicts if rule.reason == ARCHITECTURE), None)
+
+
+def _reason(family: str, problem: Problem, device: Device) -> str:
+    """The rule of a family that refuses the most configurations, with an example."""
+    legal = feasible(problem, device, family)
+    name = next(iter(legal.rejected), "it knows none")
+    return f"{family}: {name}: {legal.examples.get(name, '')}".removesuffix(": ")

@@ -148,7 +148,7 @@ def _show_best(
 ) -> None:
     """Shows the answer to a look-up, or with `recorded` a record alone."""
     from autotune.api import lookups
-    from autotune.candidates.family_names import AUTO
+    from autotune.families.registry import AUTO
     from autotune.report import record
     from autotune.runners.objective import objective_named
     from autotune.targets.sources import DEFAULT
@@ -249,8 +249,8 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
     """The trials of a record, or of searches that led to none."""
     from autotune import settings
     from autotune.api import lookups
-    from autotune.candidates.family_names import AUTO
     from autotune.errors import NotFoundError
+    from autotune.families.registry import AUTO
     from autotune.report.trials import of_record, without_record
     from autotune.targets import sources, targets
 

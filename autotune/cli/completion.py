@@ -114,8 +114,8 @@ def _objectives(incomplete: str) -> Iterable[str]:
 
 
 def _families(incomplete: str) -> Iterable[str]:
-    from autotune.candidates.family_names import AUTO
     from autotune.families import registry
+    from autotune.families.registry import AUTO
 
     del incomplete
     return AUTO, *registry.FAMILIES

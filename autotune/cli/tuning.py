@@ -416,7 +416,7 @@ def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:
     space, and legal configurations that were not recorded are one more reason.
     """
     from autotune.candidates import space
-    from autotune.candidates.family_names import families_of
+    from autotune.families.registry import families_of
 
     if tuned.evidence != "replayed":
         return tally.rejected

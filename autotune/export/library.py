@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune import settings
-from autotune.candidates.unserved import unserved
+from autotune.candidates.space import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, NotFoundError

@@ -12,7 +12,7 @@ from autotune.errors import ConfigError
 from autotune.families import parameters
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
-from autotune.families.rules import BoundRule, Rule, Views
+from autotune.families.rules import Rule
 from autotune.families.summation import Summation, SummationOrder
 from autotune.problem import Problem
 
@@ -140,11 +140,6 @@ class Family(Generic[P]):
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """The values of each parameter, in the order in which they are chosen."""
         return parameters.domain(self.params, problem, device)
-
-    def bound_rules(self, problem: Problem, device: Device) -> tuple[BoundRule, ...]:
-        """The rules for one problem on one device."""
-        views: Views = {}
-        return tuple(rule.bind(problem, device, views) for rule in self.rules)
 
     def decode(self, config: Config) -> P:
         """The typed parameters of a configuration of this family.

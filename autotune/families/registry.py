@@ -25,6 +25,9 @@ def declared() -> Iterator[Family[Any]]:
             yield from getattr(import_module(module.name), "FAMILIES", ())
 
 
+AUTO = "auto"
+"""The name of the default: every family that a search chooses from and that serves the compute."""
+
 FAMILIES: Mapping[str, Family[Any]] = {
     family.name: family
     for family in sorted(declared(), key=lambda family: (family.order, family.name))
@@ -70,6 +73,20 @@ def searched() -> tuple[str, ...]:
 def tuned(problem: Problem) -> tuple[str, ...]:
     """The families that a search on the problem tries unless it is told otherwise."""
     return tuple(name for name in searched() if problem.compute in FAMILIES[name].precisions)
+
+
+def families_of(family: str, problem: Problem) -> tuple[str, ...]:
+    """The kernel families that a name given to a search stands for: itself, or those of `auto`.
+
+    Raises:
+        ConfigError: if there is no such family, or none that serves the problem's compute.
+    """
+    if family == AUTO:
+        names = tuned(problem)
+        if not names:
+            raise ConfigError(f"no kernel family computes {problem.compute}; give another compute")
+        return names
+    return (serving(family, problem).name,)
 
 
 def on_ladder(problem: Problem) -> tuple[str, ...]:

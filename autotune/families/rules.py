@@ -13,10 +13,10 @@ the rules before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
-from inspect import signature
+from functools import cache, lru_cache, partial
+from inspect import signature, unwrap
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -26,6 +26,9 @@ from autotune.problem import Problem
 
 Check = Callable[..., str | None]
 T = TypeVar("T")
+
+VIEWS = 1024
+"""Views of a type that are kept."""
 
 
 @dataclass(frozen=True)
@@ -52,58 +55,6 @@ class Rule:
         """The parameters that the check reads."""
         return needs_of(self.check)
 
-    @property
-    def reads_device(self) -> bool:
-        """Whether the check may find otherwise on another device."""
-        return _reads(self.check, "device")
-
-    @property
-    def reads_problem(self) -> bool:
-        """Whether the check may find otherwise for another problem."""
-        return _reads(self.check, "problem")
-
-    def bind(self, problem: Problem, device: Device, views: Views) -> BoundRule:
-        """The rule for one problem on one device; `views` keeps the views it makes."""
-        check = bind(self.check, {"problem": problem, "device": device}, views)
-        return BoundRule(self.reason, self.needs, check, self.for_speed, self.for_shape)
-
-
-@dataclass(frozen=True)
-class BoundRule:
-    """A rule for one problem on one device.
-
-    Attributes:
-        reason: the rule's short name.
-        needs: the parameters that the check reads.
-        check: takes the values of these parameters in their order.
-        for_speed, for_shape: as in `Rule`.
-    """
-
-    reason: str
-    needs: tuple[str, ...]
-    check: Callable[[Sequence[Value]], str | None]
-    for_speed: bool = False
-    for_shape: bool = False
-
-
-Views = dict[type[Any], dict[object, Any]]
-"""Views by their values: one object for the same values, so that what it has computed is kept."""
-
-_Reader = Callable[[Sequence[Value]], Any]
-
-
-@dataclass(frozen=True)
-class _Argument:
-    """An argument of a function: a parameter, a view of several or the problem or the device."""
-
-    name: str
-    parameters: tuple[str, ...]
-    view: type[Any] | None = None
-
-    def picker(self, needs: Sequence[str]) -> _Reader | None:
-        """Picks the argument's parameters from the values of `needs`; None if it has none."""
-        return itemgetter(*map(needs.index, self.parameters)) if self.parameters else None
-
 
 @cache
 def needs_of(function: Callable[..., object]) -> tuple[str, ...]:
@@ -112,16 +63,22 @@ def needs_of(function: Callable[..., object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(read))
 
 
-def _reads(function: Callable[..., object], name: str) -> bool:
-    return any(argument.name == name for argument in _arguments(function))
+@cache
+def context_of(function: Callable[..., object]) -> frozenset[str]:
+    """Which of `problem` and `device` a function of a rule's arguments reads."""
+    return frozenset(argument.name for argument in _arguments(function) if argument.is_context)
 
 
 def bind(
-    function: Callable[..., T], context: Mapping[str, object], views: Views
+    function: Callable[..., T], problem: Problem | None, device: Device | None
 ) -> Callable[[Sequence[Value]], T]:
-    """A function of a rule's arguments that takes the values of `needs_of` in their order;
-    `context` has the problem and the device, if it reads them."""
-    readers = [_reader(argument, pick, context, views) for argument, pick in _pickers(function)]
+    """A function of a rule's arguments, for a problem on a device where it reads them, that takes
+    the values of `needs_of` in their order."""
+    context = {"problem": problem, "device": device}
+    readers = [
+        partial(_constant, context[reader]) if isinstance(reader, str) else reader
+        for reader in _readers(function)
+    ]
 
     def bound(chosen: Sequence[Value]) -> T:
         return function(*[read(chosen) for read in readers])
@@ -129,40 +86,55 @@ def bind(
     return bound
 
 
-def _reader(
-    argument: _Argument, pick: _Reader | None, context: Mapping[str, object], views: Views
-) -> _Reader:
-    """The function that makes an argument from the values that its function reads."""
-    if pick is None:
-        value = context[argument.name]
-        return lambda _: value
-    if argument.view is None:
-        return pick
-    view, single = argument.view, len(argument.parameters) == 1
-    made = views.setdefault(view, {})
+_Reader = Callable[[Sequence[Value]], Any]
 
-    def read(chosen: Sequence[Value]) -> Any:
-        key = pick(chosen)
-        kept = made.get(key)
-        if kept is None:
-            kept = made[key] = view(key) if single else view(*key)
-        return kept
 
-    return read
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of a function: a parameter, a view of several, or the problem or the device."""
+
+    name: str
+    parameters: tuple[str, ...]
+    view: Callable[..., Any] | None = None
+
+    @property
+    def is_context(self) -> bool:
+        return not self.parameters
+
+    def reader(self, needs: Sequence[str]) -> _Reader | str:
+        """What makes the argument from the values of `needs`; its name if it is the context's."""
+        if self.is_context:
+            return self.name
+        pick = itemgetter(*map(needs.index, self.parameters))
+        if self.view is None:
+            return pick
+        made = _kept_views(self.view)
+        if len(self.parameters) == 1:
+            return lambda chosen: made(pick(chosen))
+        return lambda chosen: made(*pick(chosen))
+
+
+def _constant(value: object, _: Sequence[Value]) -> object:
+    return value
 
 
 @cache
-def _pickers(function: Callable[..., object]) -> tuple[tuple[_Argument, _Reader | None], ...]:
-    """The arguments of a function, each with what picks its parameters."""
-    needs = needs_of(function)
-    return tuple((argument, argument.picker(needs)) for argument in _arguments(function))
+def _kept_views(view: Callable[..., Any]) -> Callable[..., Any]:
+    """The constructor of a view, one object for the same values: what it has computed is kept."""
+    return lru_cache(maxsize=VIEWS)(view)
 
 
 @cache
-def _arguments(check: Callable[..., object]) -> tuple[_Argument, ...]:
+def _readers(function: Callable[..., object]) -> tuple[_Reader | str, ...]:
+    """What makes each argument of a function; see `_Argument.reader`."""
+    return tuple(argument.reader(needs_of(function)) for argument in _arguments(function))
+
+
+@cache
+def _arguments(function: Callable[..., object]) -> tuple[_Argument, ...]:
     """The arguments of a function, from its signature, which is read once."""
     arguments = []
-    for name, kind in _annotations(check).items():
+    for name, kind in _annotations(function).items():
         if kind is Problem or kind is Device:
             arguments.append(_Argument("problem" if kind is Problem else "device", ()))
         elif is_dataclass(kind) and isinstance(kind, type):
@@ -172,11 +144,11 @@ def _arguments(check: Callable[..., object]) -> tuple[_Argument, ...]:
     return tuple(arguments)
 
 
-def _annotations(check: Callable[..., object]) -> dict[str, object]:
+def _annotations(function: Callable[..., object]) -> dict[str, object]:
     """The annotation of each argument of a function. A name is looked up: to evaluate the texts of
     a hundred rules takes as long as a choice."""
-    space = getattr(check, "__globals__", {})
+    space = getattr(unwrap(function), "__globals__", {})
     return {
         name: space.get(parameter.annotation, parameter.annotation)
-        for name, parameter in signature(check).parameters.items()
+        for name, parameter in signature(function).parameters.items()
     }

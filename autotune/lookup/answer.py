@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.recorded import Legality, as_tuned, for_compute
+from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import MARGIN

@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.candidates.model_error import UNITS
-from autotune.candidates.recorded import current
-from autotune.candidates.samples import Parameters, Sample, SampleGroup, groups_of
+from autotune.candidates.features import Parameters
+from autotune.candidates.legality import current
+from autotune.candidates.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.families import parameters, registry
 from autotune.families.config import Config
@@ -209,13 +209,15 @@ def _group(
         logs = logs + np.log(numbers[:, COLD_US] / numbers[:, HOT_US])
     timed = np.isfinite(logs)
     numbers = numbers[timed]
+    every = parameters.names(registry.FAMILIES[family].params)
+    numbered = tuple(name for name in every if name not in (*names, "compute"))
     return SampleGroup(
         family,
         problems,
         np.repeat([place for place, _ in members], counts)[timed],
         numbers[:, FEATURES],
         logs[timed],
-        Parameters(numbers[:, RESOURCES.stop :], names, codes[timed], [*words]),
+        Parameters(numbers[:, RESOURCES.stop :], numbered, codes[timed], names, [*words]),
     )
 
 
@@ -235,7 +237,7 @@ def _entries(entries: Sequence[Entry], record: Record) -> FamilyEntries:
     return FamilyEntries(
         configs[0].family,
         [*map(str, configs)],
-        params.names,
+        params.worded,
         [tuple(params.words[code] for code in row) for row in params.codes.tolist()],
         numbers.astype("<f4").tobytes(),
     )

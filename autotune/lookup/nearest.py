@@ -23,10 +23,9 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.model_error import ARITHMETIC, ModelError, Predictions
-from autotune.candidates.recorded import Legality, as_tuned, for_compute
-from autotune.candidates.samples import SampleGroup
-from autotune.candidates.variants import variants
+from autotune.candidates.adaptation import variants
+from autotune.candidates.legality import Legality, as_tuned, for_compute
+from autotune.candidates.model_error import ARITHMETIC, ModelError, Predictions, SampleGroup
 from autotune.compiler import installed
 from autotune.device import Device, same_model
 from autotune.families import registry

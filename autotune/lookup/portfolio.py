@@ -16,8 +16,8 @@ import msgspec
 
 from autotune.candidates import cost
 from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.recorded import Legality, for_compute
-from autotune.candidates.survey import survey
+from autotune.candidates.legality import Legality, for_compute
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config

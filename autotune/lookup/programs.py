@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from autotune import compiler, files
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program, installed, source_hashes
 from autotune.cores import available
 from autotune.device import Device, catalogue

@@ -10,8 +10,7 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.model_error import ModelError, Predictions
-from autotune.candidates.samples import Sample, SampleGroup
+from autotune.candidates.model_error import ModelError, Predictions, Sample, SampleGroup
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config

@@ -1,11 +1,10 @@
-"""The vendor library's time on a problem where it was not timed, from its times on others.
+"""The vendor library's time on a problem where it was not timed, and whether it multiplies there.
 
-Its time over the roofline's is a Gaussian process of sizes, alignments, precision and layout. On
-131 recorded problems, each left out in turn, half of the predictions are within 15 % of the
-measured time. A configuration's time is taken to be one standard deviation longer than expected:
-on 286 untuned products of an H100 and an H200, `docs/results/*/versions.json` included, 14 are then
-slower than the library's by more than 2 %, at 0.75 of its speed at worst, instead of 67 and 0.33
-where our kernels multiply all of them; the mean over the library is 1.20 instead of 1.23.
+Its expected time (`model_error.expected_ratio`) follows from its times on other problems. A
+configuration's time is taken to be one standard deviation longer than expected: on 286 untuned
+products of an H100 and an H200, `docs/results/*/versions.json` included, 14 are then slower than
+the library's by more than 2 %, at 0.75 of its speed at worst, instead of 67 and 0.33 where our
+kernels multiply all of them; the mean over the library is 1.20 instead of 1.23.
 
 On an architecture where the library was never timed it is taken to be faster; its expected time is
 then that of the other architectures, at the same distance from the roofline.
@@ -16,16 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-import numpy as np
-
-from autotune.candidates.gaussian_process import Covariance, GaussianProcess
-from autotune.candidates.problem_columns import problem_columns
+from autotune.candidates.model_error import expected_ratio
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import Pool, elsewhere, of_architecture
-from autotune.lookup.neighbours import TEACHERS, Neighbour
+from autotune.lookup.neighbours import TEACHERS
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.objective import HOT, Objective
@@ -37,8 +34,6 @@ It is no lower bound: cuBLAS's shortest recorded products, 128x128x128 in 16 bit
 an H100 and 2.24 us on an H200. Predictions hardly depend on it: with 1, 2 or 3 the median error
 over 209 problems of an H200, each left out in turn, is 13.9, 12.8 and 13.0 %.
 """
-LENGTH, SIGNAL, NOISE = 1.5, 0.3, 0.005
-"""In the units of `problem_columns`, and variances of the log."""
 CAUTION = 1.0
 """Standard deviations by which a configuration is taken to be slower than expected."""
 _OWN_TENSOR_CORES = {10: "Blackwell (tcgen05)", 11: "Blackwell (tcgen05)"}
@@ -84,27 +79,21 @@ def beside_vendor(
 
 
 def vendor_time_us(
-    problem: Problem, device: Device, records: Sequence[Neighbour], objective: Objective = HOT
+    problem: Problem, device: Device, records: Sequence[RecordDigest], objective: Objective = HOT
 ) -> float | None:
     """Predicted microseconds of the vendor's library; None if it is timed nowhere.
 
     Those of the device's model count alone if there are any: of its distance from the roofline they
     tell more than those of other cards.
     """
-    timed = [row for row in records if _vendor_us(row, objective) is not None]
-    here = {card: same_model(card, device) for card in {row.device for row in timed}}
-    nearest = [row for row in timed if here[row.device]] or timed
-    rows = list({row.problem: row for row in nearest[:TEACHERS]}.values())
-    if not rows:
+    timed = [(row, us) for row in records if (us := _vendor_us(row, objective)) is not None]
+    cards = {id(row.device): row.device for row, _ in timed}  # hashing a device takes longer
+    own = {place for place, card in cards.items() if same_model(card, device)}
+    nearest = [pair for pair in timed if id(pair[0].device) in own] or timed
+    if not nearest:
         return None
-    points = np.array([problem_columns(row.problem) for row in rows])
-    scales = np.array([_scale(row.problem, row.device, objective) for row in rows])
-    logs = np.log(np.array([_vendor_us(row, objective) for row in rows]) / scales)
-    covariance = Covariance(np.full(points.shape[1], LENGTH), SIGNAL, NOISE, jitter=0.0)
-    process = GaussianProcess(covariance, points, logs - logs.mean())
-    means, _ = process.predict(np.array([problem_columns(problem)]))
-    scale = _scale(problem, device, objective)
-    return float(scale * math.exp(logs.mean() + means[0]))
+    ratios = {row.problem: us / _scale_of(row, objective) for row, us in nearest[:TEACHERS]}
+    return _scale(problem, device, objective) * expected_ratio(problem, ratios)
 
 
 def _nearest(problem: Problem, device: Device, pool: Pool) -> list[RecordDigest]:
@@ -118,7 +107,7 @@ def _is_refused(problem: Problem, device: Device, records: Records) -> bool:
     return record is not None and record.provenance.baseline_fault != ""
 
 
-def _vendor_us(row: Neighbour, objective: Objective) -> float | None:
+def _vendor_us(row: RecordDigest, objective: Objective) -> float | None:
     """The measured microseconds of the vendor's library; None if it was not timed."""
     if row.evidence != "measured" or row.baseline is None:
         return None
@@ -126,7 +115,13 @@ def _vendor_us(row: Neighbour, objective: Objective) -> float | None:
     return None if estimate is None else estimate.time_us
 
 
+@lru_cache(maxsize=1024)
+def _scale_of(row: RecordDigest, objective: Objective) -> float:
+    return _scale(row.problem, row.device, objective)
+
+
 def _scale(problem: Problem, device: Device, objective: Objective) -> float:
+    """Microseconds that the library's time is predicted as a multiple of."""
     return 1e6 * objective.least_seconds(problem, device) + OVERHEAD_US
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from autotune import compiler, files
-from autotune.candidates.recorded import Legality
+from autotune.candidates.legality import Legality
 from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import Item

@@ -18,7 +18,7 @@ from time import monotonic
 
 from autotune import settings
 from autotune.candidates import space
-from autotune.candidates.recorded import as_tuned
+from autotune.candidates.legality import as_tuned
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -28,9 +28,8 @@ from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.objective import COLD
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Compile, Trial
+from autotune.tuning.evaluate import Compile, Quarantine, Trial
 from autotune.tuning.pipeline import Compiler, ahead
-from autotune.tuning.quarantine import Quarantine
 from autotune.verification.accuracy import judged
 from autotune.version import __version__
 

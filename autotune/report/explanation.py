@@ -9,7 +9,8 @@ from typing import Literal
 
 from autotune.candidates import cost, space
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.survey import SURVEY
+from autotune.candidates.legality import FamilyRules
+from autotune.candidates.space import SURVEY
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -124,7 +125,7 @@ def explain(
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
     """
-    fault = space.Judge(config.family, problem, device).domain_fault(config)
+    fault = FamilyRules.of(config.family, problem, device).domain_fault(config)
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)
     own = answer.record if answer.record and answer.how == "exact" else None
@@ -178,9 +179,10 @@ def _verdicts(
     config: Config, problem: Problem, device: Device, record: Record | None
 ) -> tuple[RuleVerdict, ...]:
     values, accuracy = config.values, AccuracyFilter(problem, _error_limit(problem, device, record))
-    rules = registry.serving(config.family, problem).bound_rules(problem, device)
+    rules = FamilyRules.of(config.family, problem, device)
     verdicts: list[RuleVerdict] = []
-    for rule, detail in space.Judge(config.family, problem, device).judged(config):
+    for rule, kept in zip(rules.rules, rules.verdicts, strict=True):
+        detail = kept.of(values)
         if rule.reason == ACCURACY and detail is None:
             detail = accuracy.fault(config)
         finding: Finding = "holds" if detail is None else "slow" if rule.for_speed else "broken"
@@ -190,7 +192,7 @@ def _verdicts(
         verdicts.append(RuleVerdict(rule.reason, finding, read, detail or ""))
         if finding == "broken":
             break
-    rest = rules[len(verdicts) :]
+    rest = rules.rules[len(verdicts) :]
     return (*verdicts, *(RuleVerdict(rule.reason, "not reached", {}) for rule in rest))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autotune.candidates.unserved import unserved
+from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry

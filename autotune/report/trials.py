@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.candidates.family_names import families_of
 from autotune.device import Device
+from autotune.families.registry import families_of
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.standing import BEST_FIRST
@@ -18,7 +18,7 @@ from autotune.report.entries import us
 from autotune.report.formatting import cell
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.resume import studies_of
+from autotune.tuning.proposals import studies_of
 from autotune.tuning.search.trial_log import logs_in, read
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from autotune.candidates.unserved import unserved
+from autotune.candidates.space import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError

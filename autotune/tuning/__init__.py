@@ -1,1 +1,1 @@
-"""The tuning loop: propose, compile ahead, measure, tell, rematch, record."""
+"""Tuning: the loop and its search, what can be tuned, and the ladder of kernels."""

@@ -10,11 +10,15 @@ from autotune.compiler import CompileFailure, Program
 from autotune.device import CLUSTER_SIZES, Device
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template
-from autotune.records import Entry
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.families.source_text import hash_of
+from autotune.records import Entry, Store
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.objective import Objective
 
 Compile = Callable[[Template, str], Program | CompileFailure]
+
+DANGEROUS = ("crash", "timeout")
+"""Stages whose failures can also hit the next candidate, or the device."""
 
 SPILL_LIMIT = 40
 """Bytes a thread that a kernel may spill, stores and loads together, and still be tried: a register
@@ -84,8 +88,8 @@ def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | F
         program = compile(launch.template, runner.device.arch)
         if isinstance(program, CompileFailure):
             return Failure("compile", program.reason)
-        failure = None if plan.local_memory else _spilled(program)
         launch = with_cluster(launch, program)
+        failure = None if plan.local_memory else _spilled(program)
         failure = failure or _refused(launch, program)
         failure = failure or _over_budget(resources_of(launch, program), launch, runner.device)
         if failure is not None:
@@ -142,3 +146,36 @@ def _over_budget(resources: Resources, launch: Launch, device: Device) -> Failur
         f"{resources.threads} threads of {resources.registers} registers, "
         f"{resources.shared} bytes of shared memory (limited by {resident.limiter})",
     )
+
+
+class Quarantine:
+    """The store's quarantine for kernels of some sources: other sources may have fixed a kernel.
+
+    Only live devices have one: a recording or a model is in no danger.
+    """
+
+    def __init__(self, store: Store, device: Device, evidence: Evidence, source: str) -> None:
+        self._store, self._device = store, device
+        self._live = evidence == "measured"
+        self._source = source
+
+    def barred(self) -> Callable[[Config], bool]:
+        """Whether a configuration is quarantined."""
+        if not self._live:
+            return lambda _: False
+        barred = self._store.quarantined(self._device)
+        # Usually the quarantine is empty, and no configuration needs its key.
+        return (lambda config: self._key(config) in barred) if barred else (lambda _: False)
+
+    def note(self, tunable: object, config: Config, failure: Failure) -> None:
+        """Quarantines a configuration if its failure endangers the device.
+
+        Raises:
+            CacheError: if the quarantine cannot be written.
+        """
+        if self._live and failure.stage in DANGEROUS:
+            reason = f"{tunable}: {failure.stage}: {failure.reason}"
+            self._store.quarantine(self._device, self._key(config), reason)
+
+    def _key(self, config: Config) -> str:
+        return f"{config}@{hash_of(self._source, config.family)}"

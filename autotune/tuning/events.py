@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from autotune.records import TuningRecord
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

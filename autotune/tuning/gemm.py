@@ -1,22 +1,27 @@
-"""A GEMM as a tunable: a problem and the kernel families to choose from."""
+"""A GEMM as a tunable: the kernel families to choose from, and the configurations to try first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
-from autotune.candidates import features
+from autotune.candidates import cost, space
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.family_names import AUTO, families_of
 from autotune.candidates.features import Describe
+from autotune.candidates.legality import current, for_compute, kernel_kind, order_of
+from autotune.candidates.space import ARCHITECTURE, diverse, unserved
 from autotune.device import Device
+from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
+from autotune.families.registry import AUTO, families_of
 from autotune.families.shared.accuracy import measured_limit
 from autotune.lookup.digests import own
 from autotune.lookup.promising import Contenders, contenders
-from autotune.problem import Problem
+from autotune.problem import Problem, distance
 from autotune.records import (
     Entry,
     FamilyRecord,
@@ -28,10 +33,18 @@ from autotune.records import (
 )
 from autotune.records.ordered import order_slug
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.runners.objective import Objective
-from autotune.tuning.guesses import candidates, guesses, nearest
+from autotune.runners.objective import HOT, Objective
 from autotune.tuning.tunable import Candidates
 from autotune.verification.accuracy import judged
+
+GUESSES = 12
+"""First guesses of the cost model."""
+
+MORE_GUESSES = 12
+"""Further guesses of the cost model, for as long as no configuration has worked."""
+
+NEIGHBOURS, RUNNERS_UP = 4, 4
+"""Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +80,29 @@ class GemmTunable:
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates:
-        """The configurations that the runner can measure, ranked by the cost model."""
-        return candidates(
-            self.problem, runner, self.family, unsafe, survey=survey, order=self.order
-        )
+        """The configurations that the runner can measure; `unsafe` ones count as quarantined.
+
+        The cost model ranks `survey` of each family, evenly spread, or all.
+
+        Raises:
+            AutotuneError: if none is left.
+        """
+        rejected = Counter[str]()
+        surveyed: list[Config] = []
+        unranked: list[Config] = []
+        for name in families_of(self.family, self.problem):
+            legal = self._legal(runner, name)
+            rejected.update(legal.rejected)
+            safe = [config for config in legal.configs if not unsafe(config)]
+            if len(safe) < len(legal.configs):
+                rejected["quarantined"] += len(legal.configs) - len(safe)
+            most = len(safe) + 1 if survey is None else survey
+            surveyed += space.spread(safe, most)
+            unranked += space.passed_over(safe, most)
+        if not surveyed:
+            raise AutotuneError(self._without_candidates(runner, rejected))
+        ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
+        return Candidates(ranked, tuple(unranked), dict(rejected.most_common()))
 
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
         """The contenders of a quick race that are of these families. Races know no prescribed order
@@ -92,9 +124,7 @@ class GemmTunable:
 
     def describe(self, device: Device) -> Describe:
         """A block's resources and work, and the cost model's time."""
-        return lambda configs, resources: features.of_products(
-            configs, self.problem, device, resources
-        )
+        return lambda configs, resources: cost.describe(configs, self.problem, device, resources)
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches for operands without gaps."""
@@ -132,3 +162,106 @@ class GemmTunable:
         if self.order is not None:
             return OrderedRecord(*shared, self.family, self.order)
         return Record(*shared) if self.family == AUTO else FamilyRecord(*shared, self.family)
+
+    def _legal(self, runner: Runner, family: str) -> space.Space:
+        """The legal configurations of a family, or those that the runner has recorded."""
+        problem, device, recorded = self.problem, runner.device, runner.known()
+        if recorded is None:
+            return space.feasible(problem, device, family, self.order)
+        usable = current(family, recorded, problem, device)
+        if self.order is not None:
+            usable = tuple(row for row in usable if str(order_of(row, problem)) == self.order)
+        outdated = sum(config.family == family for config in recorded) - len(usable)
+        return space.Space(usable, {"parameters": outdated} if outdated else {})
+
+    def _without_candidates(self, runner: Runner, rejected: Counter[str]) -> str:
+        """Why there are no candidates."""
+        if runner.known() is None and ARCHITECTURE in rejected and len(rejected) == 1:
+            return unserved(self.problem, runner.device, self.family)
+        kernel = "configuration" if self.family == AUTO else f"{self.family} configuration"
+        reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
+        why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
+        return f"no {kernel} can run {self.problem} on {runner.device.name}; {why}"
+
+
+@dataclass(frozen=True)
+class QuickTunable(GemmTunable):
+    """A problem of which only a few configurations are tried: a quick race, in two rounds.
+
+    Attributes:
+        raced: the configurations of both rounds.
+    """
+
+    raced: Contenders = field(kw_only=True)
+
+    @property
+    def kinds(self) -> str:
+        """The race has a study of its own for each set of configurations."""
+        texts = "\n".join(map(str, self.raced.first))
+        return f"quick-{sha256(texts.encode()).hexdigest()[:12]}"
+
+    def candidates(
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+    ) -> Candidates:
+        """The configurations that are not quarantined.
+
+        Raises:
+            AutotuneError: if none is left.
+        """
+        del survey
+        safe = tuple(config for config in self.raced.configs if not unsafe(config))
+        quarantined = len(self.raced.configs) - len(safe)
+        if not safe:
+            raise AutotuneError(
+                f"no kernel to race on {self.problem} on {runner.device.name}: "
+                f"{quarantined} quarantined; leave out quick to search all"
+            )
+        return Candidates(safe, (), {"quarantined": quarantined} if quarantined else {})
+
+    def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders:
+        """All of them."""
+        del device, store, objective
+        return self.raced
+
+
+def guesses(
+    ranked: Sequence[Config],
+    problem: Problem,
+    records: Iterable[Record],
+    objective: Objective = HOT,
+) -> tuple[Config, ...]:
+    """Configurations to try first: the model's best of each family, the winners on the nearest
+    recorded problems, and the model's other choices."""
+    chosen = diverse(ranked, problem, GUESSES + MORE_GUESSES)
+    best_of = {config.family: config for config in reversed(chosen)}
+    winners = neighbouring_winners(problem, records, objective)
+    return tuple(dict.fromkeys((*sorted(best_of.values(), key=chosen.index), *winners, *chosen)))
+
+
+def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
+    """The `NEIGHBOURS` recorded problems of the same kind that are nearest in size, those of the
+    same sizes in other layouts included.
+
+    Distance counts sizes and batch alone, unlike `lookup.neighbours.remoteness`: records that
+    differ in epilogue or output only tie.
+    """
+
+    layout, *kind = kernel_kind(problem)
+    alike: list[tuple[float, bool, Problem]] = []
+    for item in recorded:
+        far, (own_layout, *own_kind) = distance(item, problem), kernel_kind(item)
+        if own_kind == kind and (own_layout == layout or far == 0):
+            alike.append((far, own_layout != layout, item))
+    return [item for _, _, item in sorted(alike)[:NEIGHBOURS]]
+
+
+def neighbouring_winners(
+    problem: Problem, records: Iterable[Record], objective: Objective = HOT
+) -> list[Config]:
+    """The winners on the nearest problems, and then the runners-up of those with the same sizes."""
+    of = {record.problem: record for record in records}
+    near = [of[item] for item in nearest(problem, of)]
+    winners = [record.best_by(objective).config for record in near]
+    same_sizes = (record for record in near if distance(record.problem, problem) == 0)
+    runners_up = [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
+    return [for_compute(config, problem) for config in dict.fromkeys((*winners, *runners_up))]

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
-from autotune.candidates.recorded import current
+from autotune.candidates import cost, space
+from autotune.candidates.legality import as_tuned, current, is_legal
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import PRECISIONS, Problem
-from autotune.records import Store
+from autotune.records import Entry, Record, Records, Store
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Compile, Trial, prepare
-from autotune.tuning.ladder_choice import LadderChoice, choice_or_reason
 
 # Both naive steps have 1024 threads a block, as the widest tile.
 STEPS = {
@@ -68,6 +70,20 @@ class Ladder(Part):
         return (Part(self.problem, self.steps, self.baseline), *self.higher)
 
 
+@dataclass(frozen=True)
+class LadderChoice:
+    """The kernel of a step, and where it comes from: a search that ended, one that was interrupted,
+    or the cost model."""
+
+    config: Config
+    source: Literal["tuned", "interrupted", "model"]
+
+    @property
+    def ended(self) -> bool:
+        """Whether a search of it has ended."""
+        return self.source == "tuned"
+
+
 class LadderTarget(Protocol):
     """Where one precision of the ladder is measured, such as a `targets.Target`."""
 
@@ -90,7 +106,7 @@ def extended(
 ) -> Ladder:
     """The ladder with its steps on tensor cores, each precision timed with its vendor baseline.
 
-    A step runs the `ladder_choice.choice` of its family.
+    A step runs the `choice` of its family.
 
     Args:
         ladder: as `climb` returns it.
@@ -106,7 +122,7 @@ def extended(
     for problem in precisions(ladder.problem):
         configs: dict[str, Config] = {}
         for name, family in _families(problem).items():
-            chosen = choice_or_reason(problem, ladder.device, family, store)
+            chosen = _choice_or_reason(problem, ladder.device, family, store)
             if isinstance(chosen, str):
                 missing[name] = chosen
             else:
@@ -115,6 +131,29 @@ def extended(
             with opened(problem) as target:
                 higher.append(_measured(problem, configs, target.runner, compile))
     return _sourced(replace(ladder, higher=tuple(higher), missing=missing), choices)
+
+
+def choice(problem: Problem, device: Device, family: str, store: Store) -> LadderChoice:
+    """The fastest recorded kernel of a family that is legal today, or else the cost model's choice.
+
+    Measured searches come before replayed and predicted ones, then searches that ended before
+    interrupted ones.
+
+    Raises:
+        NotFoundError: if the device can run none; the message says why.
+    """
+    records = Records(store).load(device, problem), store.family(device, problem, family)
+    entries = [(entry, record) for record in records if record for entry in record.entries]
+    for entry, record in sorted(entries, key=_rank):
+        card, interrupted = as_tuned(device, record.device), record.provenance.interrupted
+        if entry.config.family == family and is_legal(entry.config, problem, card):
+            return LadderChoice(entry.config, "interrupted" if interrupted else "tuned")
+    configs = survey(problem, device, family)
+    if not configs:
+        reasons = space.feasible(problem, device, family).rejected
+        raise NotFoundError(f"{device.name} cannot run it ({', '.join(reasons)})")
+    (_, config), *_ = cost.rank(configs, problem, device)
+    return LadderChoice(config, "model")
 
 
 def precisions(problem: Problem) -> tuple[Problem, ...]:
@@ -242,3 +281,20 @@ def _replayed(recording: Recording, configs: Mapping[str, Config]) -> dict[str, 
         return Trial.of(Candidate(config, plan, (), row.resources), row.outcome, recording.device)
 
     return {name: trial(config) for name, config in configs.items() if config in rows}
+
+
+def _choice_or_reason(
+    problem: Problem, device: Device, family: str, store: Store
+) -> LadderChoice | str:
+    """The `choice`, or why the device can run none."""
+    try:
+        return choice(problem, device, family, store)
+    except NotFoundError as error:
+        return str(error)
+
+
+def _rank(row: tuple[Entry, Record]) -> tuple[int, bool, float]:
+    """The order of records' entries: by evidence, whether the search ended, and time."""
+    entry, record = row
+    interrupted = record.provenance.interrupted
+    return BEST_FIRST.index(record.evidence), interrupted, entry.measurement.time_us

@@ -1,13 +1,14 @@
-"""The leaderboard of a tuning run: all trials, and the fastest of them."""
+"""The leaderboard of a tuning run: all trials, held to the vendor's accuracy, and the fastest."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from autotune.families.config import Config
-from autotune.runners.base import BestTimes, Failure
+from autotune.runners.base import BestTimes, Failure, Measurement
 from autotune.runners.objective import COLD, HOT, OBJECTIVES, TIMES, Objective
 from autotune.tuning.evaluate import Trial
 
@@ -21,20 +22,28 @@ NEAR = 1.1
 """The best of a family is a leader up to this multiple of the best time: it may owe its place to
 how little of that family was searched."""
 
+Judge = Callable[[Measurement, Measurement], Measurement | Failure]
+"""The measurement, or a failure if it is too inaccurate beside the vendor baseline's."""
+
 
 class Leaderboard:
     """The trials of this run and of earlier ones.
+
+    The vendor baseline sets the accuracy that trials are held to, often after they ran.
 
     Attributes:
         trials: in the order in which they finished.
         failures: how many of them failed.
         best: the fastest by the objective; None if none has such a time.
+        baseline: the vendor baseline; None judges nothing.
+        closest: the most accurate of the refused trials, with its error; None before the first.
 
     Args:
         objective: the time to minimise.
         score: a function that is minimised in place of the time.
         reach: the multiple of the best value up to which trials are leaders. The best of near
             families and by the other objective are leaders beyond it.
+        judge: refuses what is too inaccurate.
     """
 
     def __init__(
@@ -42,33 +51,42 @@ class Leaderboard:
         objective: Objective = HOT,
         score: Callable[[Trial], float] | None = None,
         reach: float = math.inf,
+        judge: Judge = lambda measurement, _: measurement,
     ) -> None:
         self._objective: Objective = objective
-        self._score, self._reach = score, reach
-        self.trials: list[Trial] = []
-        self.failures = 0
-        self.best: Trial | None = None
-        self._best_us = _no_times()
-        self._timed: set[Config] = set()
+        self._score, self._reach, self._judge = score, reach, judge
+        self.baseline: Measurement | None = None
+        self.closest: tuple[float, Config, Failure] | None = None
+        self.best: Trial | None
+        self._timed: set[Config]
         self._rematched: list[Trial] | None = None
+        self._replace(())
 
-    def add(self, trial: Trial) -> None:
-        """Adds a trial; a failure replaces earlier trials of its configuration."""
-        if isinstance(trial.outcome, Failure) and trial.config in self._timed:
-            self._replace(entry for entry in [*self.trials] if entry.config != trial.config)
-        self.trials.append(trial)
+    def add(self, trial: Trial) -> Trial:
+        """Adds a trial; a failure replaces earlier trials of its configuration.
+
+        Returns:
+            The trial; a failure if it is less accurate than the vendor baseline allows.
+        """
+        trial = self._judged(trial)
         if isinstance(trial.outcome, Failure):
+            if trial.config in self._timed:
+                self._replace([entry for entry in self.trials if entry.config != trial.config])
+            self.trials.append(trial)
             self.failures += 1
-            return
+            return trial
+        self.trials.append(trial)
         self._timed.add(trial.config)
         for objective, time_us in self._best_us.items():
             self._best_us[objective] = min(time_us, trial.time(objective))
         if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
             self.best = trial
+        return trial
 
-    def rejudge(self, judge: Callable[[Trial], Trial]) -> None:
-        """Replaces every trial by what `judge` makes of it."""
-        self._replace([judge(trial) for trial in self.trials])
+    def compare(self, baseline: Measurement | None) -> None:
+        """Holds all trials to the accuracy of the vendor baseline."""
+        self.baseline = baseline
+        self._replace(self.trials)
 
     def rematch(self, trials: Iterable[Trial]) -> bool:
         """From now on only these trials, which were timed interleaved, can lead.
@@ -80,7 +98,7 @@ class Leaderboard:
         if any(self._time(trial) < math.inf for trial in rematched.values()):
             self._rematched = [*rematched.values()]
             return True
-        self.rejudge(lambda trial: rematched.get(trial.config, trial))
+        self._replace([rematched.get(trial.config, trial) for trial in self.trials])
         return False
 
     def disqualify(self, trial: Trial) -> None:
@@ -125,13 +143,6 @@ class Leaderboard:
         by_config = {trial.config: trial for trial in timed}
         return sorted((by_config[config] for config in [*chosen][:LEADERS]), key=self._time)
 
-    def _replace(self, trials: Iterable[Trial]) -> None:
-        self.trials, self.failures, self.best = [], 0, None
-        self._best_us = _no_times()
-        self._timed.clear()
-        for trial in trials:
-            self.add(trial)
-
     @property
     def timed(self) -> frozenset[Config]:
         """Configurations that have a time."""
@@ -144,17 +155,14 @@ class Leaderboard:
         return frozenset(trial.config for trial in trials if isinstance(trial.outcome, Failure))
 
     def failure_summary(self) -> str:
-        """Why no trial has a time, in one line: counts by stage, and the first failure."""
+        """Why no trial has a time, in one line: counts by stage, the first failure, and the most
+        accurate of what is refused as inaccurate."""
+        tried = {trial.config for trial in self.trials if isinstance(trial.outcome, Failure)}
+        again = [trial for trial in self._rematched or () if trial.config not in tried]
         failures = [
             (trial.config, trial.outcome)
-            for trial in self.trials
+            for trial in (*self.trials, *again)
             if isinstance(trial.outcome, Failure)
-        ]
-        tried = {config for config, _ in failures}
-        failures += [
-            (trial.config, trial.outcome)
-            for trial in self._rematched or ()
-            if isinstance(trial.outcome, Failure) and trial.config not in tried
         ]
         time = self._objective.time
         if time is not HOT and any(trial.time_us < math.inf for trial in self.trials):
@@ -164,7 +172,13 @@ class Leaderboard:
         stages = Counter(failure.stage for _, failure in failures)
         counts = ", ".join(f"{stage} {count}" for stage, count in stages.most_common())
         config, first = failures[0]
-        return f"{counts}; such as {config}: {first.stage}: {first.reason}"
+        summary = f"{counts}; such as {config}: {first.stage}: {first.reason}"
+        if self.closest is None:
+            return summary
+        _, config, failure = self.closest
+        return (
+            f"{summary}; the most accurate, {config}: {failure.reason}; allow more trials or time"
+        )
 
     def _best_by_other(self, timed: Iterable[Trial]) -> list[Trial]:
         """The fastest by the time that is not the objective."""
@@ -176,6 +190,21 @@ class Leaderboard:
         """The value to minimise: the time, or the score."""
         return trial.time(self._objective) if self._score is None else self._score(trial)
 
+    def _judged(self, trial: Trial) -> Trial:
+        if self.baseline is None or isinstance(trial.outcome, Failure):
+            return trial
+        outcome, error = self._judge(trial.outcome, self.baseline), trial.outcome.relative_error
+        if isinstance(outcome, Failure) and error is not None:
+            refused = error, trial.config, outcome
+            self.closest = min(self.closest or refused, refused, key=lambda entry: entry[0])
+        return replace(trial, outcome=outcome)
 
-def _no_times() -> dict[Objective, float]:
-    return dict.fromkeys(TIMES, math.inf)
+    def _replace(self, trials: Sequence[Trial]) -> None:
+        """Begins with these trials in place of all."""
+        self.trials: list[Trial] = []
+        self.failures = 0
+        self.best = None
+        self._best_us: dict[Objective, float] = dict.fromkeys(TIMES, math.inf)
+        self._timed = set()
+        for trial in trials:
+            self.add(trial)

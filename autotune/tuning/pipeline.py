@@ -1,9 +1,9 @@
-"""The compile pipeline: candidates are prepared while earlier ones are measured."""
+"""The pipeline: compiler threads prepare candidates while devices measure earlier ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
@@ -15,17 +15,17 @@ from autotune.cores import available
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Template
-from autotune.runners.base import Candidate, Failure, Runner
-from autotune.tuning.evaluate import Compile, prepare
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.tuning.evaluate import Compile, Trial, prepare
 
 Ready = tuple[Config, Candidate | Failure]
 Spare = Callable[[Callable[[Config], bool]], Config | None]
 Prepared = Generator[Ready, None, None]
 Compiled = Future[Program | CompileFailure]
+Measure = Callable[[Runner, Candidate], Trial]
 
 KEPT = 1024
 """Programs kept in memory: those of a whole search, 50 MB."""
-
 
 READY = 4
 """Candidates under way besides those that compile, so that the next is ready before the device is.
@@ -34,11 +34,6 @@ Each is proposed without the outcomes of the others, so more would cost trials."
 WINDOW = 12
 """Candidates under way where outcomes have no noise. It does not depend on the number of cores, so
 that a seed gives the same search on every machine."""
-
-
-def under_way(jobs: int, *, ordered: bool) -> int:
-    """How many candidates are under way at once."""
-    return WINDOW if ordered else jobs + READY
 
 
 def cores() -> int:
@@ -66,31 +61,38 @@ def ahead(
         ordered: gives candidates out in the order of `configs`, so that what is taken depends on
             what the caller did with earlier candidates and never on how fast they compile.
             Otherwise the first to be ready comes first.
-        window: how many may be under way; by default `under_way`, and one if the runner knows its
-            configurations: it needs no compiler, and proposing ahead only costs.
+        window: how many may be under way; by default `WINDOW` in order and otherwise `READY` more
+            than compiler threads, but one if the runner knows its configurations: it needs no
+            compiler, and proposing ahead only costs.
         spare: proposes a configuration whose programs are compiled, so that the device has work;
             asked whenever nothing is ready and order does not matter.
         deadline: when to give up waiting for the compiler, by `time.monotonic`.
     """
     runner = compiler.runner
-    if window is None:
-        window = under_way(compiler.jobs, ordered=ordered) if runner.known() is None else 1
+    if window is None and runner.known() is None:
+        window = WINDOW if ordered else compiler.jobs + READY
     source = iter(configs)
     waiting: list[_Slot] = []
+
+    def ready() -> bool:
+        return not ordered and _ready(waiting) is not None
+
     try:
         while True:
-            _fill(waiting, source, compiler, window, ordered)
+            # Once one is ready, at most one more begins, in place of the last one given out.
+            room = (window or 1) - len(waiting)
+            for config in islice(source, min(room, 1) if ready() else room):
+                waiting.append(compiler.begin(config))
+                if ready():
+                    break
             if not waiting:
                 return
-            extra = None
-            if not ordered and _ready(waiting) is None:
-                extra = spare(compiler.has_compiled)
+            extra = None if ordered or ready() else spare(compiler.has_compiled)
             if extra is not None:
                 slot = compiler.begin(extra)
+            elif (place := _first_ready(waiting[:1] if ordered else waiting, deadline)) is None:
+                return
             else:
-                place = _first_ready(waiting[:1] if ordered else waiting, deadline)
-                if place is None:
-                    return
                 slot = waiting.pop(place)
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
@@ -181,6 +183,70 @@ class Compiler:
         return self._programs[template]
 
 
+class DevicePool:
+    """Gives each candidate to the first idle device. Close it after use.
+
+    Attributes:
+        size: number of devices.
+        busy_s: total device-seconds.
+        baseline: the vendor baseline, once it could be timed without waiting for the library.
+
+    Args:
+        runners: of devices of one model.
+        measure: makes a trial of a candidate on a runner; called in that device's thread.
+        ahead: whether the next candidate is prepared while a device measures the last one.
+    """
+
+    def __init__(self, runners: Sequence[Runner], measure: Measure, *, ahead: bool) -> None:
+        self._measure, self._ahead = measure, ahead
+        self._idle = list(runners)
+        self._first, self.size = runners[0], len(runners)
+        self._threads = ThreadPoolExecutor(len(runners), "measure")
+        self._running: dict[Future[Trial], Runner] = {}
+        self.busy_s = 0.0
+        self.baseline: Measurement | None = None
+
+    def trials(self, prepared: Iterable[Ready], time_left: Callable[[], bool]) -> Iterator[Trial]:
+        """Finished trials, until there is no time left.
+
+        The devices measure while the next candidate is proposed and prepared.
+        """
+        for config, candidate in prepared:
+            if isinstance(candidate, Failure):
+                yield Trial(config, candidate)
+                continue
+            if not self._idle:
+                yield from self._wait()
+            if not time_left():
+                break
+            runner = self._idle.pop()
+            self._running[self._threads.submit(self._timed, runner, candidate)] = runner
+            if not self._ahead:
+                yield from self._wait()
+        while self._running:
+            yield from self._wait()
+
+    def close(self) -> None:
+        """Waits for running trials to finish."""
+        self._threads.shutdown()
+
+    def _wait(self) -> list[Trial]:
+        """Waits for at least one trial to finish; returns the finished ones."""
+        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        self._idle += [self._running.pop(future) for future in done]
+        return [future.result() for future in done]
+
+    def _timed(self, runner: Runner, candidate: Candidate) -> Trial:
+        """A trial on the runner; its seconds count as busy."""
+        began = monotonic()
+        try:
+            if runner is self._first and self.baseline is None and runner.baseline_ready:
+                self.baseline = runner.baseline()
+            return self._measure(runner, candidate)
+        finally:
+            self.busy_s += monotonic() - began
+
+
 def _compiled(compile: Compile, template: Template, arch: str) -> Program | CompileFailure:
     """The program; a compiler that breaks down fails this candidate, a missing one ends the run."""
     try:
@@ -190,26 +256,6 @@ def _compiled(compile: Compile, template: Template, arch: str) -> Program | Comp
     except Exception as error:
         reason = f"the compiler broke down: {type(error).__name__}: {error}"
         return CompileFailure(template, arch, reason.partition("\n")[0], str(error))
-
-
-def _fill(
-    waiting: list[_Slot],
-    source: Iterable[Config],
-    compiler: Compiler,
-    window: int,
-    ordered: bool,
-) -> None:
-    """Begins configurations while there is room.
-
-    Once one is ready, at most one more begins, in place of the last one given out.
-    """
-    room = window - len(waiting)
-    if not ordered and _ready(waiting) is not None:
-        room = min(room, 1)
-    for config in islice(source, room):
-        waiting.append(compiler.begin(config))
-        if not ordered and _ready(waiting) is not None:
-            break
 
 
 def _ready(waiting: Sequence[_Slot]) -> int | None:

@@ -1,16 +1,95 @@
-"""The proposals of a search, claimed in the trial log that other processes share."""
+"""What a tuning run tries next: its race, its search, and the claims that processes share.
+
+A run begins with a race of the most promising configurations, and a search follows. Both propose
+from what is in the trial log, in which every process claims what it tries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from autotune.candidates.model_error import Sample
+from autotune.device import Device
 from autotune.families.config import Config
+from autotune.families.source_text import hash_of, narrowed, shortened
+from autotune.lookup.promising import FOLLOWING, Contenders
+from autotune.records import Store, TuningRecord
+from autotune.records.merging import HasOrigin, sources_of
+from autotune.records.record import folder_of
+from autotune.runners.base import Evidence, Failure, Runner
+from autotune.runners.recording import Origin
+from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Search
 from autotune.tuning.search import Patience, Proposer, TrialLog
+from autotune.tuning.search.axes import Axis
+from autotune.tuning.search.trial_log import place
+from autotune.tuning.tunable import Tunable
+
+
+class Race:
+    """Two rounds of configurations. Half of the first round decides the second, which can then
+    compile while the rest is measured. Others take the places of those that are too inaccurate.
+
+    Attributes:
+        considered: all candidates of the race.
+        first, second: the rounds; `second` is empty until it is chosen.
+        most: how many configurations both rounds have at most, without inaccurate ones.
+
+    Args:
+        contenders: the candidates; None for no race.
+    """
+
+    def __init__(self, contenders: Contenders | None) -> None:
+        self._contenders = contenders
+        self.considered = contenders.configs if contenders else ()
+        self.first = contenders.first if contenders else ()
+        self.second: tuple[Config, ...] = ()
+        self.most = min(len(self.considered), len(self.first) + FOLLOWING)
+        self._refused: frozenset[Config] = frozenset()
+        self._chosen = False
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """The configurations of the rounds chosen so far."""
+        return self.first + self.second
+
+    def refuse(self, places: Iterable[int]) -> None:
+        """Takes the candidates at these places out, as too inaccurate."""
+        self._refused |= {self.considered[place] for place in places}
+
+    def choose(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
+        """Chooses what is left to choose of the second round by the trials so far, those of earlier
+        runs included, and returns the second round."""
+        self._chosen, raced = True, self._contenders
+        if raced is None:
+            return ()
+        tried, inaccurate = set(self.configs), set(self._refused)
+        for trial in trials:
+            tried.add(trial.config)
+            if isinstance(trial.outcome, Failure) and trial.outcome.stage == "accuracy":
+                inaccurate.add(trial.config)
+        if (lacking := self.most - len(tried - inaccurate)) > 0:
+            timed = [
+                Sample(trial.config, trial.resources, time_us, raced.problem, raced.device)
+                for trial in trials
+                if trial.config in self.first and trial.resources
+                if (time_us := trial.time(raced.objective)) < math.inf
+            ]
+            self.second += raced.following(timed, tried | inaccurate, lacking)
+        return self.second
+
+    def choose_early(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
+        """The second round if these trials are the first to include half of the first round."""
+        if self._chosen:
+            return ()
+        tried = sum(trial.config in self.first for trial in trials)
+        return self.choose(trials) if 2 * tried >= len(self.first) else ()
 
 
 @dataclass
@@ -92,8 +171,7 @@ class Proposals:
         """
         news = self.log.news()
         for trial in news.finished:
-            self.leaderboard.add(trial)
-            self.search.learn(trial)
+            self.search.learn(self.leaderboard.add(trial))
         self.search.exclude(news.claimed | refused)
         self._claimed_elsewhere = news.claimed
 
@@ -113,3 +191,55 @@ class Proposals:
             if self._patience.over and self._patience.outlook is not None:
                 self.observer.enough(self._patience.outlook)
         return self._patience.over
+
+
+def open_log(
+    tunable: Tunable[TuningRecord],
+    runner: Runner,
+    store: Store,
+    origin: Origin,
+    axes: tuple[Axis, ...],
+    storage: str | None,
+) -> TrialLog:
+    """The trial log of a tunable's study in the store, shared through an Optuna storage if one is
+    given."""
+    study = study_of(tunable.kinds, origin)
+    folder, stem = studies_of(store.root, runner.device, runner.evidence, tunable.slug)
+    path = place(folder, stem, study)
+    if storage is None:
+        return TrialLog(path, study)
+    from autotune.tuning.search.storage import SharedLog
+
+    return SharedLog(path, study, storage, f"{folder.name}/{stem}/{study}", axes)
+
+
+def studies_of(root: Path, device: Device, evidence: Evidence, slug: str) -> tuple[Path, str]:
+    """The folder of the trial logs of a tunable in the cache `root`, and how their names begin."""
+    return root / "studies" / folder_of(device, evidence), f"{slug}.{evidence}"
+
+
+def study_of(kinds: str, origin: Origin) -> str:
+    """The name of the study whose trials can be compared: kernels of these kinds and sources, made
+    by one compiler and run by one driver.
+
+    The hashes of several families are shortened: a database takes names of 512 characters.
+    """
+    source = narrowed(origin.source, kinds.split("+")) or origin.source
+    named = source if ":" not in source else shortened(source)
+    return "@".join((kinds, named, *tools_of(origin)))
+
+
+def tools_of(origin: HasOrigin) -> tuple[str, ...]:
+    """The compiler and the driver that end a study's name, each if it is known."""
+    return tuple(tool for tool in (origin.compiler, origin.driver) if tool)
+
+
+def led_to(study: str, record: TuningRecord) -> bool:
+    """Whether a study, by its name, has the record's driver, compiler and kernel sources."""
+    source, *tools = study.partition("@")[2].split("@")
+    if tuple(tools) != tools_of(record.provenance):
+        return False
+    return all(
+        shortened(hash_of(source, family)) == shortened(own)
+        for family, own in sources_of(record).items()
+    )

@@ -8,7 +8,7 @@ from operator import index
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
-from autotune.candidates.space import Rejection
+from autotune.candidates.legality import Rejection
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.families.config import Config

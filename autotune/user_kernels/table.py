@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from autotune.candidates.space import Rejection
+from autotune.candidates.legality import Rejection
 from autotune.compiler import CompileFailure
 from autotune.device import Device
 from autotune.families.config import Config

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from autotune.candidates import features
 from autotune.candidates.features import Describe, Description
-from autotune.candidates.space import Rejection
+from autotune.candidates.legality import Rejection
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config

@@ -26,7 +26,7 @@ from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
-from autotune.tuning.resume import open_log
+from autotune.tuning.proposals import open_log
 from autotune.tuning.search import axes_of
 
 PROBLEM = Problem(1024, 1024, 1024)

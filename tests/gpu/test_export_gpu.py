@@ -15,7 +15,7 @@ from runtime_gpu import excess_of, runtime_of
 from support import exported_library
 
 from autotune.candidates import cost, space
-from autotune.candidates.survey import survey
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.export import write, write_library

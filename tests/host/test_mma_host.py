@@ -10,7 +10,7 @@ import pytest
 from support.host_cases import Case, case_of
 from support.host_cuda import Program, build, check, run
 
-from autotune.candidates.ordered import order_of
+from autotune.candidates.legality import order_of
 from autotune.families.config import Config
 from autotune.problem import ELEMENTWISE, EPILOGUES, LAYOUTS, Problem
 

@@ -13,10 +13,9 @@ from autotune.families.shared.k_sharing import (
 )
 from autotune.families.shared.layout import along_k
 from autotune.families.shared.workspace import workspace_fault
-from autotune.families.wgmma import estimate
 from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, kernel_operands
 from autotune.families.wgmma.resources import Ring, Schedule
-from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS
+from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS, estimate
 from autotune.families.wgmma.tiles import CLUSTERS, ClusterTile, SplitTile, WgmmaKSharing, WgmmaTile
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -210,8 +209,8 @@ def _time_fault(
     tile: SplitTile, reduction: WgmmaReduction, problem: Problem, device: Device
 ) -> str | None:
     """Other tiles, clusters or splits of K can use the SMs and L2 better."""
-    needed = estimate.cycles(tile, problem, device, streamed=reduction == "stream")
-    factor = needed / estimate.least(problem, device)
+    rough = estimate(problem, device)
+    factor = rough.cycles(tile, streamed=reduction == "stream") / rough.least
     if factor <= SLOWEST:
         return None
     return f"about {factor:.2f} of the best tiles' time; {SLOWEST} at most"

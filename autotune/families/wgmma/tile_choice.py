@@ -1,15 +1,19 @@
-"""The tiles of `wgmma` worth trying on a problem, and whether C is computed transposed."""
+"""The tiles of `wgmma` worth trying on a problem, whether C is computed transposed, and the rough
+estimate of cycles that leaves out hopeless tiles, clusters and splits of K."""
 
 from __future__ import annotations
 
-from functools import cache
-from math import gcd
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
 
 from autotune.device import Device
 from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES
 from autotune.families.shared.layout import along_k
 from autotune.families.wgmma.operands import LINE_BYTES, kernel_operands
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS
+from autotune.families.wgmma.tiles import SplitTile
 from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -23,6 +27,18 @@ LEAST_COLUMNS, BEST_COLUMNS = 32, 6
 """The least tile_n of a long side, and the number of values that are tried with each tile_m."""
 L2_BYTES_A_CYCLE = 55
 """Bytes that L2 serves every SM in a cycle (H200)."""
+START_CYCLES, CLUSTER_CYCLES, LAST_BLOCK_CYCLES = 5000, 600, 2500
+"""Cycles of a launch with its first loads and last stores; more of a cluster that adds up splits
+of K; more of a last block that does (H200)."""
+GATHERED_BYTES_A_CYCLE = 32
+"""Bytes of partial sums that the last block of a tile reads in a cycle."""
+LINE_STEPS = 64
+"""Steps of K by which splits differ."""
+PAIRS = (
+    *(("1x1", 1), ("2x1", 1), ("1x2", 1)),
+    *(("1x1x2", split_k) for split_k in (2, 4, 8, 16, 32)),
+)
+"""Clusters and splits of K among which the best is near the best of all."""
 LARGEST_COLUMNS, COLUMN_STEP = 256, 8
 COLUMNS = range(COLUMN_STEP, LARGEST_COLUMNS + 1, COLUMN_STEP)
 """An instruction computes 8 to 256 columns, in steps of 8."""
@@ -88,17 +104,17 @@ def tile_columns(problem: Problem, device: Device, swap: int) -> tuple[int, ...]
     even = {legal_columns(problem, swap, ceil_div(n, parts)) for parts in range(1, most_parts + 1)}
     coarse = {legal_columns(problem, swap, size) for size in COARSE}
     sizes = {size for size in even if LEAST_COLUMNS <= size <= LARGEST_COLUMNS} | coarse
-    return tuple(
-        sorted(
-            {
-                size
-                for tile_m in TILE_ROWS
-                for size in sorted(
-                    sizes, key=lambda size: wave_cycles(problem, device, swap, tile_m, size)
-                )[:BEST_COLUMNS]
-            }
-        )
-    )
+    rough, best = estimate(problem, device), set[int]()
+    for tile_m in TILE_ROWS:
+        # A cluster of two saves a quarter of the loads.
+        alone = {n: rough.cycles(_tile(swap, tile_m, n), loaded=0.75) for n in sizes}
+        best.update(sorted(sizes, key=alone.__getitem__)[:BEST_COLUMNS])
+    return tuple(sorted(best))
+
+
+def _tile(swap: int, tile_m: int, tile_n: int, cluster: str = "1x1", split_k: int = 1) -> SplitTile:
+    bm, bn = (tile_n, tile_m) if swap else (tile_m, tile_n)
+    return SplitTile(swap, bm, bn, cluster, split_k)
 
 
 def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
@@ -115,7 +131,9 @@ def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
     if problem.gated and not swap and tile_n % (2 * GATE_SPAN):
         return False
     return (
-        bool(swap) or problem.scale != "block" or tile_n - gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK
+        bool(swap)
+        or problem.scale != "block"
+        or tile_n - math.gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK
     )
 
 
@@ -139,21 +157,59 @@ def _parts(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     return tuple(sorted({legal_columns(problem, swap, ceil_div(n, part)) for part in parts}))
 
 
-def wave_cycles(problem: Problem, device: Device, swap: int, tile_m: int, tile_n: int) -> float:
-    """Cycles of an SM for each step of K if it computes one tile a wave, as `step_cycles`.
+@dataclass(frozen=True)
+class TileEstimate:
+    """A rough estimate of an SM's cycles on a problem, by tile, cluster and splits of K alone.
 
-    A cluster of two saves a quarter of the loads.
+    It leaves out hopeless ones before the rest of their configurations is chosen.
     """
-    m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
-    count = ceil_div(m, tile_m) * ceil_div(n, tile_n) * problem.batch
-    read = 0.75 * (tile_m + tile_n)
-    return ceil_div(count, device.sms) * step_cycles(problem, device, tile_m * tile_n, read)
+
+    problem: Problem
+    device: Device
+
+    def cycles(self, tile: SplitTile, *, loaded: float = 1.0, streamed: bool = False) -> float:
+        """Cycles from the launch to the end: waves of tiles, and the splits' sums.
+
+        In a step of K the tensor cores need their time for the multiply-adds, L2 its time for the
+        bytes: the `loaded` share of what the cluster leaves to a block. Infinite if no cluster of
+        that size is resident. `streamed`: stream-K fills the last wave.
+        """
+        problem, shape, elements = self.problem, tile.shape, tile.elements
+        if not (reached := self.device.cluster_sms(shape.blocks)):
+            return math.inf
+        units = tile.units(problem)
+        waves = max(1.0, units / reached) if streamed else ceil_div(units, reached)
+        rate, products, size = self._rates
+        read = loaded * (tile.tile_m / shape.n + tile.tile_n / shape.m)
+        step = max(elements * products / rate, read * size / L2_BYTES_A_CYCLE)
+        steps = LINE_STEPS * ceil_div(ceil_div(problem.k, LINE_STEPS), tile.split_k)
+        total = START_CYCLES + waves * steps * step
+        if shape.k > 1:
+            total += CLUSTER_CYCLES
+        if tile.grid_splits > 1 or streamed:
+            gathered = 4 * tile.grid_splits * elements / tile.reducers
+            total += LAST_BLOCK_CYCLES + gathered / GATHERED_BYTES_A_CYCLE
+        return total
+
+    @cached_property
+    def least(self) -> float:
+        """The least `cycles` of all tiles that are tried, alone or in pairs."""
+        return min(
+            self.cycles(_tile(swap, *tile, *pair))
+            for swap in swaps(self.problem)
+            for tile in product(TILE_ROWS, tile_columns(self.problem, self.device, swap))
+            for pair in PAIRS
+        )
+
+    @cached_property
+    def _rates(self) -> tuple[float, int, int]:
+        """Products of two elements a cycle of the tensor cores, such products for each
+        multiply-add, and bytes of an element."""
+        rate = self.device.tensor_rate(self.problem.compute)
+        return rate or 1.0, self.problem.products, self.problem.element_bytes
 
 
-def step_cycles(problem: Problem, device: Device, elements: int, read: float) -> float:
-    """Cycles of an SM for a step of K of a tile of which it reads so many elements of A and B.
-
-    The tensor cores need their time for the multiply-adds, L2 its time for the bytes.
-    """
-    tensor = elements * problem.products / (device.tensor_rate(problem.compute) or 1.0)
-    return max(tensor, read * problem.element_bytes / L2_BYTES_A_CYCLE)
+@cache
+def estimate(problem: Problem, device: Device) -> TileEstimate:
+    """The estimate of a problem on a device, which keeps what it worked out."""
+    return TileEstimate(problem, device)

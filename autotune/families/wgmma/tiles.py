@@ -105,11 +105,16 @@ class ClusterTile(WgmmaTile):
 
         A part has whole instructions of 8 columns.
         """
-        return reducers(self.tile_n, self.shape)
+        reducers = self.shape.k
+        while self.tile_n % (INSTRUCTION_COLUMNS * reducers):
+            reducers //= 2
+        return reducers
 
     def cluster_grid(self, problem: Problem) -> tuple[int, int]:
         """Tiles along M and N, rounded up to whole clusters."""
-        return cluster_grid(self.extents(problem), (self.tile_m, self.tile_n), self.shape)
+        (m, n), shape = self.extents(problem), self.shape
+        along_m = ceil_div(m, self.tile_m * shape.m) * shape.m
+        return along_m, ceil_div(n, self.tile_n * shape.n) * shape.n
 
     def l2_rate(self, problem: Problem, tensor_rate: float, m: int, n: int) -> float:
         """Bytes a cycle that a block of a cluster of m x n reads to keep its tensor cores busy.
@@ -135,22 +140,6 @@ class ClusterTile(WgmmaTile):
         """Tiles of one C of the batch, rounded up to whole clusters."""
         along_m, along_n = self.cluster_grid(problem)
         return along_m * along_n
-
-
-def reducers(tile_n: int, shape: Cluster) -> int:
-    """`ClusterTile.reducers` of a tile of so many columns."""
-    reducers = shape.k
-    while tile_n % (INSTRUCTION_COLUMNS * reducers):
-        reducers //= 2
-    return reducers
-
-
-def cluster_grid(
-    extents: tuple[int, int], tile: tuple[int, int], shape: Cluster
-) -> tuple[int, int]:
-    """`ClusterTile.cluster_grid` of a tile over M and N as the kernel computes them."""
-    (m, n), (tile_m, tile_n) = extents, tile
-    return ceil_div(m, tile_m * shape.m) * shape.m, ceil_div(n, tile_n * shape.n) * shape.n
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,30 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.candidates.family_names import families_of
 from autotune.errors import AutotuneError
+from autotune.families.registry import families_of
 from autotune.report.analysis.subject import Subject
 from autotune.runners import recording
 from autotune.runners.base import Failure, Runner
 from autotune.runners.predicted import PredictedRunner
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.outlook import Outlook, outlook
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.search import Proposer
 from autotune.tuning.search.patience import ENOUGH
+from autotune.tuning.tunable import SURVEY
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The untried configurations of a search.
+
+    Attributes:
+        untried: how many there are.
+        gain: the share by which all of them together are expected to beat the best time.
+    """
+
+    untried: int
+    gain: float
 
 
 @dataclass(frozen=True)
@@ -72,6 +87,7 @@ def remaining(subject: Subject) -> Outlook | None:
     """The gain that the search's own model expects of the configurations that were not tried.
 
     None for a user kernel, for trials that are no search, and with too few trials for the model.
+    Takes a second or two, for the model's fit to all configurations that can be measured.
     """
     problem = subject.problem
     runner = _runner(subject)
@@ -80,10 +96,16 @@ def remaining(subject: Subject) -> Outlook | None:
     try:
         families = "+".join(subject.families)
         family = "auto" if families == "+".join(families_of("auto", problem)) else families
-        trials = [row.trial for row in subject.trials]
-        return outlook(problem, runner, family, trials)
+        tunable = GemmTunable(problem, family)
+        configs = tunable.candidates(runner, lambda _: False, survey=SURVEY).configs
     except AutotuneError:  # the families of today do not serve what was searched
         return None
+    trials = [row.trial for row in subject.trials]
+    search = Proposer(configs, told=trials, describe=tunable.describe(runner.device))
+    gain = search.outlook()
+    if gain is None:
+        return None
+    return Outlook(len(configs) - len({trial.config for trial in trials} & set(configs)), gain)
 
 
 def _runner(subject: Subject) -> Runner | None:

@@ -16,7 +16,7 @@ from autotune.records.merging import KEPT
 from autotune.runners.base import Candidate, Failure
 from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.resume import led_to, studies_of
+from autotune.tuning.proposals import led_to, studies_of
 from autotune.tuning.search.trial_log import FinishedTrial, LoggedTrials, logs_in, read
 
 Source = Literal["log", "recording", "record"]

@@ -13,8 +13,8 @@ from support.sample_records import entry, record
 
 import autotune
 from autotune.api import coverage, invariant, ranges
+from autotune.candidates.legality import order_of
 from autotune.candidates.order_choice import OrderOutlook, ordered_by_time
-from autotune.candidates.ordered import order_of
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
@@ -23,9 +23,8 @@ from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
 from autotune.targets import targets
 from autotune.targets.workplace import Workplace
-from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
-from autotune.tuning.quick import QuickTunable
 
 H100 = find("h100")
 SPAN = Span.parse("1..64x256x256:bf16:nt")

@@ -1,4 +1,4 @@
-"""Configurations made to fit another problem."""
+"""Configurations made to fit another problem, and variants of which one parameter differs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from random import Random
 
 import pytest
 
-from autotune.candidates import space
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.recorded import Legality
+from autotune.candidates import cost, space
+from autotune.candidates.adaptation import Adaptation, variants
+from autotune.candidates.legality import Legality
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.lookup.portfolio import members_of
 from autotune.problem import Problem
 
 H200, L4 = find("h200"), find("l4")
+ODD = Problem(300, 520, 1000, "bf16", "nt")
 SQUARE = Problem(4096, 4096, 4096, "bf16", "nt")
 WGMMA = Config.parse(
     "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,low=none,"
@@ -112,3 +113,31 @@ def test_repair_changes_few_parameters() -> None:
 def test_shape_that_a_family_does_not_serve_is_not_repaired() -> None:
     config = Config.parse("gemv:rows=4,columns=4,depth=4,across=4,ways=16,split_k=24,stages=1")
     assert Adaptation(Problem(512, 512, 512, "f32"), H200).repaired(config) is None
+
+
+def changes(before: Config, after: Config) -> set[str]:
+    pairs = zip(before.params, after.params, strict=True)
+    return {name for (name, value), (_, changed) in pairs if value != changed}
+
+
+@pytest.fixture(scope="module", params=["mma", "wgmma"])
+def best(request: pytest.FixtureRequest) -> Config:
+    return cost.rank(space.survey(ODD, H200, request.param), ODD, H200)[0][1]
+
+
+def test_variants_are_legal_and_differ_in_one_parameter(best: Config) -> None:
+    legal = Legality(ODD, H200, recorded=False)
+    found = variants([best], ODD, H200)
+    assert len(found) == len({*found}) > 5
+    for variant in found:
+        assert legal(variant)
+        assert len(changes(best, variant) - {"stages"}) <= 1
+
+
+def test_stages_follow_a_larger_tile() -> None:
+    found = [
+        changes(config, variant)
+        for config in space.survey(ODD, H200, "wgmma")[::200]
+        for variant in variants([config], ODD, H200)
+    ]
+    assert {"bn", "stages"} in found

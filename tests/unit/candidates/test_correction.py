@@ -15,8 +15,8 @@ from support.paths import ROOT
 
 from autotune.candidates import correction, cost
 from autotune.candidates.correction import Network
-from autotune.candidates.load import Load
-from autotune.candidates.survey import survey
+from autotune.candidates.cost import Load
+from autotune.candidates.space import survey
 from autotune.device import Device, find
 from autotune.families import parameters, registry
 from autotune.families.config import Config
@@ -33,8 +33,7 @@ def factors(
     problem: Problem, device: Device, configs: Sequence[Config] = CONFIGS
 ) -> NDArray[np.float64]:
     load = Load.of(configs, problem, device)
-    terms = load.terms(problem, device, cost.fitted())
-    return correction.factors(load, terms, configs, problem, device)
+    return np.asarray(load.corrected() / load.terms(cost.fitted()).total)
 
 
 def network(weight: float, scale: float = 1.0) -> Network:
@@ -67,7 +66,7 @@ def test_what_cannot_run_stays_infinite() -> None:
 
 def test_given_coefficients_are_not_corrected() -> None:
     load = Load.of(CONFIGS, PROBLEM, H200)
-    alone = load.times(PROBLEM, H200, cost.fitted())
+    alone = load.terms(cost.fitted()).total
     given = cost.times(CONFIGS, PROBLEM, H200, coefficients=cost.fitted())
     assert np.all(given >= alone)
     assert not np.allclose(cost.times(CONFIGS, PROBLEM, H200), given)

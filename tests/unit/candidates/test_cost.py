@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from autotune.candidates import cost, space
-from autotune.candidates.load import Load
-from autotune.candidates.survey import survey
+from autotune.candidates.cost import Load
+from autotune.candidates.space import survey
 from autotune.device import Device, catalogue, find
 from autotune.families import registry
 from autotune.families.config import Config
@@ -70,7 +70,7 @@ def test_no_device_is_predicted_beyond_its_limits(shape: str, compute: str) -> N
 def test_ranking_keeps_its_order_at_the_roofline() -> None:
     problem, gpu = Problem(4096, 4096, 4096, "tf32"), find("rtx-3090")
     configs = survey(problem, gpu)[::17]
-    modelled = Load.of(configs, problem, gpu).times(problem, gpu, cost.fitted())
+    modelled = Load.of(configs, problem, gpu).terms(cost.fitted()).total
     ranked = cost.rank(configs, problem, gpu)
     assert sum(time_us == ranked[0][0] for time_us, _ in ranked) > 1
     assert [config for _, config in ranked] == [
@@ -140,6 +140,21 @@ def test_prediction_is_the_same_alone_and_among_many() -> None:
     assert cost.times(configs, problem, H100).tolist() == alone
 
 
+def test_families_are_predicted_together_as_apart() -> None:
+    problem = Problem(200, 300, 5000, "bf16")
+    apart = [feasible(problem, H100, family).configs[::497] for family in ("mma", "wgmma")]
+    mixed = [config for configs in apart for config in configs][::-1]
+    times = [cost.times(configs, problem, H100) for configs in apart]
+    together = cost.times(mixed, problem, H100)[::-1]
+    assert together == pytest.approx(np.concatenate(times), rel=1e-12)
+
+
+def test_no_configurations_have_no_times() -> None:
+    assert cost.times([], SQUARE, H100).size == 0
+    assert cost.rank([], SQUARE, H100) == []
+    assert cost.describe([], SQUARE, H100).features.shape == (0, 9)
+
+
 def test_wave_of_one_block_takes_as_long_as_a_full_one() -> None:
     full, begun, double = (
         predict(BIG, Problem(128 * blocks, 256, 4096)) for blocks in (132, 133, 264)
@@ -182,10 +197,10 @@ def test_trait_scales_the_loops_that_have_it() -> None:
 def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **coefficients: Any) -> float:
     """Microseconds of `BIG` with `fmas` tensor-core multiply-adds per block and k-iteration."""
     problem = replace(SQUARE, compute=compute)
-    load = Load.of([BIG], SQUARE, device)
+    load = replace(Load.of([BIG], SQUARE, device), problem=problem)
     work = SimpleNamespace(**vars(load.work) | {"tensor": np.array([fmas])})
     fit = replace(cost.fitted(), **coefficients)
-    return float(Load(work, load.resident, load.sms).times(problem, device, fit)[0])
+    return float(replace(load, work=work).terms(fit).total[0])
 
 
 def test_tensor_cores_run_at_their_rate() -> None:

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from support.sample_records import H100, SQUARE
 
-from autotune.candidates import features, space
+from autotune.candidates import cost, features, space
 from autotune.candidates.features import Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.families.registry import find, plan
 from autotune.problem import Problem
 
-# Columns of `of_products`.
+# Columns of `Load.features`.
 AREA, ASPECT, K_ITERATIONS, THREADS, SHARED, RESIDENT, BLOCKS, REGISTERS, FILLED = range(9)
 
 
@@ -27,7 +27,7 @@ SIMT = sample(SQUARE, "simt")
 
 
 def described(configs: list[Config], compiled: list[Resources | None] | None = None) -> Description:
-    return features.of_products(configs, SQUARE, H100, compiled or [None] * len(configs))
+    return cost.describe(configs, SQUARE, H100, compiled or ())
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def described(configs: list[Config], compiled: list[Resources | None] | None = N
 )
 def test_every_family_has_finite_features(problem: Problem, families: list[str]) -> None:
     configs = [config for family in families for config in sample(problem, family)]
-    description = features.of_products(configs, problem, H100, [None] * len(configs))
+    description = cost.describe(configs, problem, H100)
     assert description.features.shape == (len(configs), 9)
     assert np.isfinite(description.features).all()
     assert description.predicted is not None
@@ -64,7 +64,7 @@ def test_clusters_fill_the_sms_that_they_can_occupy() -> None:
         if config.values["cluster"] == "1x1x8"
     ]
     crowded = replace(H100, clusters=(66, 32, 15))
-    columns = features.of_products(configs, deep, crowded, [None] * len(configs)).features
+    columns = cost.describe(configs, deep, crowded).features
     waves = 2 ** (columns[:, BLOCKS] - columns[:, RESIDENT]) / 120
     assert columns[:, FILLED] == pytest.approx(waves / np.ceil(waves))
 

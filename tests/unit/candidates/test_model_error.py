@@ -10,8 +10,7 @@ from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE
 
 from autotune.candidates import cost, space
-from autotune.candidates.model_error import ARITHMETIC, CORRECTED, ModelError
-from autotune.candidates.samples import Sample
+from autotune.candidates.model_error import ARITHMETIC, CORRECTED, ModelError, Sample
 from autotune.device import Device, find
 from autotune.families import registry
 from autotune.families.config import Config

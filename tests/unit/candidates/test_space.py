@@ -1,23 +1,24 @@
-"""The space of legal configurations."""
+"""The space of legal configurations, samples of it, and why it is empty."""
 
 import re
+from collections import Counter
 from dataclasses import replace
+from functools import cache
 from math import prod
 
 import pytest
 
-from autotune.candidates import space
+from autotune.candidates import cost, space
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.families.registry import FAMILIES
-from autotune.families.rules import BoundRule
 from autotune.problem import Problem
 
 H100 = find("h100")
-SQUARE = Problem(4096, 4096, 4096)
+SQUARE, UNEVEN = Problem(4096, 4096, 4096), Problem(37, 53, 20)
 SHAPES = [Problem(64, 64, 64), Problem(1, 1, 1), Problem(37, 53, 71), Problem(64, 64, 65536)]
 
 
@@ -171,8 +172,7 @@ def test_unknown_family_lists_the_families() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rules_read_existing_parameters(family: str) -> None:
     kind = registry.find(family)
-    rules: tuple[BoundRule, ...] = kind.bound_rules(SQUARE, H100)
-    needed = {name for rule in rules for name in rule.needs}
+    needed = {name for rule in kind.rules for name in rule.needs}
     assert needed <= set(kind.domain(SQUARE, H100))
 
 
@@ -197,3 +197,66 @@ def test_spread_is_small_and_has_every_value() -> None:
         assert {config.values[name] for config in sample} == {
             config.values[name] for config in configs
         }, name
+
+
+@cache
+def ranked(*families: str) -> list[Config]:
+    """All legal configurations of the families, the best predicted first."""
+    legal = [config for name in families for config in space.feasible(UNEVEN, H100, name).configs]
+    return [config for _, config in cost.rank(legal, UNEVEN, H100)]
+
+
+def test_few_configurations_share_a_tile_or_work() -> None:
+    chosen = space.diverse(ranked("simt"), UNEVEN, 10)
+    works = [registry.find("simt").work(config, UNEVEN) for config in chosen]
+    assert chosen[0] == ranked("simt")[0]
+    assert max(Counter(work.tile for work in works).values()) <= space.SAME_TILE
+    same = Counter((work.tile, work.iterations, work.copies) for work in works)
+    assert max(same.values()) <= space.SAME_WORK
+
+
+def test_family_ranked_last_is_chosen_too() -> None:
+    by_family = sorted(ranked("simt", "tiled"), key=lambda config: config.family)
+    chosen = space.diverse(by_family, UNEVEN, 4)
+    assert [config.family for config in chosen] == ["simt"] * 2 + ["tiled"] * 2
+
+
+def test_family_of_one_configuration_leaves_room() -> None:
+    configs = [*ranked("simt"), ranked("tiled")[0]]
+    chosen = space.diverse(configs, UNEVEN, 4)
+    assert [config.family for config in chosen] == ["simt"] * 3 + ["tiled"]
+
+
+def test_best_are_chosen_if_all_tiles_are_equal() -> None:
+    one_tile = [
+        config
+        for config in ranked("simt")
+        if (config.integer("bm"), config.integer("bn")) == (64, 64)
+    ]
+    chosen = space.diverse(one_tile, UNEVEN, 8)
+    assert len(chosen) == 8
+    assert chosen[0] == one_tile[0]
+
+
+@pytest.mark.parametrize(
+    ("device", "compute", "text"),
+    [
+        ("t4", "bf16", "bf16 needs compute capability 8.0; Tesla T4 has 7.5; it runs f32,"),
+        ("rtx 3090", "f8", "f8 needs compute capability 8.9; NVIDIA GeForce RTX 3090 has 8.6"),
+        ("v100", "f16", "f16 needs compute capability 7.5; Tesla V100-SXM2-16GB has 7.0"),
+    ],
+)
+def test_refused_architecture_is_named(device: str, compute: str, text: str) -> None:
+    said = space.unserved(Problem(512, 512, 512, compute), find(device))
+    assert text in said
+    assert compute not in said.partition("it runs ")[2].split(", ")
+
+
+def test_precisions_that_run_are_those_with_kernels() -> None:
+    said = space.unserved(Problem(512, 512, 512, "bf16"), find("t4"))
+    assert said.partition("it runs ")[2].split(", ") == ["f32", "tf32", "tf32x3", "f16"]
+
+
+def test_rule_of_a_lone_family_has_an_example() -> None:
+    said = space.unserved(Problem(512, 512, 512), find("t4"), "gemv")
+    assert said.endswith("gemv: shape: 512x512 has no side of at most 16")

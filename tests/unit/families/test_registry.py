@@ -10,6 +10,7 @@ from autotune import families, settings
 from autotune.candidates import space
 from autotune.compiler import source_hash
 from autotune.device import find
+from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.base import Family
 from autotune.families.registry import FAMILIES
@@ -91,3 +92,16 @@ def test_family_launches_exactly_its_declared_sources(family: Family[Any]) -> No
 def test_hash_of_a_record_covers_the_sources_in_order() -> None:
     names = ("gemv.cu", "mma.cu", "naive.cu", "pack.cu", "simt.cu", "split_k.cu", "tiled.cu")
     assert source_hash(*registry.kernel_sources()) == source_hash(*names, "wgmma.cu")
+
+
+def test_auto_selects_the_searched_families() -> None:
+    assert registry.families_of("auto", Problem(37, 53, 20)) == registry.tuned(Problem(37, 53, 20))
+
+
+def test_family_name_selects_that_family() -> None:
+    assert registry.families_of("naive", Problem(37, 53, 20)) == ("naive",)
+
+
+def test_family_without_the_precision_is_refused() -> None:
+    with pytest.raises(ConfigError, match="simt does not compute bf16"):
+        registry.families_of("simt", Problem(37, 53, 20, "bf16"))

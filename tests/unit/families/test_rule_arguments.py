@@ -8,7 +8,6 @@ from inspect import signature
 import pytest
 
 from autotune.families import registry, rules
-from autotune.families.rules import Rule
 
 
 @pytest.mark.parametrize("name", registry.FAMILIES)
@@ -22,8 +21,8 @@ def test_every_view_is_read_from_its_annotation(name: str) -> None:
                 assert named[argument] is parameter.annotation
 
 
-def test_rule_says_whether_it_reads_the_device() -> None:
-    wgmma = {rule.check.__name__: rule for rule in registry.find("wgmma").rules}
-    reading: Rule = wgmma["_architecture_fault"]
-    assert reading.reads_device
-    assert not wgmma["_consumers_fault"].reads_device
+def test_function_says_whether_it_reads_problem_and_device() -> None:
+    wgmma = {rule.check.__name__: rule.check for rule in registry.find("wgmma").rules}
+    assert rules.context_of(wgmma["_architecture_fault"]) == {"device"}
+    assert rules.context_of(wgmma["_error_fault"]) == {"problem", "device"}
+    assert not rules.context_of(wgmma["_consumers_fault"])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.device import Device, find
-from autotune.families.rules import Rule
+from autotune.families.rules import Rule, bind
 from autotune.problem import Problem
 
 H100 = find("h100")
@@ -32,7 +32,7 @@ def test_rule_needs_the_parameters_its_check_names() -> None:
 
     rule = Rule("stages", check)
     assert rule.needs == ("stages", "bk")
-    assert rule.bind(PROBLEM, H100, {}).check((3, 16)) == f"3 16 {PROBLEM}"
+    assert bind(rule.check, PROBLEM, H100)((3, 16)) == f"3 16 {PROBLEM}"
 
 
 def test_view_needs_its_fields() -> None:
@@ -41,7 +41,7 @@ def test_view_needs_its_fields() -> None:
 
     rule = Rule("tile", check)
     assert rule.needs == ("stages", "bm", "bn")
-    assert rule.bind(PROBLEM, H100, {}).check((3, 64, 32)) == f"3 2048 {H100.name}"
+    assert bind(rule.check, PROBLEM, H100)((3, 64, 32)) == f"3 2048 {H100.name}"
 
 
 def test_shared_parameter_is_needed_once() -> None:
@@ -50,14 +50,14 @@ def test_shared_parameter_is_needed_once() -> None:
 
     rule = Rule("tile", check)
     assert rule.needs == ("bm", "bn")
-    assert rule.bind(PROBLEM, H100, {}).check((64, 32)) == "64x32 32"
+    assert bind(rule.check, PROBLEM, H100)((64, 32)) == "64x32 32"
 
 
 def test_view_of_one_field_is_built_from_its_value() -> None:
     def check(part: Slice) -> str | None:
         return str(part.k)
 
-    assert Rule("slice", check).bind(PROBLEM, H100, {}).check((8,)) == "8"
+    assert bind(check, PROBLEM, H100)((8,)) == "8"
 
 
 def test_rule_may_read_only_the_problem() -> None:
@@ -66,7 +66,7 @@ def test_rule_may_read_only_the_problem() -> None:
 
     rule = Rule("shape", check)
     assert rule.needs == ()
-    assert rule.bind(PROBLEM, H100, {}).check(()) == "M=512"
+    assert bind(rule.check, PROBLEM, H100)(()) == "M=512"
 
 
 def test_bound_arguments_are_not_needed() -> None:
@@ -75,7 +75,7 @@ def test_bound_arguments_are_not_needed() -> None:
 
     rule = Rule("axis", partial(check, "m"))
     assert rule.needs == ("bm",)
-    assert rule.bind(PROBLEM, H100, {}).check((16,)) == "m16"
+    assert bind(rule.check, PROBLEM, H100)((16,)) == "m16"
 
 
 def test_rules_share_views_of_the_same_values() -> None:
@@ -85,7 +85,6 @@ def test_rules_share_views_of_the_same_values() -> None:
         tiles.append(tile)
         return None
 
-    views: dict[type[Tile], dict[object, Tile]] = {}
-    for rule in (Rule("first", check), Rule("second", check)):
-        rule.bind(PROBLEM, H100, views).check((64, 32))
+    for problem in (PROBLEM, Problem(1, 1, 1)):
+        bind(check, problem, H100)((64, 32))
     assert tiles[0] is tiles[1]

@@ -9,6 +9,7 @@ import pytest
 from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.families.rules import bind
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.tiles import CLUSTERS
@@ -491,8 +492,9 @@ def test_cluster_partial_sums_must_fit_the_buffers(tile_n: int, fits: bool) -> N
     problem = Problem.parse(f"1024x{tile_n}x8192:bf16")
     stage = 2 * 64 * (128 + 256)
     message = f"partial sums of {4 * 128 * tile_n * 8} bytes; the buffers have {4 * stage}"
-    (rule,) = (rule for rule in WGMMA.bound_rules(problem, H100) if rule.reason == "gathering")
-    assert rule.check([config.values[name] for name in rule.needs]) == (None if fits else message)
+    (rule,) = (rule for rule in WGMMA.rules if rule.reason == "gathering")
+    check = bind(rule.check, problem, H100)
+    assert check([config.values[name] for name in rule.needs]) == (None if fits else message)
 
 
 @pytest.mark.parametrize(
@@ -552,5 +554,6 @@ def test_parts_of_a_cluster_have_whole_pairs_of_columns(
 ) -> None:
     config = Config.of("wgmma", {**CONFIG.values, "bn": 96, "cluster": cluster, "swap": swap})
     message = "a block stores 24 columns; pairs of them come in multiples of 16"
-    (rule,) = (rule for rule in WGMMA.bound_rules(GATED, H100) if rule.reason == "gates")
-    assert rule.check([config.values[name] for name in rule.needs]) == (None if fits else message)
+    (rule,) = (rule for rule in WGMMA.rules if rule.reason == "gates")
+    check = bind(rule.check, GATED, H100)
+    assert check([config.values[name] for name in rule.needs]) == (None if fits else message)

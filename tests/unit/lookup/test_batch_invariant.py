@@ -15,8 +15,7 @@ from support.sample_records import entry, record
 import autotune
 from autotune import compiler
 from autotune.candidates import space
-from autotune.candidates.ordered import order_of
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal, order_of
 from autotune.device import find
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config

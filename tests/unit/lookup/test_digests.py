@@ -12,7 +12,7 @@ import pytest
 from support.sample_records import H100, SQUARE, record
 
 from autotune import settings
-from autotune.candidates.samples import Sample, SampleGroup, groups_of
+from autotune.candidates.model_error import Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.lookup import digests
 from autotune.lookup.digest import RecordDigest, dumps, loads, samples

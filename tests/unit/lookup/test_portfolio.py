@@ -9,7 +9,7 @@ import pytest
 
 from autotune import compiler
 from autotune.candidates import space
-from autotune.candidates.recorded import Legality
+from autotune.candidates.legality import Legality
 from autotune.compiler import Program, installed
 from autotune.device import find
 from autotune.families.plan import Template

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.recorded import Legality
+from autotune.candidates.legality import Legality
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.shared.accuracy import possible_limit, promised_limit

@@ -12,6 +12,8 @@ from support.sample_records import H100, entry, record
 from autotune.candidates import space
 from autotune.device import Device, find
 from autotune.lookup.answer import Answer, vendor_wins
+from autotune.lookup.digest import RecordDigest
+from autotune.lookup.digests import own
 from autotune.lookup.lookup import lookup
 from autotune.lookup.vendor_time import vendor_time_us
 from autotune.occupancy.roofline import least_hot_seconds
@@ -118,13 +120,17 @@ def test_loss_against_the_library_is_that_of_other_cards(
     assert answer.vendor_loss == pytest.approx(1 - answer.vendor_us / answer.time_us)
 
 
+def digests_of(card: Device, store: Store) -> list[RecordDigest]:
+    return [row for _, row in own(card, Records(store)).nearest(ASKED, card, 128)]
+
+
 def test_times_of_another_model_stand_in_for_its_own(store: Store) -> None:
     h200 = find("h200")
     store.save(timed(NEAR, 8000.0, 1400.0))
-    others = Records(store).records(H100)
+    store.save(replace(timed(NEAR, 8000.0, 2800.0), device=h200))
+    mine, others = (digests_of(card, store) for card in (h200, H100))
     assert vendor_time_us(ASKED, h200, others) is not None
-    own = replace(timed(NEAR, 8000.0, 2800.0), device=h200)
-    assert vendor_time_us(ASKED, h200, [own, *others]) == vendor_time_us(ASKED, h200, [own])
+    assert vendor_time_us(ASKED, h200, mine + others) == vendor_time_us(ASKED, h200, mine)
 
 
 def test_prediction_scales_with_the_work(store: Store) -> None:
@@ -132,13 +138,13 @@ def test_prediction_scales_with_the_work(store: Store) -> None:
         problem = replace(NEAR, k=k)
         least_us = 1e6 * least_hot_seconds(problem, H100)
         store.save(timed(problem, 8000.0, 1.2 * least_us))
-    predicted = vendor_time_us(replace(NEAR, k=3072), H100, Records(store).records(H100))
+    predicted = vendor_time_us(replace(NEAR, k=3072), H100, digests_of(H100, store))
     assert predicted == pytest.approx(1.2e6 * least_hot_seconds(replace(NEAR, k=3072), H100), 0.02)
 
 
 def test_library_runs_no_gates() -> None:
     plain = Problem(4096, 4096, 2048, "bf16", "nt")
     gated, recorded = replace(plain, epilogue="swiglu"), timed(plain, 8000.0, 100.0)
-    own = replace(recorded, problem=gated)
+    its_own = replace(recorded, problem=gated)
     assert vendor_wins(recorded, plain, HOT)
-    assert not vendor_wins(own, gated, HOT)
+    assert not vendor_wins(its_own, gated, HOT)

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from autotune.candidates.family_names import AUTO, families_of
 from autotune.device import find
 from autotune.errors import ConfigError, ProblemError
 from autotune.families import registry
+from autotune.families.registry import AUTO, families_of
 from autotune.problem import (
     COMPUTES,
     ELEMENT_TYPES,

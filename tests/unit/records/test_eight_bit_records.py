@@ -8,7 +8,7 @@ import pytest
 from support.sample_records import H100, entry, record
 
 from autotune.candidates import space
-from autotune.candidates.recorded import kernel_kind
+from autotune.candidates.legality import kernel_kind
 from autotune.lookup.lookup import lookup
 from autotune.lookup.neighbours import remoteness
 from autotune.problem import Problem

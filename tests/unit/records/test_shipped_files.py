@@ -9,7 +9,7 @@ import pytest
 
 from autotune import settings
 from autotune.candidates import space
-from autotune.candidates.recorded import as_tuned
+from autotune.candidates.legality import as_tuned
 from autotune.device import Device, find
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem

@@ -33,13 +33,13 @@ from autotune.records import Record, Store
 from autotune.report.analysis import parameters, rejections, residency, roofline, search, trials
 from autotune.report.analysis.headline import age, headline, roofline_share, why_it_won
 from autotune.report.analysis.reasons import sentence
+from autotune.report.analysis.search import Outlook
 from autotune.report.analysis.subject import subject_of, subject_of_recording
 from autotune.report.analysis.whole import analysed
 from autotune.report.record_page import record_figures, record_page
 from autotune.runners.base import Failure
 from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.outlook import Outlook
 from autotune.tuning.search.patience import ENOUGH
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)

@@ -40,7 +40,7 @@ def changed(config: Config, **values: Any) -> Config:
 def test_legal_configuration_holds_every_rule() -> None:
     explanation = explain(WINNER, PROBLEM, H100, predicted_answer())
 
-    rules = registry.find("simt").bound_rules(PROBLEM, H100)
+    rules = registry.find("simt").rules
     assert [verdict.rule for verdict in explanation.verdicts] == [rule.reason for rule in rules]
     assert {verdict.finding for verdict in explanation.verdicts} == {"holds"}
     assert explanation.rejection == ""

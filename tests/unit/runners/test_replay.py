@@ -10,21 +10,16 @@ from random import Random
 import pytest
 from support.fake_runner import (
     ORIGIN,
-    FakeRunner,
-    by_width,
-    compiled,
     crash,
-    program,
     tiled,
     uncompiled,
 )
 from support.sample_records import H100, SQUARE
 
-from autotune.compiler import Program
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.plan import Resources, Template
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.runners import recording
@@ -36,7 +31,6 @@ from autotune.tuning.evaluate import Trial, prepare
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.search.trial_log import read
-from autotune.tuning.sweep import record
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 
@@ -241,59 +235,6 @@ def test_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
         return saved.entries, [row.trial for row in read(path).trials]
 
     assert once("a") == once("b")
-
-
-def live(config: Config) -> Measurement | Failure:
-    return by_width(config) if config.family == "tiled" else crash(config)
-
-
-def test_sweep_records_every_configuration(tmp_path: Path) -> None:
-    path = tmp_path / "h100" / "sweep.json.gz"
-    configs = [NAIVE, *(tiled(width, kind) for width in range(4, 33) for kind in (0, 1))]
-    record(SQUARE, FakeRunner(live), configs, path, compile=compiled, origin=ORIGIN)
-    rows = Recording.load(path).rows
-    assert {row.config: row.outcome for row in rows} == {config: live(config) for config in configs}
-
-
-def test_sweep_keeps_compile_failures(tmp_path: Path) -> None:
-    def spilling(template: Template, arch: str) -> Program:
-        return program(template, arch, spills=48)
-
-    path = tmp_path / "sweep.json.gz"
-    swept = record(SQUARE, FakeRunner(), [tiled(8)], path, compile=spilling, origin=ORIGIN)
-    replayed = outcomes(ReplayRunner(swept), [tiled(8)])
-    assert replayed == [row.outcome for row in swept.rows]
-    assert isinstance(replayed[0], Failure)
-
-
-def test_interrupted_sweep_keeps_both_recordings(tmp_path: Path) -> None:
-    left = iter(range(7))
-
-    def outcome(config: Config) -> Measurement:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return by_width(config)
-
-    path = tmp_path / "sweep.json.gz"
-    recorded().save(path)
-    configs = [tiled(width) for width in range(4, 33)]
-    with pytest.raises(KeyboardInterrupt):
-        record(SQUARE, FakeRunner(outcome), configs, path, compile=compiled, origin=ORIGIN)
-    assert len(Recording.load(tmp_path / "sweep.json.gz.partial").rows) == 7
-    assert Recording.load(path) == recorded()
-
-
-def test_sweep_compiles_shared_programs_once(tmp_path: Path) -> None:
-    built: list[str] = []
-
-    def build(template: Template, arch: str) -> Program:
-        built.append(template.label)
-        return program(template, arch)
-
-    configs = [tiled(width, kind) for width in range(4, 33) for kind in (0, 1)]
-    path = tmp_path / "sweep.json.gz"
-    record(SQUARE, FakeRunner(), configs, path, compile=build, origin=ORIGIN)
-    assert len(built) == len(set(built)) == 30
 
 
 def test_spread_far_above_the_time_gives_a_finite_time() -> None:

@@ -14,8 +14,7 @@ import typer
 from support.sample_records import H100
 
 from autotune.candidates import cost, space
-from autotune.candidates.cost import Coefficients
-from autotune.candidates.load import Load
+from autotune.candidates.cost import Coefficients, Load
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -152,8 +151,9 @@ def with_traits(sample: fit_cost.Sample, traits: tuple[str, ...]) -> Load:
 def with_tensor_cores(sample: fit_cost.Sample) -> fit_cost.Sample:
     """The sample in tf32, with blocks that compute on the tensor cores."""
     work = sample.load.work
-    busy = replace(sample.load, work=type(work)(**{**vars(work), "tensor": work.issue * 4096}))
+    tensor = type(work)(**{**vars(work), "tensor": work.issue * 4096})
     problem = replace(sample.recording.problem, compute="tf32")
+    busy = replace(sample.load, problem=problem, work=tensor)
     return replace(sample, recording=replace(sample.recording, problem=problem), load=busy)
 
 
@@ -162,8 +162,7 @@ def test_tensor_core_coefficient_is_fitted_beside_fp32(
 ) -> None:
     busy = with_tensor_cores(samples[1])
     true = replace(TRUE, tensor=1.4)
-    measured = busy.load.times(busy.recording.problem, H100, true)
-    busy = replace(busy, logs=np.log(measured))
+    busy = replace(busy, logs=np.log(busy.load.terms(true).total))
     fitted = fit_cost.fit([*samples, busy])
     assert fitted.tensor == pytest.approx(1.4, rel=0.05)
 
@@ -198,7 +197,7 @@ def test_file_has_coefficients_and_provenance(tmp_path: Path) -> None:
     out = tmp_path / "cost.json"
     fit_cost.main([tmp_path], out)
     data = json.loads(out.read_text())
-    assert Coefficients.from_json(data["coefficients"]).slot > 0
+    assert Coefficients(**data["coefficients"]).slot > 0
     assert data["provenance"]["devices"] == [H100.name]
     assert [recording["source"] for recording in data["provenance"]["recordings"]] == ["abc", "abc"]
     assert len(data["provenance"]["left out"]) == 2

@@ -1,8 +1,10 @@
-"""From a plan to a candidate, and from a candidate to a trial."""
+"""From a plan to a candidate and its trial; what crashed or hung is quarantined."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from support.fake_runner import FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
@@ -10,12 +12,14 @@ from support.sample_records import H100, SQUARE
 
 from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
+from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.tuning.evaluate import Trial, prepare
+from autotune.records import Store
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Stage
+from autotune.tuning.evaluate import DANGEROUS, Quarantine, Trial, prepare
 
 SPLIT = Config.parse(
     "simt:bm=64,bn=64,wm=32,wn=16,tm=4,tn=4,slices=1,bk=8,copy=staged,stages=2,fragments=1,"
@@ -135,3 +139,68 @@ def test_failed_trial_has_no_entry() -> None:
 
 def test_failure_has_no_time() -> None:
     assert Trial(tiled(4), crash(tiled(4))).time_us > Measurement(1e30).time_us
+
+
+HUNG = Failure("timeout", "no end after 10 s")
+HARMLESS = sorted({*get_args(Stage)} - {*DANGEROUS})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def quarantine(
+    store: Store, device: Device = H100, evidence: Evidence = "measured", source: str = "5e1f"
+) -> Quarantine:
+    return Quarantine(store, device, evidence, source)
+
+
+@pytest.mark.parametrize("stage", DANGEROUS)
+def test_dangerous_failure_is_quarantined(store: Store, stage: Stage) -> None:
+    quarantine(store).note(SQUARE, tiled(16), Failure(stage, "gone"))
+    barred = quarantine(store).barred()
+    assert [barred(tiled(16)), barred(tiled(17))] == [True, False]
+
+
+@pytest.mark.parametrize("stage", HARMLESS)
+def test_harmless_failure_is_not_quarantined(store: Store, stage: Stage) -> None:
+    quarantine(store).note(SQUARE, tiled(16), Failure(stage, "wrong"))
+    assert not quarantine(store).barred()(tiled(16))
+
+
+def test_other_sources_may_have_fixed_the_kernel(store: Store) -> None:
+    quarantine(store).note(SQUARE, tiled(16), HUNG)
+    assert not quarantine(store, source="5e2f").barred()(tiled(16))
+
+
+def test_quarantine_follows_the_sources_of_the_family(store: Store) -> None:
+    source = "mma:31da tiled:5e1f"
+    quarantine(store, source=source).note(SQUARE, tiled(16), HUNG)
+    other_mma = quarantine(store, source="mma:c0de tiled:5e1f")
+    assert other_mma.barred()(tiled(16))
+    assert not quarantine(store, source="mma:31da tiled:c0de").barred()(tiled(16))
+    # As a record of tiled kernels alone names them.
+    assert quarantine(store, source="5e1f").barred()(tiled(16))
+
+
+def test_another_device_has_its_own_quarantine(store: Store) -> None:
+    quarantine(store).note(SQUARE, tiled(16), HUNG)
+    another = replace(H100, name="NVIDIA A100")
+    assert not quarantine(store, another).barred()(tiled(16))
+
+
+@pytest.mark.parametrize("evidence", ["replayed", "predicted"])
+def test_only_live_devices_have_a_quarantine(store: Store, evidence: Evidence) -> None:
+    quarantine(store).note(SQUARE, tiled(16), HUNG)
+    not_live = quarantine(store, evidence=evidence)
+    not_live.note(SQUARE, tiled(17), HUNG)
+    assert not not_live.barred()(tiled(16))
+    assert not quarantine(store).barred()(tiled(17))
+
+
+def test_reason_names_the_tunable_and_the_failure(store: Store) -> None:
+    quarantine(store).note(SQUARE, tiled(16), HUNG)
+    (reason,) = store.quarantined(H100).values()
+    assert str(SQUARE) in str(reason)
+    assert "timeout: no end after 10 s" in str(reason)

@@ -33,8 +33,7 @@ from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording, SweepRow
 from autotune.targets.targets import Target
 from autotune.tuning import ladder
-from autotune.tuning.ladder import BEST, STEPS, climb
-from autotune.tuning.ladder_choice import LadderChoice, choice
+from autotune.tuning.ladder import BEST, STEPS, LadderChoice, choice, climb
 
 TUNED = LadderChoice(FASTEST, "tuned")
 

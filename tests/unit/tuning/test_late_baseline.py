@@ -18,11 +18,10 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement
-from autotune.tuning import pipeline, run
-from autotune.tuning.accuracy import EXTRA
+from autotune.tuning import loop, pipeline
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Search, tune
+from autotune.tuning.loop import EXTRA, Search, tune
 from autotune.tuning.search import TrialLog
 
 COARSE, FINE = 1e-4, 1e-6
@@ -101,7 +100,7 @@ def test_search_ends_after_a_number_of_refused_trials(store: Store) -> None:
 
 def ends_after_twelve(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a second pass with each measurement, and a budget of 12.5 s end after twelve."""
-    for module in (run, pipeline):
+    for module in (loop, pipeline):
         monkeypatch.setattr(module, "monotonic", lambda: float(len(runner.measured)))
 
 

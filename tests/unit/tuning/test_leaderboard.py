@@ -139,12 +139,24 @@ def test_trial_without_a_cold_time_cannot_lead_cold() -> None:
     assert board.best == OPPOSED[2]
 
 
-def test_rejudge_replaces_every_trial() -> None:
-    def judged(trial: Trial) -> Trial:
-        inaccurate = trial.config.integer("tile_width") < 7
-        return replace(trial, outcome=Failure("accuracy", "no")) if inaccurate else trial
+def judge(measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+    """Refuses the two fastest of `TWENTY`."""
+    del baseline
+    return Failure("accuracy", "no") if measurement.time_us < 107 else measurement
 
-    board = leaderboard(TWENTY)
-    board.rejudge(judged)
-    assert (board.failures, board.best, len(board.trials)) == (2, TWENTY[2], len(TWENTY))
+
+def test_late_baseline_judges_every_trial() -> None:
+    board = Leaderboard(judge=judge)
+    for trial in TWENTY[:10]:
+        assert board.add(trial) == trial
+    board.compare(Measurement(90.0))
+    assert (board.failures, board.best, len(board.trials)) == (2, TWENTY[2], 10)
     assert board.leaders[0] == TWENTY[2]
+
+
+def test_known_baseline_judges_a_trial_at_once() -> None:
+    board = Leaderboard(judge=judge)
+    board.compare(Measurement(90.0))
+    assert board.add(TWENTY[0]) == replace(TWENTY[0], outcome=Failure("accuracy", "no"))
+    assert board.add(TWENTY[2]) == TWENTY[2]
+    assert (board.failures, board.leaders) == (1, [TWENTY[2]])

@@ -18,9 +18,9 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.objective import HOT
+from autotune.tuning.gemm import QuickTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
-from autotune.tuning.quick import QuickTunable
 
 H100, PROBLEM = find("h100"), Problem.parse("300x200x1000:bf16")
 

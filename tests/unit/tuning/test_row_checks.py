@@ -1,14 +1,18 @@
-"""The runner that has rows compared with those of a reference."""
+"""Rows of every candidate are compared with those of a reference."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_runner import ORIGIN, FakeRunner, program
+from support.sample_records import SQUARE
 
 from autotune.candidates import space
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
@@ -16,8 +20,12 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Measurement
-from autotune.tuning.row_checks import ROWS, RowChecked
+from autotune.records import Store
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, RowReference
+from autotune.runners.objective import HOT, Objective
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import Search, tune
+from autotune.tuning.row_checks import ROWS, RowChecks
 
 H100 = find("h100")
 ORDER = "wgmma bf16 swap=1 shared 1024"
@@ -26,26 +34,26 @@ REFERENCES = space.feasible(replace(PROBLEM, m=1), H100, "wgmma", ORDER).configs
 CONFIGS = space.feasible(PROBLEM, H100, "wgmma", ORDER).configs
 
 
-class LoggingRunner:
-    """Measures nothing, and keeps what it was asked for."""
-
-    device, evidence, baseline_ready = H100, "measured", True
+class LoggingRunner(FakeRunner):
+    """Keeps the candidates that it is asked for, by request."""
 
     def __init__(self) -> None:
-        self.asked: list[Candidate] = []
+        super().__init__(device=H100)
+        self.asked: dict[str, list[Candidate]] = {"measure": [], "rematch": [], "examine": []}
 
-    def resources(self, _: Config) -> None:
-        return None
+    def measure(
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
+    ) -> Measurement | Failure:
+        self.asked["measure"].append(candidate)
+        return super().measure(candidate, best, objective)
 
-    def measure(self, candidate: Candidate, *_: object) -> Measurement:
-        self.asked.append(candidate)
-        return Measurement(1.0)
+    def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
+        self.asked["rematch"] += candidates
+        return super().rematch(candidates)
 
-    def rematch(self, candidates: list[Candidate]) -> list[Measurement]:
-        return [self.measure(candidate) for candidate in candidates]
-
-    def examine(self, candidate: Candidate) -> None:
-        self.asked.append(candidate)
+    def examine(self, candidate: Candidate) -> Failure | None:
+        self.asked["examine"].append(candidate)
+        return super().examine(candidate)
 
 
 def compiled(template: Template, arch: str) -> Program | CompileFailure:
@@ -56,23 +64,28 @@ def candidate(config: Config, problem: Problem = PROBLEM) -> Candidate:
     return Candidate(config, registry.plan(config, problem), (), Resources(128, 64, 0))
 
 
-def checked(runner: Any, problem: Problem = PROBLEM, compile: Any = compiled) -> RowChecked:
-    return RowChecked(runner, problem, ORDER, REFERENCES[:2], compile)
+def checks(problem: Problem = PROBLEM, compile: Any = compiled) -> RowChecks:
+    return RowChecks(FakeRunner(device=H100), problem, ORDER, REFERENCES[:2], compile)
 
 
-def test_every_request_compares_rows() -> None:
+def test_every_request_compares_rows(tmp_path: Path) -> None:
     runner = LoggingRunner()
-    rows = checked(runner)
-    item = candidate(CONFIGS[0])
-    rows.measure(item, None)
-    rows.rematch([item])
-    rows.examine(item)
-    assert [asked.rows is not None for asked in runner.asked] == [True] * 3
-    assert [replace(asked, rows=None) for asked in runner.asked] == [item] * 3
+    tune(
+        GemmTunable(SQUARE, "tiled"),
+        runner,
+        Store(tmp_path),
+        Search(trials=3, sampler="random"),
+        compile=program,
+        origin=ORIGIN,
+        compared=lambda item: replace(item, rows=RowReference(0, 1, item)),
+    )
+    for candidates in runner.asked.values():
+        assert candidates
+        assert all(item.rows and item.rows.candidate.config == item.config for item in candidates)
 
 
 def test_candidates_are_compared_at_many_pairs_of_m() -> None:
-    rows, windows = checked(LoggingRunner()), set()
+    rows, windows = checks(), set()
     for config in CONFIGS:
         window = rows.compared(candidate(config)).rows
         assert window is not None
@@ -87,7 +100,7 @@ def test_candidates_are_compared_at_many_pairs_of_m() -> None:
 
 def test_smallest_m_is_compared_whole() -> None:
     problem = replace(PROBLEM, m=1)
-    window = checked(LoggingRunner(), problem).compared(candidate(REFERENCES[2], problem)).rows
+    window = checks(problem).compared(candidate(REFERENCES[2], problem)).rows
     assert window is not None
     assert (window.first, window.rows) == (0, 1)
 
@@ -100,9 +113,9 @@ def test_reference_that_does_not_compile_is_passed_over() -> None:
             return CompileFailure(template, arch, "too large", "")
         return compiled(template, arch)
 
-    window = checked(LoggingRunner(), compile=compile).compared(candidate(CONFIGS[0])).rows
+    window = checks(compile=compile).compared(candidate(CONFIGS[0])).rows
     assert window is not None
     assert window.candidate.config == REFERENCES[1]
     failing |= {launch.template for launch in registry.plan(REFERENCES[1], PROBLEM).launches}
     with pytest.raises(AutotuneError, match="none of 2 references of rows compiles"):
-        checked(LoggingRunner(), compile=compile).compared(candidate(CONFIGS[0]))
+        checks(compile=compile).compared(candidate(CONFIGS[0]))

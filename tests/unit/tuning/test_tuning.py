@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import shutil
@@ -12,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -47,14 +49,13 @@ from autotune.records import FamilyRecord, Record, Store, TuningRecord
 from autotune.runners.base import BestTimes, Failure, Measurement, Stage
 from autotune.runners.objective import COLD, TIMES, Objective
 from autotune.runners.recording import Origin
-from autotune.tuning import device_pool, pipeline, run
+from autotune.tuning import loop, pipeline
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.guesses import GUESSES
+from autotune.tuning.gemm import GUESSES, GemmTunable
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.resume import led_to, study_of
+from autotune.tuning.proposals import led_to, study_of
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
@@ -170,9 +171,8 @@ def test_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPat
         now[0] += 1.0
         return by_width(config)
 
-    monkeypatch.setattr(run, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
-    monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
     record = tune_with(runner, store, Search(seconds=10))
     # 5 % are kept for the rematch, so the tenth trial ends the search at 10 s.
@@ -446,6 +446,29 @@ def test_replayed_crash_is_not_quarantined(store: Store) -> None:
     assert store.quarantined(H100) == {}
 
 
+@pytest.mark.parametrize("recorded", [None, ()], ids=["run", "failure"])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_collector_pauses_while_candidates_are_listed(
+    store: Store, recorded: tuple[Config, ...] | None, enabled: bool
+) -> None:
+    paused: list[bool] = []
+
+    class Listing(FakeRunner):
+        def known(self) -> Sequence[Config] | None:
+            paused.append(not gc.isenabled())
+            return super().known()
+
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with suppress(AutotuneError):
+            tune_with(Listing(recorded=recorded), store, Search(trials=3))
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert paused[0]
+
+
 def test_no_candidates_is_an_error_with_reasons(store: Store) -> None:
     with pytest.raises(
         AutotuneError, match=r"no tiled configuration can run .*it knows none of that kind"
@@ -576,9 +599,8 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
             super().trial(trial, progress)
             now[0] += 1.0
 
-    monkeypatch.setattr(run, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
     monkeypatch.setattr(pipeline, "monotonic", lambda: now[0])
-    monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     observer = Slow()
     tune_with(FakeRunner(outcome), store, Search(trials=3), observer=observer)
     assert observer.last is not None

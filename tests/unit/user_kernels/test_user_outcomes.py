@@ -13,7 +13,7 @@ from support.sample_user_kernels import KernelRunner, kernel, work
 import autotune
 from autotune.errors import MissingError, UsageError
 from autotune.records import KernelRecord, Store
-from autotune.tuning import searches
+from autotune.tuning import loop
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.search import Proposer
 from autotune.user_kernels import KernelTunable
@@ -97,7 +97,7 @@ def test_search_learns_the_objective(store: Store, monkeypatch: pytest.MonkeyPat
         told.append(keywords["value"])
         return own(*arguments, **keywords)
 
-    monkeypatch.setattr(searches, "Proposer", noted)
+    monkeypatch.setattr(loop, "Proposer", noted)
     go(store, lambda result: result["THREADS"])
     assert isinstance(told[0], Score)
 

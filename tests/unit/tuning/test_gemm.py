@@ -16,10 +16,11 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.records import Entry, Record
-from autotune.runners.base import Measurement
+from autotune.runners.base import Measurement, Runner
 from autotune.runners.objective import COLD, HOT
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.guesses import NEIGHBOURS, candidates, nearest, neighbouring_winners
+from autotune.tuning.gemm import NEIGHBOURS, GemmTunable, nearest, neighbouring_winners
+from autotune.tuning.tunable import Candidates
 
 H100 = find("h100")
 PROBLEM = Problem(37, 53, 20)
@@ -30,14 +31,22 @@ def none_unsafe(_: Config) -> bool:
     return False
 
 
+def candidates(
+    runner: Runner,
+    family: str,
+    unsafe: Callable[[Config], bool] = none_unsafe,
+    survey: int | None = None,
+) -> Candidates:
+    return GemmTunable(PROBLEM, family).candidates(runner, unsafe, survey=survey)
+
+
 def candidate_configs(
     survey: int | None = None,
     unsafe: Callable[[Config], bool] = none_unsafe,
     *,
     family: str = "simt",
 ) -> tuple[Config, ...]:
-    runner = PredictedRunner(PROBLEM, H100)
-    return candidates(PROBLEM, runner, family, unsafe, survey=survey).configs
+    return candidates(PredictedRunner(PROBLEM, H100), family, unsafe, survey).configs
 
 
 @pytest.fixture
@@ -105,8 +114,8 @@ def test_auto_is_ranked_over_all_families() -> None:
 @pytest.mark.usefixtures("two_families")
 def test_rejections_of_all_families_are_counted() -> None:
     runner = PredictedRunner(PROBLEM, H100)
-    auto = candidates(PROBLEM, runner, "auto", none_unsafe).rejected
-    each = [candidates(PROBLEM, runner, name, none_unsafe).rejected for name in ("simt", "tiled")]
+    auto = candidates(runner, "auto").rejected
+    each = [candidates(runner, name).rejected for name in ("simt", "tiled")]
     assert sum(auto.values()) == sum(sum(counts.values()) for counts in each)
 
 
@@ -127,14 +136,14 @@ def test_recorded_parameters_of_another_version_are_rejected() -> None:
         Config.parse("tiled:tile_width=16,specialized=1,unrolled=1"),
     ]
     runner = FakeRunner(recorded=[*outdated, current])
-    usable = candidates(PROBLEM, runner, "tiled", none_unsafe)
+    usable = candidates(runner, "tiled")
     assert (usable.configs, usable.rejected) == ((current,), {"parameters": 2})
 
 
 def test_recording_of_outdated_parameters_alone_is_an_error() -> None:
     runner = FakeRunner(recorded=[Config.parse("simt:bm=64,bn=64")])
     with pytest.raises(AutotuneError, match="rejected: parameters 1"):
-        candidates(PROBLEM, runner, "auto", none_unsafe)
+        candidates(runner, "auto")
 
 
 def test_no_candidates_is_an_error_with_the_reasons() -> None:

@@ -1,4 +1,4 @@
-"""The rough estimate of time that leaves out hopeless configurations of `wgmma`."""
+"""The rough estimate of cycles that leaves out hopeless tiles of `wgmma`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import pytest
 
 from autotune.candidates import space
 from autotune.device import find
-from autotune.families.wgmma import estimate, tile_choice
-from autotune.families.wgmma.estimate import CLUSTER_CYCLES, LAST_BLOCK_CYCLES, START_CYCLES
 from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.k_sharing import SLOWEST
 from autotune.families.wgmma.parameters import WgmmaParams
+from autotune.families.wgmma.tile_choice import (
+    CLUSTER_CYCLES,
+    LAST_BLOCK_CYCLES,
+    START_CYCLES,
+    estimate,
+)
 from autotune.families.wgmma.tiles import SplitTile
 from autotune.problem import Problem
 
@@ -26,17 +30,25 @@ def tile(cluster: str = "1x1", split_k: int = 1, bm: int = 128, bn: int = 256) -
 
 
 def cycles(problem: Problem, chosen: SplitTile) -> float:
-    return estimate.cycles(chosen, problem, H100)
+    return estimate(problem, H100).cycles(chosen)
 
 
 def test_tensor_cores_or_l2_take_their_time() -> None:
+    one = Problem(64, 64, 4096, "bf16")
     # 2048 multiply-adds a cycle (bf16) make 16 cycles; 384 elements of 2 bytes at 55 a cycle, 14.
-    assert tile_choice.step_cycles(SQUARE, H100, 128 * 256, 128 + 256) == 16
+    assert cycles(one, tile()) == START_CYCLES + 4096 * 16
     # 64 x 64 take 2 cycles, but 128 elements 4.7.
-    assert tile_choice.step_cycles(SQUARE, H100, 64 * 64, 64 + 64) == 256 / 55
+    small = cycles(one, tile(bm=64, bn=64))
+    assert small == pytest.approx(START_CYCLES + 4096 * 256 / 55)
     # Three products at half the rate.
-    near = replace(SQUARE, compute="tf32x3")
-    assert tile_choice.step_cycles(near, H100, 128 * 256, 128 + 256) == 6 * 16
+    near = replace(one, compute="tf32x3")
+    assert cycles(near, tile()) == pytest.approx(START_CYCLES + 4096 * 6 * 16)
+
+
+def test_l2_serves_the_loads_that_a_cluster_leaves() -> None:
+    one = Problem(64, 64, 4096, "bf16")
+    loaded = estimate(one, H100).cycles(tile(bm=64, bn=64), loaded=0.75)
+    assert loaded == pytest.approx(START_CYCLES + 4096 * 0.75 * 256 / 55)
 
 
 def test_waves_of_tiles_take_one_after_the_other() -> None:
@@ -49,8 +61,8 @@ def test_waves_of_tiles_take_one_after_the_other() -> None:
 def test_wave_that_clusters_do_not_fill_counts_whole() -> None:
     # 128 tiles are a wave of blocks; 30 clusters of 4 of an H200 are not the 32 needed.
     problem, h200 = Problem(1024, 4096, 4096, "bf16"), find("h200")
-    assert estimate.cycles(tile(), problem, h200) == START_CYCLES + 4096 * 16
-    assert estimate.cycles(tile("2x2"), problem, h200) == START_CYCLES + 2 * 4096 * 16
+    assert estimate(problem, h200).cycles(tile()) == START_CYCLES + 4096 * 16
+    assert estimate(problem, h200).cycles(tile("2x2")) == START_CYCLES + 2 * 4096 * 16
 
 
 def test_splits_of_a_long_k_beat_few_whole_tiles() -> None:
@@ -87,12 +99,10 @@ def test_splits_have_whole_lines_of_k() -> None:
     ids=str,
 )
 def test_legal_configurations_are_near_the_least_time(problem: Problem) -> None:
-    least = estimate.least(problem, H100)
+    rough = estimate(problem, H100)
     configs = space.feasible(problem, H100, "wgmma").configs
     decoded = [WGMMA.decode(config) for config in configs]
-    factors = {
-        estimate.cycles(p, problem, H100) / least for p in decoded if isinstance(p, WgmmaParams)
-    }
+    factors = {rough.cycles(p) / rough.least for p in decoded if isinstance(p, WgmmaParams)}
     assert min(factors) <= 1.05
     assert max(factors) <= SLOWEST
 

@@ -1,0 +1,320 @@
+"""Legality: whether a configuration can run a problem on a device, and which rule forbids it.
+
+`FamilyRules` answers for one family. `space.feasible` enumerates what it allows, and `adaptation`
+changes configurations until it allows them. All of them ask a rule once for each combination of the
+values that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, wraps
+from itertools import product
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from autotune.device import Device, same_model
+from autotune.errors import ConfigError
+from autotune.families import registry
+from autotune.families.config import Config, Value
+from autotune.families.parameters import chosen_for_speed
+from autotune.families.rules import Rule, bind, context_of, needs_of
+from autotune.families.summation import SummationOrder
+from autotune.problem import Problem
+
+T = TypeVar("T")
+Values = Mapping[str, Value]
+"""Values of parameters by name, in the order of the family's parameters."""
+
+ORDER = "order of summation"
+"""The reason to reject a configuration of another order than the prescribed one."""
+
+
+class KeptResults(dict[tuple[Value, ...], T]):
+    """The results of a function of a rule's arguments, by the values of the parameters it reads.
+
+    Attributes:
+        needs: these parameters.
+        pick: picks their values from those of a configuration, by name.
+    """
+
+    def __init__(
+        self, function: Callable[..., T], problem: Problem | None, device: Device | None
+    ) -> None:
+        super().__init__()
+        self.needs = needs_of(function)
+        self.pick = picker(self.needs)
+        self._arguments = function, problem, device
+
+    def __missing__(self, read: tuple[Value, ...]) -> T:
+        result = self[read] = self._bound(read)
+        return result
+
+    def of(self, values: Values) -> T:
+        """The result for a configuration's values."""
+        return self[self.pick(values)]
+
+    @cached_property
+    def _bound(self) -> Callable[[Sequence[Value]], T]:
+        return bind(*self._arguments)
+
+
+def picker(names: Sequence[str]) -> Callable[[Values], tuple[Value, ...]]:
+    """A function that picks the values of these parameters as a tuple, as fast as Python allows."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: tuple(values[name] for name in names)
+
+
+def kept(
+    function: Callable[..., T], problem: Problem, device: Device | None = None
+) -> KeptResults[T]:
+    """The kept results of a function of a rule's arguments: the same for all problems if it reads
+    none, and likewise for all devices."""
+    reads = context_of(function)
+    return _kept(
+        function, problem if "problem" in reads else None, device if "device" in reads else None
+    )
+
+
+_kept: Callable[..., KeptResults[Any]] = lru_cache(maxsize=512)(KeptResults)
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a configuration is illegal: the rule's short name, and what is wrong with its numbers."""
+
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+class FamilyRules:
+    """The rules of a kernel family for a problem on a device.
+
+    Args:
+        family: the family's name.
+        problem: the problem.
+        device: the device.
+        order: the order of summation that configurations have to have; None for any. It has to
+            serve every M, so that it overrules rules `for_shape`.
+
+    Attributes:
+        family: the family's name.
+        domain: the values of each parameter, in the order of the parameters.
+        rules: the rules in their order, that on a prescribed order of summation first.
+        verdicts: for each rule, what is wrong with the values it reads; None where it holds.
+
+    Raises:
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
+    """
+
+    def __init__(
+        self, family: str, problem: Problem, device: Device, order: str | None = None
+    ) -> None:
+        kind = registry.serving(family, problem)
+        self.family = kind.name
+        self.domain = kind.domain(problem, device)
+        self.rules, self._order = kind.rules, order
+        if order is not None:
+            every_m = (rule for rule in kind.rules if not rule.for_shape)
+            self.rules = (_order_rule(kind.summation_order, order), *every_m)
+        self.verdicts = [kept(rule.check, problem, device) for rule in self.rules]
+        self._free = chosen_for_speed(kind.params)
+        self._lasting = [place for place, rule in enumerate(self.rules) if not rule.for_speed]
+        self._affected: dict[tuple[str, int], list[int]] = {}
+
+    @classmethod
+    @lru_cache(maxsize=32)
+    def of(
+        cls, family: str, problem: Problem, device: Device, order: str | None = None
+    ) -> FamilyRules:
+        """The same, made once."""
+        return cls(family, problem, device, order)
+
+    def __len__(self) -> int:
+        """The number of rules."""
+        return len(self.rules)
+
+    def rejection(self, config: Config, *, recorded: bool = False) -> Rejection | None:
+        """The first rule that a configuration breaks, or None if it is legal.
+
+        Args:
+            config: a configuration of the family.
+            recorded: whether it has been measured, which overrules what is only about speed.
+        """
+        fault = self.domain_fault(config, recorded=recorded)
+        if fault is not None:
+            return fault
+        values = config.values
+        place = self.broken(values, self._lasting if recorded else None)
+        if place == len(self):
+            return None
+        return Rejection(self.rules[place].reason, self.verdicts[place].of(values) or "")
+
+    def domain_fault(self, config: Config, *, recorded: bool = False) -> Rejection | None:
+        """The first parameter, by name or value, outside its domain; None without one."""
+        domain, values = self.domain, config.values
+        if values.keys() != domain.keys():
+            wrong = ", ".join(sorted(values.keys() ^ domain.keys()))
+            return Rejection("parameters", f"missing or unknown: {wrong}")
+        for name, value in values.items():
+            if value not in domain[name] and not (
+                recorded and name in self._free and isinstance(value, int)
+            ):
+                allowed = ", ".join(map(str, domain[name]))
+                return Rejection("value", f"{name}={value} is none of {allowed}")
+        return None
+
+    def enumerated_domain(self) -> dict[str, tuple[Value, ...]]:
+        """The domain, without values that no configuration of a prescribed order has."""
+        if self._order is None:
+            return self.domain
+        needs, verdicts = self.verdicts[0].needs, self.verdicts[0]
+        combinations = product(*(self.domain[name] for name in needs))
+        fitting = [values for values in combinations if verdicts[values] is None]
+        used = {name: {values[place] for values in fitting} for place, name in enumerate(needs)}
+        return {
+            name: tuple(value for value in values if name not in used or value in used[name])
+            for name, values in self.domain.items()
+        }
+
+    def broken(self, values: Values, places: Iterable[int] | None = None) -> int:
+        """The place of the first rule, of all or of those at `places`, that values of the domain
+        break; the number of rules if they break none."""
+        for place in range(len(self)) if places is None else places:
+            verdicts = self.verdicts[place]
+            if verdicts[verdicts.pick(values)] is not None:
+                return place
+        return len(self)
+
+    def broken_after_change(self, values: Values, changed: str, passed: int) -> int:
+        """The same for values that differ in one parameter from others that broke the rule at
+        `passed`: of the rules before it only those that read the parameter are asked."""
+        places = self._affected.get((changed, passed))
+        if places is None:
+            places = [
+                place
+                for place, rule in enumerate(self.rules)
+                if place >= passed or changed in rule.needs
+            ]
+            self._affected[changed, passed] = places
+        return self.broken(values, places)
+
+
+@lru_cache(maxsize=64)
+def _order_rule(summation_order: Callable[..., SummationOrder | None], order: str) -> Rule:
+    """The rule that refuses other orders of summation than the prescribed one."""
+
+    @wraps(summation_order)
+    def check(*arguments: object) -> str | None:
+        own = summation_order(*arguments)
+        if own is not None and str(own) == order:
+            return None
+        return f"{own or 'an order that depends on M'}, not {order}"
+
+    return Rule(ORDER, check)
+
+
+class Legality:
+    """Whether the families of this version can run configurations of a problem on a device.
+
+    Args:
+        problem: the problem.
+        device: the device.
+        recorded: whether configurations have been measured, so that slow ones pass too.
+        order: the order of summation that they have to have; None for any.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: Device,
+        *,
+        recorded: bool = True,
+        order: str | None = None,
+    ) -> None:
+        self._bound_to, self._recorded = (problem, device, order), recorded
+        self._families: dict[str, FamilyRules | None] = {}
+
+    def __call__(self, config: Config) -> bool:
+        """Whether a configuration is legal."""
+        rules = self.rules(config.family)
+        return rules is not None and rules.rejection(config, recorded=self._recorded) is None
+
+    def rules(self, family: str) -> FamilyRules | None:
+        """The rules of a family; None if there is none or it does not serve the compute."""
+        if family not in self._families:
+            try:
+                self._families[family] = FamilyRules.of(family, *self._bound_to)
+            except ConfigError:
+                self._families[family] = None
+        return self._families[family]
+
+
+def is_legal(config: Config, problem: Problem, device: Device, order: str | None = None) -> bool:
+    """Whether the families of this version can run the configuration, fast or not; with an `order`
+    of summation, whether it has that order."""
+    return Legality(problem, device, order=order)(config)
+
+
+def order_of(config: Config, problem: Problem) -> SummationOrder | None:
+    """The order in which a configuration adds up the products of an element of C; None if it
+    depends on M or on the place in C.
+
+    Raises:
+        ConfigError: if there is no such family.
+    """
+    return kept(registry.find(config.family).summation_order, problem).of(config.values)
+
+
+def as_tuned(device: Device, tuned_on: Device) -> Device:
+    """The device with the resident clusters of the card of its model that a record was tuned on.
+
+    Rules read the clusters to choose what is worth trying. What is worth it on one card still runs
+    on the others, so a record is judged by the clusters of its own.
+    """
+    if device.clusters == tuned_on.clusters or not same_model(device, tuned_on):
+        return device
+    return replace(device, clusters=tuned_on.clusters)
+
+
+def for_compute(config: Config, problem: Problem) -> Config:
+    """The configuration with the problem's compute, which is a parameter of some families."""
+    for place, (name, value) in enumerate(config.params):
+        if name == "compute" and value != problem.compute:
+            own = (name, problem.compute)
+            return Config(config.family, (*config.params[:place], own, *config.params[place + 1 :]))
+    return config
+
+
+def current(
+    family: str, recorded: Iterable[Config], problem: Problem, device: Device
+) -> tuple[Config, ...]:
+    """The recorded configurations of a family that have its present parameters and their values.
+
+    Those of an earlier version may lack a parameter, and no kernel can be made of them; nor of a
+    value that the family does not have.
+    """
+    domain = registry.find(family).domain(problem, device)
+    return tuple(
+        config
+        for config in recorded
+        if config.family == family
+        and config.values.keys() == domain.keys()
+        and all(value in domain[name] for name, value in config.params)
+    )
+
+
+def kernel_kind(problem: Problem) -> tuple[object, ...]:
+    """Equal for problems that the same kernels suit, whatever their sizes.
+
+    fp16 and bfloat16 are of one kind, and so are the types of fp8.
+    """
+    precision = problem.precision
+    eight_bit = precision.sums == "integer", problem.accumulate, problem.scale == "block"
+    operands = problem.element_bytes, problem.products, precision.on_tensor_cores
+    return problem.layout, *operands, *(eight_bit if precision.eight_bit else ())
