@@ -56,6 +56,7 @@ class _KeptFields:
     vendor: bool
     vendor_us: Microseconds | None
     objective: Text
+    advice: Text = ""
 
 
 def kept_choice(
@@ -132,6 +133,7 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
         vendor=kept.vendor,
         vendor_us=kept.vendor_us,
         objective=objective_named(kept.objective),
+        advice=kept.advice,
     )
 
 
@@ -147,6 +149,7 @@ def _written(answer: Answer) -> bytes:
         vendor=answer.vendor,
         vendor_us=answer.vendor_us,
         objective=str(answer.objective),
+        advice=answer.advice,
     )
     return checksum.sealed(asdict(kept))
 

@@ -22,7 +22,7 @@ from autotune.lookup.digests import own, pool_of, related
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, TEACHERS
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
-from autotune.lookup.predicted import model_choice
+from autotune.lookup.predicted import advised, model_choice
 from autotune.lookup.vendor_time import beside_vendor
 from autotune.problem import Problem
 from autotune.records import Records
@@ -83,7 +83,7 @@ def nearest(
     chosen = choices[ready_place(ranked, problem, device)]
     choice = _possible(chosen, problem, device, objective)
     answer = _answer(choice, problem, device, records, objective)
-    return beside_vendor(answer, near.pool, records, choice.deviation)
+    return advised(beside_vendor(answer, near.pool, records, choice.deviation), records)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import takewhile
 
 from autotune.candidates import cost
@@ -10,7 +11,7 @@ from autotune.candidates.model_error import ARITHMETIC
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
-from autotune.lookup.answer import Answer, recorded_answer, tune_command
+from autotune.lookup.answer import Answer, recorded_answer, tune_command, untuned_card
 from autotune.lookup.digests import own, pool_of, related
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
@@ -34,7 +35,15 @@ def predicted(
         return None
     recorded = pool_of(own(device, records) + related(device, records))
     ranked = [row for _, row in recorded.by_remoteness(problem, device)]
-    return beside_vendor(answer, ranked, records, math.sqrt(ARITHMETIC.signal))
+    answer = beside_vendor(answer, ranked, records, math.sqrt(ARITHMETIC.signal))
+    return advised(answer, records)
+
+
+def advised(answer: Answer, records: Records) -> Answer:
+    """A guess, with what to run if nothing is recorded of the device's model."""
+    if own(answer.device, records):
+        return answer
+    return replace(answer, advice=untuned_card(answer.device))
 
 
 def model_choice(

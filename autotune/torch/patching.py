@@ -14,6 +14,7 @@ from autotune import runtime, settings
 from autotune.api import tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
+from autotune.lookup.answer import untuned_card
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.problem import COMPUTES
 from autotune.problem.aliases import DtypeLike, canonical
@@ -200,6 +201,9 @@ def _patch_by_records(
         if judged[0].replaced:
             patched(group.modules, policy)
         table += judged
+    for recorded in records.values():
+        if not (recorded.problems or recorded.ranges):
+            console.print(untuned_card(recorded.device, len(table)))
     devices = tuple(recorded.device.name for recorded in records.values())
     return Report(devices, tuple(table))
 

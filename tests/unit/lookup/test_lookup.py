@@ -15,7 +15,7 @@ from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
 from autotune.occupancy.roofline import least_seconds
 from autotune.problem import Problem, distance
@@ -324,6 +324,19 @@ def test_record_of_a_related_device_is_marked(store: Store) -> None:
     answer = look_up(store)
     assert (answer.how, answer.evidence, answer.record) == ("related", "predicted", saved)
     assert "a configuration of 4096x4096x4096 on NVIDIA H200;" in answer.note
+
+
+def test_card_without_records_is_told_what_to_run(store: Store) -> None:
+    saved = store.save(record(timed(16, 900.0), device=H200, problem=NEAR))
+    command = "`autotune tune shapes.json --quick` races the shapes of a model"
+    assert look_up(store).advice.startswith(f"{H100.name} has no records: {command}, 5 s for the")
+    store.save(replace(saved, device=H100, problem=FAR))
+    assert look_up(store).advice == ""
+
+
+def test_seconds_of_races_are_those_of_all_shapes() -> None:
+    assert "about 5 s for 1;" in untuned_card(H100, 1)
+    assert "about 39 s for 30;" in untuned_card(H100, 30)
 
 
 def test_own_device_comes_before_a_related_one(store: Store) -> None:
