@@ -147,7 +147,7 @@ def expected(
 def recorded(device: Device) -> list[RecordDigest]:
     """The digests of what is recorded on the device's architecture."""
     records = Records.shipped_only()
-    return [*digests.own(device, records), *digests.related(device, records)]
+    return [*digests.of_architecture(device, records)]
 
 
 def legal(pool: Iterable[RecordDigest], problem: Problem, device: Device) -> Iterable[Config]:

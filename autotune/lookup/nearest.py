@@ -18,7 +18,7 @@ from autotune.families.plan import Resources
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, tune_command, vendor_wins
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import own, pool_of, related
+from autotune.lookup.digests import of_architecture, pool_of
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, TEACHERS
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
@@ -68,7 +68,7 @@ def nearest(
 ) -> Answer | None:
     """The most promising configuration of the nearest records, or the corrected model's choice.
 
-    Records of related devices count where the device's own say nothing of the problem. The model
+    Records of related devices count as those of problems that are an octave farther. The model
     chooses among all configurations where the records leave the time uncertain. Cold times decide
     only if the nearest record has some, and energies never.
     """
@@ -120,20 +120,11 @@ class Neighbourhood:
 def neighbourhood(
     problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Neighbourhood | None:
-    """The records near a problem. Related devices' records count where the device's own are all
-    far from it; None if those are far too."""
-    ranked = pool_of(own(device, records)).by_remoteness(problem, device)
-    if not _near(ranked):
-        both = own(device, records) + related(device, records)
-        ranked = pool_of(both).by_remoteness(problem, device)
-    if not _near(ranked):
+    """The records near a problem, of the architecture's devices; None if all are far from it."""
+    ranked = pool_of(of_architecture(device, records)).by_remoteness(problem, device)
+    if not ranked or ranked[0][0] > REACH:
         return None
     return Neighbourhood(ranked, ranked[0][1].timed(objective))
-
-
-def _near(ranked: Sequence[tuple[float, RecordDigest]]) -> bool:
-    """Whether the first record, the nearest, is a neighbour."""
-    return any(apart <= REACH for apart, _ in ranked[:1])
 
 
 def from_records(
@@ -235,9 +226,7 @@ def _answer(
             f"{_name_beside(record.problem, problem)}{where}; {tune_command(problem)} finds "
             "its own"
         ),
-        # A related device's record is better than the model alone; by how much is not measured, as
-        # no two related devices are recorded.
-        expected_loss=expected_loss("near" if here else "model", choice.deviation),
+        expected_loss=expected_loss("near", choice.deviation),
         # An epilogue or another output does not change how fast the vendor's library is.
         vendor=here
         and vendor_wins(record, problem, objective)

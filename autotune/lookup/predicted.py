@@ -12,7 +12,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_answer, tune_command, untuned_card
-from autotune.lookup.digests import own, pool_of, related
+from autotune.lookup.digests import of_architecture, own, pool_of
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.portfolio import VARIED, candidates, new_variants, ready_place
 from autotune.lookup.vendor_time import beside_vendor
@@ -33,8 +33,8 @@ def predicted(
     answer = recorded_prediction(problem, device, records) or _ranked_now(problem, device)
     if answer is None:
         return None
-    recorded = pool_of(own(device, records) + related(device, records))
-    ranked = [row for _, row in recorded.by_remoteness(problem, device)]
+    recorded = pool_of(of_architecture(device, records)).by_remoteness(problem, device)
+    ranked = [row for _, row in recorded]
     answer = beside_vendor(answer, ranked, records, math.sqrt(ARITHMETIC.signal))
     return advised(answer, records)
 

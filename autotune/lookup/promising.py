@@ -17,7 +17,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import own, pool_of, related
+from autotune.lookup.digests import of_architecture, pool_of
 from autotune.lookup.nearest import CAUTION, NEIGHBOURS, judges_of
 from autotune.lookup.neighbours import TEACHERS
 from autotune.lookup.portfolio import candidates, new_variants
@@ -116,7 +116,7 @@ def contenders(
     All come from the entries of the nearest records, the portfolio and variants of the best of
     both; or from these `configs` alone.
     """
-    digests = own(device, records) or related(device, records)
+    digests = of_architecture(device, records)
     pool = [record for _, record in pool_of(digests).by_remoteness(problem, device)]
     objective = pool[0].timed(objective) if pool else HOT
     learnt = samples(pool[:TEACHERS], objective)

@@ -340,9 +340,15 @@ def test_seconds_of_races_are_those_of_all_shapes() -> None:
 
 
 def test_own_device_comes_before_a_related_one(store: Store) -> None:
-    store.save(record(timed(16, 1.0), device=H200))
-    store.save(record(timed(32, 900.0), problem=NEAR))
-    assert (look_up(store).how, width(look_up(store))) == ("nearest", 32)
+    for device in (H200, H100):
+        store.save(record(timed(16, 900.0), problem=NEAR, device=device))
+    assert look_up(store).how == "nearest"
+
+
+def test_related_device_serves_what_its_own_does_not(store: Store) -> None:
+    store.save(record(timed(32, 9000.0), problem=Problem(4096, 4096, 512)))
+    store.save(record(timed(16, 900.0), device=H200))
+    assert (look_up(store).how, width(look_up(store))) == ("related", 16)
 
 
 def test_vendor_faster_at_the_point_is_faster_in_range(

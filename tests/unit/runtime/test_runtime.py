@@ -252,9 +252,13 @@ def test_each_untuned_shape_warns(case: Case) -> None:
 
 def test_card_without_records_is_named_once(case: Case) -> None:
     case.how, case.advice = "predicted", "this card has no records"
-    with pytest.warns(UntunedWarning) as caught:
+
+    def act() -> None:
         for shape in ((5, 7, 3), (5, 7, 4)):
             case.matmul(*case.operands(*shape))
+
+    with pytest.warns(UntunedWarning) as caught:
+        act()
     assert [case.advice in str(warning.message) for warning in caught] == [True, False]
 
 
