@@ -46,7 +46,7 @@ def of_products(
     """Describes GEMM configurations by a block's resources and work and the cost model's times."""
     kinds = {name: registry.find(name) for name in {config.family for config in configs}}
     needs = [
-        compiled or kinds[config.family].estimate(config, problem)
+        compiled or kinds[config.family].estimate(config, problem, device)
         for config, compiled in zip(configs, resources, strict=True)
     ]
     load = Load.of(configs, problem, device, needs)

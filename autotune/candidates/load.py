@@ -86,7 +86,7 @@ class Load:
         for config, work, compiled in zip(
             configs, works, resources or [None] * len(configs), strict=True
         ):
-            need = compiled or kinds[config.family].estimate(config, problem), work.cluster
+            need = compiled or kinds[config.family].estimate(config, problem, device), work.cluster
             if need not in occupancies:
                 occupancies[need] = need[0].occupancy(device, work.cluster)
             resident.append(occupancies[need].blocks_per_sm)
