@@ -131,8 +131,8 @@ def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:
     """
     records = [record for record in content.records if type(record) is Record]
     if len(names := sorted({record.device.name for record in records})) != 1:
-        found = f"records of {', '.join(names)}" if names else "no records"
-        raise UsageError(f"{found}; a submission has those of one card: give --device")
+        cards = f"records of {', '.join(names)}" if names else "no records"
+        raise UsageError(f"{cards}; a submission has those of one card: give --device")
     kinds = Counter("stale" if stale(record, today) else record.evidence for record in records)
     if unfit := [f"{kinds[kind]} {kind}" for kind in ("stale", *BEST_FIRST[1:]) if kinds[kind]]:
         raise UsageError(
