@@ -25,10 +25,10 @@ from autotune.problem.integers import ceil_div
 
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
 """The first compute capability with the kernel's MMA instructions, by precision; 8.0 for others."""
-SPILLS_SINCE, CONVERSION_OF_SPLITS = (10, 0), 16
+SPILLS_SINCE, CONVERSION_OF_FEW = (10, 0), 16
 """The compute capability from which rows of A in fp16, where 8-bit floats are multiplied as such,
 count as registers, as they make kernels spill (NVRTC 13; on 9.0 such kernels were measured); more
-registers with splits of K."""
+registers with splits of K, and where sums are not promoted in each iteration."""
 WARPS = 4, 8
 """Warps a block: at least one for each scheduler; more than 8 leave an accumulator less than 64
 registers."""
@@ -239,7 +239,8 @@ def _registers_fault(
 ) -> str | None:
     guess = kernel.registers + _extra_registers(kernel, problem)
     if device.compute_capability >= SPILLS_SINCE and converts(problem, device):
-        guess += kernel.wm + (CONVERSION_OF_SPLITS if split_k > 1 else 0)
+        rare = split_k > 1 or kernel.promote > 1
+        guess += kernel.wm + (CONVERSION_OF_FEW if rare else 0)
     budget = register_budget(kernel.min_blocks, kernel.threads, device)
     if guess <= budget:
         return None

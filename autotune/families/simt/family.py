@@ -16,12 +16,14 @@ from autotune.problem import Problem
 
 SPARE_REGISTERS = {"none": 36, "separate": 36, "fused": 46, "stream": 82}
 """Registers that the compiler takes beside the estimated ones, where it is free to, by `reduction`:
-of nine of ten kernels no more (NVRTC 13, sm_80 to sm_120)."""
+of nine of ten kernels no more (NVRTC 13, sm_80 to sm_120). Of a single set of fragments it makes
+two more."""
 
 
 def _resources(p: SimtParams, _problem: Problem, device: Device | None) -> Resources:
     """Threads, shared memory and a guess of the registers."""
     guess, spare = p.register_estimate, SPARE_REGISTERS[p.reduction]
+    spare += 2 * (p.tm + p.tn) if p.fragments == 1 else 0
     registers = likely_registers(guess, spare, p.min_blocks, p.threads, device)
     return Resources(p.threads, registers, p.shared_bytes())
 
