@@ -8,9 +8,10 @@ slower than the library's by more than 2 %, at 0.75 of its speed at worst, inste
 where our kernels multiply all of them; the mean over the library is 1.20 instead of 1.23.
 
 On an architecture where the library was never timed, its expected time is that of the other
-architectures, at the same distance from the roofline, and nothing tells how far off that is: the
-process's prior deviation counts as well. A kernel then multiplies only where it is expected to take
-at most 0.56 of the library's time, as for products that cuBLAS is known to be bad at.
+architectures, at the same distance from the roofline. Nothing tells how far off that is, nor how
+far off the kernel's time: the process's prior deviation counts for both. A kernel then multiplies
+only where it is expected to take at most 0.45 of the library's time, as for products that cuBLAS is
+known to be bad at.
 """
 
 from __future__ import annotations
@@ -120,15 +121,17 @@ def _vendor_us(row: Neighbour, objective: Objective) -> float | None:
 
 
 def _scale(problem: Problem, device: Device, objective: Objective) -> float:
-    return 1e6 * objective.least_seconds(problem, device) + OVERHEAD_US
+    """Microseconds that times are multiples of: the roofline's in the library's own precision."""
+    asked = replace(problem, compute=problem.precision.vendor or problem.compute)
+    return 1e6 * objective.least_seconds(asked, device) + OVERHEAD_US
 
 
 def _untimed_deviation(problem: Problem, device: Device, deviation: float) -> float:
-    """Standard deviation of the log of a kernel's time over the library's where that was not timed;
+    """Standard deviation of the log of a kernel's time over the library's where neither was timed;
     infinite where the library alone uses the tensor cores."""
     if _unused_tensor_cores(problem, device):
         return math.inf
-    return math.hypot(deviation, math.sqrt(SIGNAL))
+    return math.hypot(deviation, math.sqrt(2 * SIGNAL))
 
 
 def _untimed(problem: Problem, device: Device) -> str:
