@@ -249,7 +249,7 @@ def test_submission_says_what_measured_it(
 def test_submission_names_no_path_user_or_host(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_writing.lzma, "compress", bytes)  # to read it as it is
+    monkeypatch.setattr(lzma, "compress", bytes)  # to read it as it is
     store.save(record())
     assert run("cache", "export", str(tmp_path / "card.xz"), "--submit") == 0
     text = (tmp_path / "card.xz").read_bytes()

@@ -51,7 +51,8 @@ def test_shapes_of_a_file_are_raced_once(
 ) -> None:
     Shapes({PROBLEM: 32}).save(tmp_path / "shapes.json")
     arguments = ("tune", str(tmp_path / "shapes.json"), "--quick", "--device", DEVICE)
-    (first,), (again,) = (answer(capsys, *arguments)["shapes"] for _ in range(2))
+    first = answer(capsys, *arguments)["shapes"][0]
+    again = answer(capsys, *arguments)["shapes"][0]
     assert (first["how"], first["why"]) == ("exact", None)
     assert (again["config"], again["why"]) == (first["config"], "tuned before")
     assert first["searched_s"] > 0 == again["searched_s"]
