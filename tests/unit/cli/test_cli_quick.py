@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from support.command_line import answer, own_machine, printed, run
@@ -51,9 +52,13 @@ def test_shapes_of_a_file_are_raced_once(
 ) -> None:
     Shapes({PROBLEM: 32}).save(tmp_path / "shapes.json")
     arguments = ("tune", str(tmp_path / "shapes.json"), "--quick", "--device", DEVICE)
-    first = answer(capsys, *arguments)["shapes"][0]
-    again = answer(capsys, *arguments)["shapes"][0]
+    first, again = (_only_shape(answer(capsys, *arguments)) for _ in range(2))
     assert (first["how"], first["why"]) == ("exact", None)
     assert (again["config"], again["why"]) == (first["config"], "tuned before")
     assert first["searched_s"] > 0 == again["searched_s"]
     assert "quick race" in printed(capsys, "best", str(PROBLEM), "--device", DEVICE)
+
+
+def _only_shape(shown: dict[str, Any]) -> dict[str, Any]:
+    (shape,) = shown["shapes"]
+    return cast("dict[str, Any]", shape)
