@@ -16,6 +16,11 @@ Searches start from the records of neighbouring problems: those in the file, the
 the trials of earlier kernels under `docs/results`. These are only guesses: every bundled record was
 measured by this run or by one that it continues. The f16 twin of a bf16 problem starts from its
 winners and gets `--twin` of the time.
+
+    python scripts/shipped.py --submitted card.jsonl.xz
+
+merges what users submitted (`autotune cache export --submit`) into the files of their cards, and
+needs no GPU.
 """
 
 from __future__ import annotations
@@ -32,9 +37,10 @@ from shipped_files import ShippedFile, best_of_recordings, table
 from shipped_problems import problems
 
 from autotune import compiler, settings
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
+from autotune.maintenance import exchange
 from autotune.problem import COMPUTES, Problem
-from autotune.records import Record, Store
+from autotune.records import Record, Store, bundle
 from autotune.targets import sources, targets
 from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable
@@ -61,10 +67,17 @@ def main(
         Path, typer.Option(help="Folder of recordings to start searches from.")
     ] = TRIALS,
     again: Annotated[bool, typer.Option("--again", help="Tune recorded problems again.")] = False,
+    submitted: Annotated[
+        list[Path] | None, typer.Option(help="Submission to merge; repeatable. Nothing is tuned.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Tunes and bundles; status 1 if a problem has no result."""
     began = monotonic()
+    if submitted:
+        for submission in submitted:
+            take(submission, out)
+        return
     where = targets.resolve(device)
     path = out or settings.shipped_dir() / f"{where.slug}.jsonl.xz"
     wanted = [problem for problem in problems(checked(computes)) if only in str(problem)]
@@ -94,6 +107,33 @@ def main(
     if failed:
         CONSOLE.print("no result:", ", ".join(map(str, failed)), style="red")
         raise typer.Exit(1)
+
+
+def take(submission: Path, out: Path | None) -> None:
+    """Merges a submission into the shipped file of its card and prints what came of it.
+
+    Raises:
+        typer.BadParameter: if the file is no submission, or holds what a release cannot ship.
+    """
+    try:
+        content, today = bundle.loads(submission.read_bytes()), targets.here()
+        if content.submission is None:
+            raise UsageError("it says nothing of its card; `cache export --submit` writes one")
+        exchange.submitted(content, today, "")  # checks the records again
+    except (ValueError, UsageError) as error:
+        raise typer.BadParameter(f"{submission}: {error}") from error
+    device = next(iter(content.records)).device
+    path = out or settings.shipped_dir() / f"{device.slug}.jsonl.xz"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        file = ShippedFile(path, Store(Path(name)), today.source)
+        file.begin()
+        for record in content.records:
+            change = file.store.adopt(record, today)
+            CONSOLE.print(f"{record.problem!s:28} {change}", markup=False, highlight=False)
+        for record in file.store.records(device):
+            file.add(record)
+        file.write()
+    CONSOLE.print(f"{path}: {content.submission}; run scripts/digests.py", markup=False)
 
 
 def checked(computes: list[str] | None) -> list[str] | None:

@@ -113,17 +113,22 @@ class ShippedFile:
         """The records, by problem."""
         return [self._records[problem] for problem in sorted(self._records)]
 
+    def begin(self) -> tuple[Record, ...]:
+        """Loads the file's records of the current kernels; returns all that it has."""
+        own = _records_in(self.path) if self.path.exists() else ()
+        for record in own:
+            if made_from(record, self.source):
+                self.add(self.store.save(record))
+        return own
+
     def resume(self, guesses: Iterable[Record], folder: Path) -> None:
         """Loads the file's records of the current kernels.
 
         All others, `guesses` and the other shipped files become the shipped records of this
         process, in `folder`: searches start from them.
         """
-        own = _records_in(self.path) if self.path.exists() else ()
+        own = self.begin()
         beside = (path for path in shipped.paths(settings.shipped_dir()) if path != self.path)
-        for record in own:
-            if made_from(record, self.source):
-                self.add(self.store.save(record))
         # Later records replace earlier ones.
         guessed = chain(chain.from_iterable(map(_records_in, beside)), guesses, own)
         latest = {(record.device, record.problem): record for record in guessed}

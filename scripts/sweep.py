@@ -81,7 +81,7 @@ def _row(
     config: Config, problem: Problem, candidate: Candidate | Failure, runner: Runner
 ) -> SweepRow:
     if isinstance(candidate, Failure):
-        estimate = registry.find(config.family).estimate(config, problem)
+        estimate = registry.find(config.family).estimate(config, problem, runner.device)
         return SweepRow(config, estimate, candidate)
     return SweepRow(config, candidate.resources, runner.measure(candidate, None))
 

@@ -134,7 +134,7 @@ def answered(
     batch_invariant: bool = False,
 ) -> Answer:
     """`choose` with its arguments decoded."""
-    from autotune.lookup.answer import tune_command, unrecorded
+    from autotune.lookup.answer import tune_command, unrecorded, untuned_card
     from autotune.lookup.lookup import finder
 
     decides = objective_named(objective)
@@ -151,7 +151,8 @@ def answered(
     if answer is None:
         raise NotFoundError(f"{unserved(problem, resolved)}; give another device")
     commands = tune_command(problem), tune_command(problem, option(device))
-    return replace(answer, note=answer.note.replace(*commands))
+    advice = answer.advice and untuned_card(resolved, option=option(device))
+    return replace(answer, note=answer.note.replace(*commands), advice=advice)
 
 
 def warnings_of(

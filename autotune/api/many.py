@@ -61,8 +61,9 @@ def tune_shapes(
 
     A shape's weight is how often it runs, times its time, times the loss that is expected against
     full tuning: 10 % without a record, less after each second of search. A shape whose loss is
-    expected to be below 0.5 % is not searched. Each search is recorded as it ends, so that an
-    interrupt loses none, and a second call goes on where the first ended.
+    expected to be below 0.5 % is not searched, and none that is recorded is raced. Each search is
+    recorded as it ends, so that an interrupt loses none, and a second call goes on where the first
+    ended.
 
     Args:
         shapes: how often each shape runs.
@@ -74,12 +75,14 @@ def tune_shapes(
             observer of each.
 
     Raises:
-        UsageError: for an unknown device, or an energy.
+        UsageError: for an unknown device, an energy, or several devices and a race.
         MissingError: without a GPU, a driver or a compiler, where they are needed.
         CacheError: if the cache directory cannot be written.
         BudgetError: if the budget was over before any shape was tuned.
     """
     require_time(options, "tuning several shapes")
+    if options.quick and devices is not None:
+        raise UsageError("quick takes no devices; leave either out")
     began = monotonic()
     place = _Place(targets.resolve(device), targets.measures(device), options, family)
     rows = {problem: place.row(problem, count) for problem, count in shapes.items()}
@@ -164,6 +167,8 @@ class _Place:
         if record.problem != row.problem:
             return Stake(time_us, row.answer.expected_loss or 0.0)
         usable = record.evidence == "measured" or not self.measured
+        if self.options.quick and usable:
+            return Stake(time_us, 0.0)
         return Stake(time_us, UNTUNED_LOSS, record.provenance.seconds if usable else 0.0)
 
     def tuned(self, row: ShapeRow) -> ShapeRow:

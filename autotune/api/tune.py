@@ -231,8 +231,6 @@ class TuneCall:
         from autotune.api import many
 
         options = self.search.each_limited(self.family)
-        if options.quick and self.numbers is not None:
-            raise UsageError("quick takes no devices; leave either out")
         observing = partial(shown_all, options.objective, self.progress)
         place = self.device, self.numbers, self.family
         return many.tune_shapes(shapes, options, *place, observing=observing)

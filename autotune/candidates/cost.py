@@ -167,7 +167,7 @@ class Load:
             family = registry.find(config.family)
             params = family.decode(config)
             works.append(family.block_work(params, problem))
-            needs.append(compiled or family.resources(params, problem))
+            needs.append(compiled or family.resources(params, problem, device))
         room = _room_on(device)
         rooms = [room(need, work.cluster) for need, work in zip(needs, works, strict=True)]
         columns = {

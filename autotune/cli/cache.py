@@ -207,14 +207,26 @@ def _show_fingerprint(
     nargs=-1,
 )
 @click.option("--problem", "problems", multiple=True, hidden=True)
+@click.option(
+    "--submit",
+    is_flag=True,
+    help="Write the measured records of one card with what they were measured with, for the next "
+    "release.",
+)
 @device_filter
 @json_option
 def export(
-    file: str, shapes: tuple[str, ...], problems: tuple[str, ...], device: str | None, json: bool
+    file: str,
+    shapes: tuple[str, ...],
+    problems: tuple[str, ...],
+    submit: bool,
+    device: str | None,
+    json: bool,
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError
     from autotune.maintenance import exchange
+    from autotune.targets import local, targets
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
@@ -222,6 +234,8 @@ def export(
     chosen = exchange.chosen(store, _slug_of(store, device), (*problems, *shapes))
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
+    if submit:
+        chosen = exchange.submitted(chosen, targets.here(), local.cublas_version())
     if file == STDOUT:
         for piece in exchange.pieces(chosen):
             sys.stdout.buffer.write(piece)
@@ -233,6 +247,8 @@ def export(
     else:
         contents = f"records {len(chosen.records)}, ranges {len(chosen.ranges)}"
         show_line(f"{file}: {contents}, {size:,} bytes")
+        if chosen.submission:
+            show_line(f"{chosen.submission}; CONTRIBUTING.md says where to send it")
 
 
 @cache.command("import")

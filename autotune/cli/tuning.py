@@ -243,8 +243,8 @@ def _search(fields: Mapping[str, Any], texts: Sequence[str]) -> Search:
     from autotune.tuning.options import Search
 
     search = Search(**fields)
-    if search.quick and (len(texts) != 1 or ".." in texts[0]):
-        raise UsageError("quick takes one shape; a range races the sizes between its ends anyway")
+    if search.quick and any(".." in text for text in texts):
+        raise UsageError("quick takes shapes; a range races the sizes between its ends anyway")
     return search
 
 

@@ -108,7 +108,7 @@ class Family(Generic[P]):
         order: its place among the families, from the plainest to the fastest.
         rules: the reasons to reject a combination of parameters, cheapest first.
         resources: estimates what a configuration takes of an SM before it is compiled: registers
-            are a guess, the rest is exact.
+            are a guess, the least of them or for a device the most; the rest is exact.
         block_work: describes the work of a configuration's blocks for the cost model.
         launch_plan: plans the launches of a configuration on operands of an alignment.
         summation: tells how long the sums of products are; takes the arguments of a rule.
@@ -127,7 +127,7 @@ class Family(Generic[P]):
     precisions: tuple[str, ...]
     order: int
     rules: tuple[Rule, ...]
-    resources: Callable[[P, Problem], Resources]
+    resources: Callable[[P, Problem, Device | None], Resources]
     block_work: Callable[[P, Problem], Work]
     launch_plan: Callable[[Config, P, Problem, Alignment], LaunchPlan]
     summation: Callable[..., Summation]
@@ -156,9 +156,10 @@ class Family(Generic[P]):
         params.__dict__.update(values)
         return params
 
-    def estimate(self, config: Config, problem: Problem) -> Resources:
-        """Estimates what a configuration takes of an SM before it is compiled."""
-        return self.resources(self.decode(config), problem)
+    def estimate(self, config: Config, problem: Problem, device: Device | None = None) -> Resources:
+        """Estimates what a configuration takes of an SM before it is compiled: at least, or for a
+        device as much as its compiler is likely to take."""
+        return self.resources(self.decode(config), problem, device)
 
     def work(self, config: Config, problem: Problem) -> Work:
         """Describes the work of a configuration's blocks for the cost model."""

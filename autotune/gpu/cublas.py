@@ -19,6 +19,7 @@ SUCCESS = 0
 OPERATIONS = {"n": 0, "t": 1}  # cublasOperation_t
 DATA_TYPES = {"f32": 0, "f16": 2, "bf16": 14}  # cudaDataType_t
 COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77  # cublasComputeType_t
+PROPERTIES = (0, 1, 2)  # libraryPropertyType_t: MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
 DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
 
 _MATRIX = c_void_p, c_int, c_int, c_longlong  # address, type, leading dimension, stride
@@ -55,13 +56,7 @@ class Cublas:
         Raises:
             MissingError: if there is none.
         """
-        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-        try:
-            path = load_nvidia_dynamic_lib("cublas").abs_path
-        except DynamicLibNotFoundError as error:
-            raise MissingError(f"no cuBLAS: {error}; install PyTorch or nvidia-cublas") from error
-        return cls(ctypes.CDLL(path))
+        return cls(_library())
 
     def gemm(self, operands: Operands, stream: int) -> Run:
         """A run of C = op(A) op(B) on a stream.
@@ -97,6 +92,34 @@ class Cublas:
         status = getattr(self._library, name)(*arguments)
         if status != SUCCESS:
             raise RunnerError(f"{name} failed with status {status}")
+
+
+def version() -> str:
+    """The version of the installed library, such as `13.0.0`, which needs no GPU; empty if there is
+    none."""
+    try:
+        library = _library()
+    except (ImportError, MissingError):
+        return ""
+    numbers = [c_int() for _ in PROPERTIES]
+    pairs = zip(PROPERTIES, map(byref, numbers), strict=True)
+    failed = [library.cublasGetProperty(*pair) != SUCCESS for pair in pairs]
+    return "" if any(failed) else ".".join(str(number.value) for number in numbers)
+
+
+def _library() -> Any:
+    """The installed library.
+
+    Raises:
+        MissingError: if there is none.
+    """
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+    try:
+        path = load_nvidia_dynamic_lib("cublas").abs_path
+    except DynamicLibNotFoundError as error:
+        raise MissingError(f"no cuBLAS: {error}; install PyTorch or nvidia-cublas") from error
+    return ctypes.CDLL(path)
 
 
 def open_cublas(session: Session, operands: Operands) -> Run | None:

@@ -48,6 +48,8 @@ class Answer:
             the records have no such measurements.
         vendor_us: expected time of the vendor's library in microseconds where the problem is not
             recorded; None if unknown.
+        advice: one line for the user of a card without records: what to run, and how long it
+            takes; else empty.
     """
 
     problem: Problem
@@ -62,6 +64,7 @@ class Answer:
     vendor: bool = False
     objective: Objective = HOT
     vendor_us: float | None = None
+    advice: str = ""
 
     def __str__(self) -> str:
         """The configuration, its time and where it comes from, in lines; `autotune.table` has the
@@ -101,6 +104,28 @@ class Answer:
             (entry for entry in entries if for_compute(entry.config, self.problem) == self.config),
             None,
         )
+
+
+FIRST_RACE_S, RACE_S = 4.6, 1.2
+"""Seconds of a quick race on an H200: of the first shape of a process, and the median of 120
+(`docs/results/h200/left-out.json`)."""
+
+
+def untuned_card(device: Device, shapes: int = 0, option: str = "") -> str:
+    """What to run on a card without records, and how long it takes.
+
+    Args:
+        device: the card.
+        shapes: how many are to be tuned; 0 if that is unknown.
+        option: the `--device` of the command.
+    """
+    takes = f"{FIRST_RACE_S:.0f} s for the first and {RACE_S:g} s for each further one"
+    if shapes:
+        takes = f"about {FIRST_RACE_S + RACE_S * (shapes - 1):.0f} s for {shapes}"
+    return (
+        f"{device.name} has no records: `autotune tune shapes.json --quick{option}` races the "
+        f"shapes of a model, {takes}; `autotune.torch.recording` notes them"
+    )
 
 
 def tune_command(problem: Problem, option: str = "") -> str:

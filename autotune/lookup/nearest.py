@@ -38,6 +38,7 @@ from autotune.lookup.answer import (
     expected_loss,
     recorded_prediction,
     tune_command,
+    untuned_card,
     vendor_wins,
 )
 from autotune.lookup.digest import RecordDigest, samples
@@ -98,20 +99,22 @@ def nearest(
     """The most promising configuration, by the records near the problem and the cost model; None
     if no configuration can run.
 
-    Records of related devices count where the device's own are all far; a recorded prediction of
-    the problem itself is answered where those are far too. Cold times decide only if the nearest
-    record has some, and energies never. Of configurations that are nearly as fast, one whose
-    programs came with the package is chosen.
+    Records of related devices count as those of problems that are an octave farther; a recorded
+    prediction of the problem itself is answered where all are far. Cold times decide only if the
+    nearest record has some, and energies never. Of configurations that are nearly as fast, one
+    whose programs came with the package is chosen.
     """
     near = Neighbourhood.of(problem, device, records, objective)
     stated = None if near.learnt else recorded_prediction(problem, device, records)
     if stated is not None:
-        return beside_vendor(stated, near.records, records, math.sqrt(ARITHMETIC.signal))
+        deviation = math.sqrt(ARITHMETIC.signal)
+        return _advised(beside_vendor(stated, near.records, records, deviation), records)
     ranked = choices(near)
     if not ranked:
         return None
     choice = next(_ready(ranked, problem, device), ranked[0])
-    return beside_vendor(_answer(choice, near, records), near.records, records, choice.deviation)
+    answer = _answer(choice, near, records)
+    return _advised(beside_vendor(answer, near.records, records, choice.deviation), records)
 
 
 def choices(near: Neighbourhood) -> list[Choice]:
@@ -199,11 +202,8 @@ class Neighbourhood:
     def of(
         cls, problem: Problem, device: Device, records: Records, objective: Objective = HOT
     ) -> Neighbourhood:
-        """The neighbourhood of a problem: of records of the device's model, or of the architecture
-        where those are all far."""
-        ranked = own(device, records).nearest(problem, device, TEACHERS)
-        if not _near(ranked):
-            ranked = of_architecture(device, records).nearest(problem, device, TEACHERS)
+        """The neighbourhood of a problem: of records of the architecture's devices."""
+        ranked = of_architecture(device, records).nearest(problem, device, TEACHERS)
         decides = ranked[0][1].timed(objective) if _near(ranked) else HOT
         return cls(problem, device, ranked, decides)
 
@@ -287,12 +287,17 @@ def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
         # Corrections of the model know nothing of the device's limits.
         time_us=max(choice.time_us, 1e6 * objective.least_seconds(problem, device)),
         note=f"{problem} is not tuned on {device.name}: using {using}",
-        # A related device's record is better than the model alone; by how much is not measured, as
-        # no two related devices are recorded.
-        expected_loss=expected_loss("near" if here and near.learnt else "model", choice.deviation),
+        expected_loss=expected_loss("near" if near.learnt else "model", choice.deviation),
         vendor=vendor,
         objective=objective,
     )
+
+
+def _advised(answer: Answer, records: Records) -> Answer:
+    """A guess, with what to run if nothing is recorded of the device's model."""
+    if len(own(answer.device, records)):
+        return answer
+    return replace(answer, advice=untuned_card(answer.device))
 
 
 def _same_gemm(recorded: Problem, problem: Problem) -> bool:

@@ -6,8 +6,11 @@ products of an H100 and an H200, `docs/results/*/versions.json` included, 14 are
 the library's by more than 2 %, at 0.75 of its speed at worst, instead of 67 and 0.33 where our
 kernels multiply all of them; the mean over the library is 1.20 instead of 1.23.
 
-On an architecture where the library was never timed it is taken to be faster; its expected time is
-then that of the other architectures, at the same distance from the roofline.
+On an architecture where the library was never timed, its expected time is that of the other
+architectures, at the same distance from the roofline. Nothing tells how far off that is, nor how
+far off the kernel's time: the process's prior deviation counts for both. A kernel then multiplies
+only where it is expected to take at most 0.45 of the library's time, as for products that cuBLAS is
+known to be bad at.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from autotune.candidates.model_error import expected_ratio
+from autotune.candidates.model_error import VENDOR_VARIANCES, expected_ratio
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
@@ -69,13 +72,13 @@ def beside_vendor(
         ranked = _nearest(problem, device, elsewhere(device, records))
     vendor_us = vendor_time_us(problem, device, ranked, objective)
     answer = replace(answer, vendor_us=vendor_us)
-    if not timed:
-        note = f"{answer.note}{FASTER.format('taken')}: {_untimed(problem, device)}"
-        return replace(answer, vendor=True, note=note)
-    cautious_us = time_us * math.exp(CAUTION * deviation)
-    if answer.vendor or vendor_us is None or vendor_us >= cautious_us:
+    doubt = deviation if timed else _untimed_deviation(problem, device, deviation)
+    cautious_us = time_us * math.exp(CAUTION * doubt)
+    if answer.vendor or (vendor_us is not None and vendor_us >= cautious_us):
         return answer
-    return replace(answer, vendor=True, note=answer.note + FASTER.format("expected"))
+    why = FASTER.format("expected" if timed else "taken")
+    reason = "" if timed else f": {_untimed(problem, device)}"
+    return replace(answer, vendor=True, note=f"{answer.note}{why}{reason}")
 
 
 def vendor_time_us(
@@ -121,14 +124,29 @@ def _scale_of(row: RecordDigest, objective: Objective) -> float:
 
 
 def _scale(problem: Problem, device: Device, objective: Objective) -> float:
-    """Microseconds that the library's time is predicted as a multiple of."""
-    return 1e6 * objective.least_seconds(problem, device) + OVERHEAD_US
+    """Microseconds that times are multiples of: the roofline's in the library's own precision."""
+    asked = replace(problem, compute=problem.precision.vendor or problem.compute)
+    return 1e6 * objective.least_seconds(asked, device) + OVERHEAD_US
+
+
+def _untimed_deviation(problem: Problem, device: Device, deviation: float) -> float:
+    """Standard deviation of the log of a kernel's time over the library's where neither was timed;
+    infinite where the library alone uses the tensor cores."""
+    if _unused_tensor_cores(problem, device):
+        return math.inf
+    return math.hypot(deviation, math.sqrt(2 * VENDOR_VARIANCES[0]))
 
 
 def _untimed(problem: Problem, device: Device) -> str:
     """Why the library is taken to be faster on an architecture where it was not timed."""
     major, minor = device.compute_capability
     reason = f"it was never timed on compute capability {major}.{minor}"
-    if problem.precision.on_tensor_cores and major in _OWN_TENSOR_CORES:
-        reason += f", and no kernel here uses the tensor cores of {_OWN_TENSOR_CORES[major]}"
+    if unused := _unused_tensor_cores(problem, device):
+        reason += f", and no kernel here uses the tensor cores of {unused}"
     return reason
+
+
+def _unused_tensor_cores(problem: Problem, device: Device) -> str:
+    """The architecture, if the problem is one for tensor cores that no kernel here uses."""
+    major, _ = device.compute_capability
+    return _OWN_TENSOR_CORES.get(major, "") if problem.precision.on_tensor_cores else ""

@@ -5,8 +5,10 @@ Two records of one problem are merged by the rule in `records.merging`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,7 +27,7 @@ from autotune.records import (
     codec,
     ranges,
 )
-from autotune.records.bundle import Bundle
+from autotune.records.bundle import Bundle, Submission
 from autotune.records.bundle_header import START
 from autotune.records.merging import stale
 from autotune.records.ordered import OrderedRecord
@@ -111,6 +113,49 @@ class StoredRecords(Collection[Record]):
     def __iter__(self) -> Iterator[Record]:
         records = (self.store.read(path) for path in self.paths)
         return (record for record in records if isinstance(record, Record))
+
+
+def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:
+    """The records of a card as its user submits them, with what they were measured with.
+
+    Ranges and orders of summation stay out: a release has none.
+
+    Args:
+        content: records that `chosen` chose.
+        today: what this machine would measure with.
+        cublas: the version of cuBLAS; empty if it is not known.
+
+    Raises:
+        UsageError: if there are records of several cards, none at all, or any that is not measured
+            or that is stale; the message counts them.
+    """
+    records = [record for record in content.records if type(record) is Record]
+    if len(names := sorted({record.device.name for record in records})) != 1:
+        cards = f"records of {', '.join(names)}" if names else "no records"
+        raise UsageError(f"{cards}; a submission has those of one card: give --device")
+    kinds = Counter("stale" if stale(record, today) else record.evidence for record in records)
+    if unfit := [f"{kinds[kind]} {kind}" for kind in ("stale", *BEST_FIRST[1:]) if kinds[kind]]:
+        raise UsageError(
+            f"of {len(records)} records {', '.join(unfit)}: a submission has measured ones alone; "
+            "`autotune cache verify --retime` measures stale ones again, shapes behind the file "
+            "choose"
+        )
+    runs = [record.provenance for record in records]
+    sources = (run.source.split() for run in runs)
+
+    def joined(values: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(filter(None, values)))
+
+    made = Submission(
+        device=names[0],
+        driver=joined(run.driver for run in runs),
+        toolkit=joined(run.compiler for run in runs),
+        cublas=cublas,
+        autotune=joined(run.autotune for run in runs),
+        date=max(run.date for run in runs),
+        source=joined(chain.from_iterable(sources)),
+    )
+    return Bundle(records, submission=made)
 
 
 def write(path: Path, content: Bundle) -> int:

@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import BinaryIO
 
 import msgspec
@@ -36,7 +36,7 @@ from autotune.files.compressed import expanded, is_compressed
 from autotune.files.decoding import cut, parse
 from autotune.problem import Problem
 from autotune.records import codec, compact, ranges
-from autotune.records.bundle_header import SCHEMA, PartFields, read_header
+from autotune.records.bundle_header import SCHEMA, PartFields, Submission, read_header
 from autotune.records.bundle_writing import CHUNK, PART, Bundle, dumps, written
 from autotune.records.ranges import Range
 from autotune.records.record import Record
@@ -48,6 +48,7 @@ __all__ = [
     "SCHEMA",
     "Bundle",
     "BundleReader",
+    "Submission",
     "chunks",
     "dumps",
     "is_bundle",
@@ -63,9 +64,11 @@ def loads(data: bytes) -> Bundle:
     Raises:
         ValueError: if the file is anything but bundles with right checksums.
     """
-    items = [*read(io.BytesIO(data))]
+    readers = [*map(BundleReader, chunks(io.BytesIO(data)))]
+    items = [*chain.from_iterable(readers)]
     tuned = tuple(item for item in items if isinstance(item, Range))
-    return Bundle(tuple(item for item in items if isinstance(item, Record)), tuned)
+    records = tuple(item for item in items if isinstance(item, Record))
+    return Bundle(records, tuned, readers[0].submission)
 
 
 def read(file: BinaryIO) -> Iterator[Record | Range]:
@@ -176,6 +179,11 @@ class BundleReader:
     def content(self) -> str:
         """The hash of all records and ranges, as the header states it."""
         return self._header.sha256
+
+    @property
+    def submission(self) -> Submission | None:
+        """What the records were measured with, if they were submitted."""
+        return self._header.submission
 
     def ranges(self) -> Iterator[Range]:
         """The ranges."""

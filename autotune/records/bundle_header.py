@@ -26,6 +26,36 @@ class PartFields:
 
 
 @dataclass(frozen=True)
+class Submission:
+    """What the records of a submitted bundle were measured with; several values are joined by
+    commas.
+
+    Attributes:
+        device: name of the GPU.
+        driver: the driver's CUDA version.
+        toolkit: the compiler and its version.
+        cublas: version of cuBLAS where the bundle was written; empty if it is not known.
+        autotune: version of this package.
+        date: of the latest record, UTC.
+        source: hashes of the kernel sources.
+    """
+
+    device: Text
+    driver: Text
+    toolkit: Text
+    cublas: Text
+    autotune: Text
+    date: Text
+    source: Text
+
+    def __str__(self) -> str:
+        """One line, without the sources."""
+        cublas = f"cuBLAS {self.cublas or 'unknown'}"
+        tools = f"driver {self.driver or 'unknown'}", self.toolkit, cublas
+        return ", ".join((self.device, *tools, f"autotune {self.autotune}", self.date))
+
+
+@dataclass(frozen=True)
 class Header:
     """The first line of a bundle."""
 
@@ -35,6 +65,7 @@ class Header:
     sha256: Text
     problems: tuple[Text, ...] | None = None
     parts: tuple[PartFields, ...] = ()
+    submission: Submission | None = None
 
 
 def read_header(data: bytes) -> tuple[Header, int]:

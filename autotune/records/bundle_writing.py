@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import chain, islice
 
 from autotune.files import checksum
 from autotune.records import codec, ranges
-from autotune.records.bundle_header import SCHEMA
+from autotune.records.bundle_header import SCHEMA, Submission
 from autotune.records.ranges import Range
 from autotune.records.record import Record
 
@@ -22,10 +22,11 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class Bundle:
-    """The content of a bundle, in its order."""
+    """The content of a bundle, in its order, and what a submission was measured with."""
 
     records: Collection[Record]
     ranges: Collection[Range] = ()
+    submission: Submission | None = None
 
 
 def written(content: Bundle) -> Iterator[bytes]:
@@ -37,10 +38,15 @@ def written(content: Bundle) -> Iterator[bytes]:
     items: Iterator[Record | Range] = chain(content.records, content.ranges)
     while chunk := tuple(islice(items, CHUNK)):
         tuned = [item for item in chunk if isinstance(item, Range)]
-        yield dumps([item for item in chunk if not isinstance(item, Range)], tuned)
+        records = [item for item in chunk if not isinstance(item, Range)]
+        yield dumps(records, tuned, content.submission)
 
 
-def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
+def dumps(
+    records: Iterable[Record],
+    tuned: Iterable[Range] = (),
+    submission: Submission | None = None,
+) -> bytes:
     """One bundle of records and ranges; the same content in the same order gives the same bytes.
 
     Raises:
@@ -65,7 +71,7 @@ def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
             {"bytes": len(part), "lines": text.count(b"\n"), "sha256": sha256(text).hexdigest()}
             for part, text in zip(parts, texts, strict=True)
         ],
-    }
+    } | ({"submission": asdict(submission)} if submission else {})
     return b"".join([lzma.compress(checksum.sealed(header) + b"\n"), *parts])
 
 

@@ -210,7 +210,7 @@ def _fit(
     recorded: Resources | None,
 ) -> Fit:
     family = registry.serving(config.family, problem)
-    resources = compiled or recorded or family.estimate(config, problem)
+    resources = compiled or recorded or family.estimate(config, problem, device)
     work = family.work(config, problem)
     resident = resources.occupancy(device, work.cluster)
     predicted = cost.predict(config, problem, device, resources)

@@ -48,7 +48,8 @@ def render(
         facts.add_row(label, ConfigText(value))
     record = _own_record(answer)
     if record is None:
-        return Group(title, facts, Text(answer.note, style="yellow"))
+        notes = filter(None, (answer.note, answer.advice))
+        return Group(title, facts, *(Text(note, style="yellow") for note in notes))
     parts = [title, facts]
     if len(record.entries) > 1:
         parts += [Text(), runners_up(answer.config, record)]

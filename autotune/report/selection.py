@@ -12,7 +12,7 @@ from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
 from autotune.maintenance import inventory
 from autotune.problem import Problem, problem_of
@@ -87,16 +87,19 @@ def selected(
         UsageError: for an impossible problem or an unknown device.
     """
     resolved = _device(device, wanted=bool(shapes))
+    option = f" --device {spelled(device)}" if device else ""
     if family is not None:
         recorded = tuple(_of_family(store, resolved, registry.find(family).name))
     else:
         recorded = tuple(_recorded(store, resolved, shipped=device is not None or bool(shapes)))
     if not shapes:
         if not recorded:
+            if resolved is not None and family is None:
+                raise NotFoundError(untuned_card(resolved, option=option))
             where = store.root if resolved is None else f"{resolved.name} in {store.root}"
             raise NotFoundError(
-                f"nothing is recorded for {where}; run `autotune tune 4096x4096x4096`, without a "
-                "GPU with `--device replay:h100`"
+                f"nothing is recorded for {where}; run `autotune tune 4096x4096x4096`, "
+                "without a GPU with `--device replay:h100`"
             )
         return Selection(recorded, (), len(recorded) == 1, device)
     records: dict[TuningRecord, None] = {}
@@ -108,7 +111,6 @@ def selected(
             if family is not None:
                 where = "" if resolved is None else f" on {resolved.name}"
                 raise NotFoundError(f"{shape}: the {family} family was not tuned alone{where}")
-            option = f" --device {spelled(device)}" if device else ""
             answers.append(_answer(shape, resolved, store, options, option, len(shapes) == 1))
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
     spans = tuple(Span.parse(shape, **options) for shape in shapes if ".." in shape)

@@ -74,6 +74,7 @@ class Runtime:
         self._gpus: dict[int, Gpu] = {}
         self._answers: dict[tuple[Problem, int, Objective], Answer] = {}
         self._warned: set[tuple[Problem, int]] = set()
+        self._advised: set[str] = set()
         self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
         self._loading: dict[tuple[Config, Problem, int, Alignment], Future[Executable]] = {}
         self._plans: dict[tuple[LaunchPlan, int], Executable] = {}
@@ -118,11 +119,15 @@ class Runtime:
         return (problem, ordinal, objective) in self._answers
 
     def answer(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> Answer:
-        """The configuration to run for a problem; warns once if it is not tuned."""
+        """The configuration to run for a problem; warns once if it is not tuned, and says once what
+        to run on a card without records."""
         with self._lock:
             answer = self.resolve(problem, ordinal, objective)
             if answer.how not in TUNED and (problem, ordinal) not in self._warned:
-                warnings.warn(answer.note, UntunedWarning, stacklevel=_stack_level())
+                advice = {answer.advice} - self._advised - {""}
+                self._advised |= advice
+                note = "; ".join((answer.note, *advice))
+                warnings.warn(note, UntunedWarning, stacklevel=_stack_level())
                 self._warned.add((problem, ordinal))
             return answer
 

@@ -122,6 +122,13 @@ def driver_version() -> str:
     return "" if status or not version else f"{version // 1000}.{version % 1000 // 10}"
 
 
+def cublas_version() -> str:
+    """The version of cuBLAS, such as `13.0.0`; empty if it is not installed."""
+    from autotune.gpu import cublas
+
+    return cublas.version()
+
+
 def check_alike(devices: Mapping[int, Device]) -> None:
     """Checks that GPUs are of one model: times on one model do not predict those on another.
 

@@ -14,7 +14,8 @@ from autotune import runtime, settings
 from autotune.api import tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
-from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
+from autotune.lookup.answer import untuned_card
+from autotune.lookup.layers import UNKNOWN, Layer, LayerRecords, Report, Row, judge_layer
 from autotune.problem import COMPUTES
 from autotune.problem.aliases import DtypeLike, canonical
 from autotune.records import Store
@@ -200,6 +201,10 @@ def _patch_by_records(
         if judged[0].replaced:
             patched(group.modules, policy)
         table += judged
+    unknown = sum(row.why == UNKNOWN for row in table)
+    for recorded in records.values():
+        if unknown and not (recorded.problems or recorded.ranges):
+            console.print(untuned_card(recorded.device, unknown))
     devices = tuple(recorded.device.name for recorded in records.values())
     return Report(devices, tuple(table))
 

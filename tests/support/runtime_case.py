@@ -45,6 +45,7 @@ class Case:
     config: Config | None = NAIVE
     config_cold: Config | None = None
     how: How = "exact"
+    advice: str = ""
     vendor: bool = False
     reason: str | None = None
     looked_up: list[Problem] = field(default_factory=list)
@@ -87,6 +88,7 @@ class Case:
         return Answer(
             *(problem, device, config, self.how, "predicted", None, 1.0, note),
             vendor=self.vendor,
+            advice=self.advice,
         )
 
     def _build(self, template: Template, arch: str) -> Program | CompileFailure:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from autotune.device import Device
 from autotune.families.base import Family
 from autotune.families.gemv.launches import plan
 from autotune.families.gemv.parameters import GemvParams
@@ -10,15 +11,20 @@ from autotune.families.gemv.rules import RULES
 from autotune.families.gemv.summation import summation
 from autotune.families.gemv.work import work
 from autotune.families.plan import Resources
+from autotune.families.shared.launch_limits import likely_registers
 from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.summation import unordered
 from autotune.problem import Problem
 
+SPARE_REGISTERS = 12
+"""Registers that the compiler takes beside the estimated ones, where it is free to."""
 
-def resources(p: GemvParams, _problem: Problem) -> Resources:
+
+def resources(p: GemvParams, _problem: Problem, device: Device | None) -> Resources:
     """Threads, a guess of the registers, and the shared memory of the layout that takes most."""
     shared = max(p.shared_bytes(b_along_k) for b_along_k in (False, True))
-    return Resources(p.threads, p.registers, shared)
+    registers = likely_registers(p.registers, SPARE_REGISTERS, 1, p.threads, device)
+    return Resources(p.threads, registers, shared)
 
 
 GEMV = Family(

@@ -31,6 +31,9 @@ SEGMENT_BYTES = 64
 """The least bytes that neighbouring threads read in a row: two sectors."""
 LEAST_FILL = 0.8
 """The least share of the SMs' time that a split of K may use."""
+SPILLS_SINCE, SPILLING = (12, 0), (64, 4, 256)
+"""The compute capability from which a kernel spills in 128 registers that is loaded through
+registers: its sums a thread, depth and threads (NVRTC 13)."""
 BUSY_LATENCY = 1e-6
 """Latency of a busy memory in seconds. Times the bandwidth it gives the bytes that have to be in
 flight to keep memory busy; a quarter of a small matrix is enough."""
@@ -147,6 +150,16 @@ def _registers_fault(buffers: GemvBuffers, device: Device) -> str | None:
     return None if guess <= budget else f"about {guess} a thread; {threads} threads leave {budget}"
 
 
+def _spills_fault(buffers: GemvBuffers, device: Device) -> str | None:
+    """Fewer or more threads, and another depth, spill nothing."""
+    sums, threads = buffers.rows * buffers.columns, buffers.threads
+    if device.compute_capability < SPILLS_SINCE or buffers.stages > 1:
+        return None
+    if (sums, buffers.depth, threads) != SPILLING:
+        return None
+    return f"{sums} sums and depth={buffers.depth} spill in {threads} threads"
+
+
 def _shared_fault(buffers: GemvBuffers, problem: Problem, device: Device) -> str | None:
     needed = buffers.shared_bytes(along_k(oriented(problem), "b"))
     most = device.shared_per_block_optin
@@ -187,6 +200,7 @@ RULES = (
     Rule("stages", _stages_fault),
     Rule("copy", _copy_fault),
     Rule("register estimate", _registers_fault),
+    Rule("register estimate", _spills_fault),
     Rule("shared memory", _shared_fault),
     Rule("in flight", _flight_fault),
     *summation.RULES,

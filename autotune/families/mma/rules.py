@@ -15,7 +15,7 @@ from autotune.families.mma.parameters import (
     MmaSharedMemory,
     MmaWarpSteps,
 )
-from autotune.families.mma.tiles import MmaTile, MmaWarps
+from autotune.families.mma.tiles import MmaTile, MmaWarps, converts
 from autotune.families.plan import Alignment
 from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
@@ -25,6 +25,10 @@ from autotune.problem.integers import ceil_div
 
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
 """The first compute capability with the kernel's MMA instructions, by precision; 8.0 for others."""
+SPILLS_SINCE, CONVERSION_OF_FEW = (10, 0), 16
+"""The compute capability from which rows of A in fp16, where 8-bit floats are multiplied as such,
+count as registers, as they make kernels spill (NVRTC 13; on 9.0 such kernels were measured); more
+registers with splits of K, and where sums are not promoted in each iteration."""
 WARPS = 4, 8
 """Warps a block: at least one for each scheduler; more than 8 leave an accumulator less than 64
 registers."""
@@ -230,8 +234,13 @@ def _extra_registers(kernel: MmaRegisters, problem: Problem) -> int:
     return kernel.staging_registers(problem) + kernel.scale_registers(problem)
 
 
-def _registers_fault(kernel: MmaRegisters, problem: Problem, device: Device) -> str | None:
+def _registers_fault(
+    kernel: MmaRegisters, split_k: int, problem: Problem, device: Device
+) -> str | None:
     guess = kernel.registers + _extra_registers(kernel, problem)
+    if device.compute_capability >= SPILLS_SINCE and converts(problem, device):
+        rare = split_k > 1 or kernel.promote > 1
+        guess += kernel.wm + (CONVERSION_OF_FEW if rare else 0)
     budget = register_budget(kernel.min_blocks, kernel.threads, device)
     if guess <= budget:
         return None

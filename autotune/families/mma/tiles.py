@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.device import Device
 from autotune.families.shared.layout import along_k, transposed
 from autotune.families.shared.tiles import tile_count
 from autotune.problem import Problem
@@ -84,6 +85,14 @@ class MmaWarps(MmaWarpTile):
     def threads(self) -> int:
         """Threads a block."""
         return WARP * self.warps
+
+
+def converts(problem: Problem, device: Device) -> bool:
+    """Whether 8-bit floats are multiplied as fp16: everywhere but on compute capability 8.9 and
+    12.x, whose `mma.sync` takes them."""
+    if not problem.precision.eight_bit or problem.precision.operand.integer:
+        return False
+    return device.compute_capability != (8, 9) and device.compute_capability < (12, 0)
 
 
 def column_count(tile: MmaTile, group: int, problem: Problem) -> int:

@@ -42,6 +42,16 @@ def register_budget(blocks: int, threads: int, device: Device) -> int:
     return min(LARGEST_THREAD_REGISTERS, available // threads // 8 * 8)
 
 
+def likely_registers(
+    guess: int, spare: int, blocks: int, threads: int, device: Device | None
+) -> int:
+    """Registers a thread that the compiler is likely to take: `spare` beyond the guess, but no more
+    than let the `blocks` of its launch bounds be resident. The guess without a device."""
+    if device is None:
+        return guess
+    return max(guess, min(guess + spare, register_budget(blocks, threads, device)))
+
+
 def residency_fault(threads: int, device: Device) -> str | None:
     """Why an SM cannot hold `threads` resident threads; None if it can."""
     if threads <= device.threads_per_sm:

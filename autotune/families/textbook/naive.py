@@ -57,7 +57,7 @@ def _grid_fault(block: int, problem: Problem) -> str | None:
     return grid_fault(tile_count(problem, block, block))
 
 
-def resources(p: NaiveParams, _problem: Problem) -> Resources:
+def resources(p: NaiveParams, _problem: Problem, _device: Device | None) -> Resources:
     """Threads, and a guess of the registers; no shared memory."""
     return Resources(p.block**2, REGISTERS, shared=0)
 

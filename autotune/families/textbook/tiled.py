@@ -78,7 +78,7 @@ def _grid_fault(tile_width: int, problem: Problem) -> str | None:
     return grid_fault(tile_count(problem, tile_width, tile_width))
 
 
-def resources(p: TiledParams, _problem: Problem) -> Resources:
+def resources(p: TiledParams, _problem: Problem, _device: Device | None) -> Resources:
     """Threads, shared memory and a guess of the registers."""
     return Resources(p.tile_width**2, REGISTERS, shared_bytes(p.tile_width))
 

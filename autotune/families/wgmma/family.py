@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.device import Device
 from autotune.families.base import Family
 from autotune.families.plan import Resources
 from autotune.families.shared.precisions import EIGHT_BITS, TENSOR_CORES
@@ -14,7 +15,7 @@ from autotune.families.wgmma.work import work
 from autotune.problem import Problem
 
 
-def _resources(p: WgmmaParams, problem: Problem) -> Resources:
+def _resources(p: WgmmaParams, problem: Problem, _device: Device | None) -> Resources:
     """Threads, registers at the launch, and shared memory of a block."""
     needed = max(p.register_estimate, p.gathering_registers)
     return Resources(

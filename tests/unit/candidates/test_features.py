@@ -78,7 +78,7 @@ def test_fill_of_waves_is_a_feature() -> None:
 
 def test_compiled_resources_replace_the_estimate() -> None:
     config = SIMT[0]
-    estimate = find("simt").estimate(config, SQUARE)
+    estimate = find("simt").estimate(config, SQUARE, H100)
     heavy = replace(estimate, registers=255)
     (before,), (after,) = described([config]).features, described([config], [heavy]).features
     assert (before[REGISTERS], after[REGISTERS]) == (estimate.registers, 255)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import lzma
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +35,7 @@ from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Evidence
 from autotune.runners.recording import Origin
-from autotune.targets import targets
+from autotune.targets import local, targets
 from autotune.targets.targets import Target
 
 T4 = find("t4")
@@ -227,6 +229,52 @@ def test_export_replaces_only_bundles(
     text = failure(capsys, "cache", "export", str(file), status=1)
     assert "thesis exists and is no bundle of autotune; give another path, or remove it" in text
     assert file.read_text() == "years"
+
+
+# export --submit
+
+
+def test_submission_says_what_measured_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "cublas_version", lambda: "13.1.0")
+    saved = [store.save(record(problem=problem)) for problem in (SMALL, SQUARE)]
+    ranges.save(store.root, TUNED)
+    assert run("cache", "export", str(tmp_path / "card.xz"), "--submit") == 0
+    made = bundle.loads((tmp_path / "card.xz").read_bytes())
+    tools = "13.0", "NVRTC 13.0", "13.1.0", "0.1.0", "2026-11-21T12:00:00Z", "5e1f"
+    assert made == bundle.Bundle(tuple(saved), (), bundle.Submission(H100.name, *tools))
+
+
+def test_submission_names_no_path_user_or_host(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lzma, "compress", bytes)  # to read it as it is
+    store.save(record())
+    assert run("cache", "export", str(tmp_path / "card.xz"), "--submit") == 0
+    text = (tmp_path / "card.xz").read_bytes()
+    private = str(store.root), str(Path.home()), platform.node(), getpass.getuser()
+    assert H100.name.encode() in text
+    assert [word for word in private if len(word) > 1 and word.encode() in text] == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (record(problem=SMALL, evidence="predicted"), "of 2 records 1 predicted"),
+        (record(problem=SMALL, evidence="replayed"), "of 2 records 1 replayed"),
+        (record(problem=SMALL, source="0ld"), "of 2 records 1 stale"),
+        (record(problem=SMALL, device=T4), f"records of {H100.name}, {T4.name}"),
+    ],
+    ids=["predicted", "replayed", "stale", "of another card"],
+)
+def test_submission_has_fresh_measured_records_of_one_card(
+    kept: Record, told: str, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record())
+    store.save(kept)
+    assert told in failure(capsys, "cache", "export", str(tmp_path / "card"), "--submit", status=2)
+    assert not (tmp_path / "card").exists()
 
 
 def test_export_names_a_missing_directory(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from support.command_line import own_machine, printed, run
+from support.command_line import answer, own_machine, printed, run
 from support.sample_recording import DEVICE, PROBLEM
+
+from autotune import Shapes
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +36,29 @@ def test_quick_and_another_effort_exclude_each_other(capsys: pytest.CaptureFixtu
         ("64x64x64", "--trials", "3"),
         ("64x64x64", "--family", "simt"),
         ("1..64x64x64",),
-        ("64x64x64", "128x64x64"),
+        ("1..64x64x64", "128x64x64"),
+        ("64x64x64", "128x64x64", "--devices", "0,1"),
     ],
 )
-def test_race_takes_one_shape_and_no_limits(
+def test_race_takes_shapes_and_no_limits(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("tune", *arguments, "--quick", "--device", DEVICE) == 2
     assert "quick takes" in capsys.readouterr().err
+
+
+def test_shapes_of_a_file_are_raced_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Shapes({PROBLEM: 32}).save(tmp_path / "shapes.json")
+    arguments = ("tune", str(tmp_path / "shapes.json"), "--quick", "--device", DEVICE)
+    first, again = (_only_shape(answer(capsys, *arguments)) for _ in range(2))
+    assert (first["how"], first["why"]) == ("exact", None)
+    assert (again["config"], again["why"]) == (first["config"], "tuned before")
+    assert first["searched_s"] > 0 == again["searched_s"]
+    assert "quick race" in printed(capsys, "best", str(PROBLEM), "--device", DEVICE)
+
+
+def _only_shape(shown: dict[str, Any]) -> dict[str, Any]:
+    (shape,) = shown["shapes"]
+    return cast("dict[str, Any]", shape)

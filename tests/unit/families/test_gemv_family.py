@@ -248,3 +248,13 @@ def test_lookup_predicts_gemv_for_skinny_problems(
     answer = lookup(Problem(*shape), H100, Store(tmp_path))
     assert answer is not None
     assert answer.config.family == GEMV.name
+
+
+def test_kernel_that_spills_on_compute_capability_12_is_rejected() -> None:
+    config = Config.parse("gemv:rows=16,columns=4,depth=4,across=8,ways=32,split_k=1,stages=1")
+    problem = Problem(16, 4096, 4096)
+    rejections = [space.rejection(config, problem, find(name)) for name in ("rtx-4090", "rtx-5090")]
+    assert [str(each) for each in rejections] == [
+        "None",
+        "register estimate: 64 sums and depth=4 spill in 256 threads",
+    ]

@@ -87,12 +87,30 @@ def test_fp8_needs_its_instructions() -> None:
     assert set(space_of_a100.rejected) == {"architecture"}
 
 
+def test_fp8_as_fp16_takes_more_registers() -> None:
+    card, blackwell, datacentre = find("rtx-4090"), find("rtx-5090"), find("b200")
+    config, family = space.feasible(SQUARE, card, "mma").configs[0], registry.find("mma")
+    native, converted = (family.estimate(config, SQUARE, each) for each in (card, datacentre))
+    assert family.estimate(config, SQUARE, blackwell) == native
+    least = family.estimate(config, SQUARE)
+    assert least.registers < native.registers < converted.registers
+
+
+def test_fp8_as_fp16_has_no_tall_warp_tiles_that_spill() -> None:
+    problem = Problem.parse("8192x8192x8192:f8:nn:scale=row")
+    rows = {
+        name: {c.values["wm"] for c in space.feasible(problem, find(name), "mma").configs}
+        for name in ("rtx-4090", "b200")
+    }
+    assert rows["b200"] == rows["rtx-4090"] - {64} != set()
+
+
 def test_int32_sums_are_stored_as_they_are() -> None:
     problem = Problem(1024, 1024, 1024, "i8", "nt", output="i32")
     assert {constants(plan)["STAGED"] for plan in samples(problem)} == {0}
 
 
-@pytest.mark.parametrize("device", ["l4", "rtx 4090", "h100"])
+@pytest.mark.parametrize("device", ["l4", "rtx 4090", "h100", "b200"])
 @pytest.mark.parametrize(
     "text",
     [

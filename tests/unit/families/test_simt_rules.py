@@ -165,3 +165,16 @@ def test_workspace_is_at_most_an_eighth_of_the_memory() -> None:
     rejected = space.rejection(config, Problem.parse(DEEP), small)
     message = f"needs {4 * 4 * 256 * 512} bytes; 1048576 of {H100.name} are taken at most"
     assert str(rejected) == f"workspace: {message}"
+
+
+def test_stream_k_leaves_registers_to_spare_in_launch_bounds() -> None:
+    card, problem = find("rtx-3090"), Problem(64, 4096, 4096)
+    streamed = Config.parse(
+        "simt:bm=64,bn=256,wm=32,wn=64,tm=8,tn=8,slices=1,bk=8,copy=async,stages=3,fragments=2,"
+        "min_blocks=2,split_k=1,reduction=stream,workers=164,chunks=1,pack=none,group=1,fence=1,"
+        "order=snake"
+    )
+    plain = streamed.of("simt", {**streamed.values, "reduction": "none", "workers": 0})
+    rejection = str(space.rejection(streamed, problem, card))
+    assert "about 130 a thread; 2 blocks of 256 threads leave 128" in rejection
+    assert space.rejection(plain, problem, card) is None

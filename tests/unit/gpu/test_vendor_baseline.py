@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +20,7 @@ from support.served_precisions import SERVED
 
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu.benches import baseline
-from autotune.gpu.cublas import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, open_cublas
+from autotune.gpu.cublas import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, open_cublas, version
 from autotune.gpu.guarded import GUARD, GuardedMatrix
 from autotune.gpu.operands import Operands
 from autotune.gpu.padded_run import PaddedRun
@@ -353,3 +354,21 @@ def test_cublas_that_is_missing_or_refuses_is_replaced(monkeypatch: pytest.Monke
         monkeypatch.setattr(Cublas, "load", loading)
         monkeypatch.setattr(baseline, "open_baseline", lambda *_: print)
         assert baseline.open_quick_baseline(session, operands) is print
+
+
+def test_version_of_cublas_has_three_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def property(which: int, value: Any) -> int:
+        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = (13, 1, 4)[which]
+        return 0
+
+    library = SimpleNamespace(cublasGetProperty=property)
+    monkeypatch.setattr("autotune.gpu.cublas._library", lambda: library)
+    assert version() == "13.1.4"
+
+
+def test_machine_without_cublas_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise MissingError("no cuBLAS")
+
+    monkeypatch.setattr("autotune.gpu.cublas._library", missing)
+    assert version() == ""

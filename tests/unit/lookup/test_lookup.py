@@ -15,7 +15,7 @@ from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
 from autotune.occupancy.roofline import least_seconds
 from autotune.problem import Problem, distance
@@ -326,10 +326,29 @@ def test_record_of_a_related_device_is_marked(store: Store) -> None:
     assert "a configuration of 4096x4096x4096 on NVIDIA H200;" in answer.note
 
 
+def test_card_without_records_is_told_what_to_run(store: Store) -> None:
+    saved = store.save(record(timed(16, 900.0), device=H200, problem=NEAR))
+    command = "`autotune tune shapes.json --quick` races the shapes of a model"
+    assert look_up(store).advice.startswith(f"{H100.name} has no records: {command}, 5 s for the")
+    store.save(replace(saved, device=H100, problem=FAR))
+    assert look_up(store).advice == ""
+
+
+def test_seconds_of_races_are_those_of_all_shapes() -> None:
+    assert "about 5 s for 1;" in untuned_card(H100, 1)
+    assert "about 39 s for 30;" in untuned_card(H100, 30)
+
+
 def test_own_device_comes_before_a_related_one(store: Store) -> None:
-    store.save(record(timed(16, 1.0), device=H200))
-    store.save(record(timed(32, 900.0), problem=NEAR))
-    assert (look_up(store).how, width(look_up(store))) == ("nearest", 32)
+    for device in (H200, H100):
+        store.save(record(timed(16, 900.0), problem=NEAR, device=device))
+    assert look_up(store).how == "nearest"
+
+
+def test_related_device_serves_what_its_own_does_not(store: Store) -> None:
+    store.save(record(timed(32, 9000.0), problem=Problem(4096, 4096, 512)))
+    store.save(record(timed(16, 900.0), device=H200))
+    assert (look_up(store).how, width(look_up(store))) == ("related", 16)
 
 
 def test_vendor_faster_at_the_point_is_faster_in_range(

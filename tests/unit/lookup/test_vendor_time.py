@@ -11,6 +11,7 @@ from support.sample_records import H100, entry, record
 
 from autotune.candidates import space
 from autotune.device import Device, find
+from autotune.lookup import vendor_time
 from autotune.lookup.answer import Answer, vendor_wins
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import own
@@ -80,6 +81,36 @@ def test_library_that_was_never_timed_is_taken_to_be_faster(store: Store) -> Non
     assert answer.vendor
     assert "cuBLAS is taken to be faster" in answer.note
     assert "never timed on compute capability 9.0" in answer.note
+
+
+@pytest.mark.parametrize(("slower", "vendor"), [(1.0, True), (1.5, True), (2.5, False)])
+def test_untimed_architecture_needs_a_gain_beyond_the_doubt(
+    slower: float, vendor: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is as many times slower than the model's choice as on an H100, of which it is
+    known."""
+    monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(16),)))
+    a100 = find("a100")
+    untimed = look_up(store, ASKED, a100)
+    assert untimed.time_us
+    times = untimed.time_us / (1e6 * least_hot_seconds(ASKED, a100))
+    for k in (1024, 2048, 4096):
+        problem = replace(NEAR, k=k)
+        least_us = 1e6 * least_hot_seconds(problem, H100)
+        store.save(timed(problem, 80000.0, slower * times * least_us))
+    answer = look_up(store, ASKED, a100)
+    assert answer.vendor_us == pytest.approx(slower * untimed.time_us, 0.05)
+    assert answer.vendor == vendor
+
+
+def test_tensor_cores_that_no_kernel_uses_go_to_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vendor_time, "vendor_time_us", lambda *_: 1e9)
+    for compute, vendor in (("bf16", True), ("f32", False)):
+        answer = lookup(replace(ASKED, compute=compute), find("b200"), Store(tmp_path))
+        assert answer is not None
+        assert answer.vendor == vendor
 
 
 def test_tuned_shape_runs_although_the_library_was_never_timed(store: Store) -> None:

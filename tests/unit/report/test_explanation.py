@@ -53,8 +53,8 @@ def test_fit_is_that_of_the_families_estimate(place: int) -> None:
 
     assert fit
     family = registry.find("simt")
-    assert (fit.resources, fit.source) == (family.estimate(config, PROBLEM), "estimated")
-    assert fit.occupancy == family.estimate(config, PROBLEM).occupancy(H100)
+    assert (fit.resources, fit.source) == (family.estimate(config, PROBLEM, H100), "estimated")
+    assert fit.occupancy == fit.resources.occupancy(H100)
     assert fit.predicted_us == cost.predict(config, PROBLEM, H100)
     assert fit.waves == fit.blocks / (fit.occupancy.blocks_per_sm * H100.sms)
 

@@ -250,6 +250,18 @@ def test_each_untuned_shape_warns(case: Case) -> None:
             case.matmul(*case.operands(*shape))
 
 
+def test_card_without_records_is_named_once(case: Case) -> None:
+    case.how, case.advice = "predicted", "this card has no records"
+
+    def act() -> None:
+        for shape in ((5, 7, 3), (5, 7, 4)):
+            case.matmul(*case.operands(*shape))
+
+    with pytest.warns(UntunedWarning) as caught:
+        act()
+    assert [case.advice in str(warning.message) for warning in caught] == [True, False]
+
+
 def test_tuned_result_of_an_untuned_shape_is_used(case: Case) -> None:
     case.how = "nearest"
     a, b, out = case.operands(5, 7, 64)

@@ -15,16 +15,21 @@ import shipped_files
 import shipped_problems
 from left_out_rows import geomean
 from support import sample_recording
-from support.sample_recording import DEVICE, FASTEST, PROBLEM
-from support.sample_records import H100, entry, record
+from support.command_line import run as command_line
+from support.sample_recording import DEVICE, FASTEST, FASTEST_US, PROBLEM
+from support.sample_records import H100, SQUARE, entry, record
 from typer import Typer
 from typer.testing import CliRunner, Result
 
+from autotune import settings
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
-from autotune.records import bundle
+from autotune.records import Record, Store, bundle
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording, path_of
 from autotune.targets import targets
+
+SUBMISSION = bundle.Submission(H100.name, "13.0", "NVRTC 13.0", "", "0.1.0", "2026-11-21", "5e1f")
 
 
 @pytest.fixture(autouse=True)
@@ -147,6 +152,55 @@ def test_rounding_stays_within_a_spread() -> None:
 
 def test_recording_without_times_makes_no_record() -> None:
     assert shipped_files.record_of(replace(sample_recording.recorded(), rows=())) is None
+
+
+# Submissions
+
+
+def submission(path: Path, *records: Record) -> Path:
+    """A file that `autotune cache export --submit` wrote from a cache with these records."""
+    store = Store(settings.cache_dir())
+    for each in records:
+        store.save(each)
+    assert command_line("cache", "export", str(path), "--submit") == 0
+    return path
+
+
+def test_submitted_records_answer_look_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = shipped_files.record_of(sample_recording.recorded())
+    assert measured is not None
+    file, folder = submission(tmp_path / "card.jsonl.xz", measured), tmp_path / "shipped"
+    run(folder / "card.jsonl.xz", "--submitted", file)
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder))
+    answer = lookup(PROBLEM, H100, Store(tmp_path / "empty"))
+    assert answer is not None
+    assert (answer.how, answer.time_us, answer.config) == ("exact", FASTEST_US, FASTEST)
+
+
+def test_submission_adds_to_the_records_of_its_card(tmp_path: Path) -> None:
+    out = tmp_path / "card.jsonl.xz"
+    own, faster = record(), record(entry(8, 700.0), problem=SQUARE)
+    for each in (record(problem=PROBLEM), own, faster):
+        run(out, "--submitted", submission(tmp_path / "submitted.xz", each))
+    made = {made.problem: made for made in bundle.loads(out.read_bytes()).records}
+    assert [*made] == [PROBLEM, SQUARE]
+    assert made[SQUARE].best.measurement.time_us == 700.0
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (bundle.Bundle((record(),)), "cache export --submit"),
+        (bundle.Bundle((record(source="0ld"),), (), SUBMISSION), "1 stale"),
+        (bundle.Bundle((record(evidence="predicted"),), (), SUBMISSION), "1 predicted"),
+    ],
+    ids=["plain export", "stale", "predicted"],
+)
+def test_unfit_submission_is_refused(content: bundle.Bundle, told: str, tmp_path: Path) -> None:
+    (tmp_path / "card.xz").write_bytes(b"".join(bundle.written(content)))
+    done = run(tmp_path / "out.xz", "--submitted", tmp_path / "card.xz")
+    assert (done.exit_code, (tmp_path / "out.xz").exists()) == (2, False)
+    assert told in " ".join(done.output.replace("│", " ").split())
 
 
 # Left-out shapes
