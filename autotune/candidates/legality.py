@@ -132,7 +132,7 @@ class FamilyRules:
     def of(
         cls, family: str, problem: Problem, device: Device, order: str | None = None
     ) -> FamilyRules:
-        """The same, made once."""
+        """The rules of a family, bound once and kept."""
         return cls(family, problem, device, order)
 
     def __len__(self) -> int:
@@ -192,8 +192,9 @@ class FamilyRules:
         return len(self)
 
     def broken_after_change(self, values: Values, changed: str, passed: int) -> int:
-        """The same for values that differ in one parameter from others that broke the rule at
-        `passed`: of the rules before it only those that read the parameter are asked."""
+        """The place of the first broken rule after one parameter changed: `broken`, faster. The
+        rules before `passed` held before the change, so only those that read the parameter are
+        asked again."""
         places = self._affected.get((changed, passed))
         if places is None:
             places = [

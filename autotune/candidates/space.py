@@ -116,7 +116,7 @@ class _Level:
         self._name, self._rules, self._below = name, rules, below
         self._pairs = [(name, value) for value in values]
         self._size: int = below._size * len(below._pairs) if below else 1
-        deciding = {needed for _, verdicts in rules for needed in verdicts.needs}
+        deciding = {parameter for _, verdicts in rules for parameter in verdicts.needs}
         self._decide = picker([parameter for parameter in above if parameter in deciding])
         self._reads: set[str] = deciding | below._reads if below else deciding
         reads = [parameter for parameter in above if parameter in self._reads]
@@ -127,8 +127,8 @@ class _Level:
 
     @property
     def examples(self) -> dict[str, str]:
-        """The first values that broke a rule of each reason, with what is wrong with them; of rules
-        that share a reason those of the first."""
+        """For each reason the first values that broke its rule, and what is wrong with them. Where
+        rules share a reason, the first rule's count."""
         below = self._below.examples if self._below else {}
         return {**below, **dict(example for _, example in sorted(self._examples.items())[::-1])}
 

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from autotune import files
-from autotune.device import Device, same_architecture, same_model
+from autotune.device import Device, same_model
 from autotune.files import limits
 from autotune.files.decoding import parse
 from autotune.problem import Problem
@@ -48,15 +48,6 @@ class Records:
         """A record of every recorded problem on the device's model, by problem."""
         layers = (self.store.records(name) for name in (device, *self.namesakes(device)))
         return _by_problem(first_of_each_problem(*layers, shipped.records(device)))
-
-    def related(self, device: Device) -> list[Record]:
-        """A record of every problem recorded on other models of the architecture, by problem."""
-
-        def is_related(candidate: Device) -> bool:
-            return same_architecture(candidate, device) and not same_model(candidate, device)
-
-        layers = (self.store.records(kin) for kin in self.devices() if is_related(kin))
-        return _by_problem(first_of_each_problem(*layers, shipped.records_where(is_related)))
 
     def ranges(self, device: Device) -> tuple[Range, ...]:
         """The tuned ranges of the device's model: measured before replayed before predicted, and

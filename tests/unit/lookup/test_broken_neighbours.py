@@ -16,6 +16,7 @@ from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
+from autotune.lookup.digests import of_architecture
 from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, ranges, shipped
@@ -97,7 +98,8 @@ def test_pipe_is_no_quarantine(store: Store) -> None:
 
 
 def test_pipe_is_no_record_of_a_related_device(store: Store) -> None:
-    assert Records(store).related(find("h200")) == []
+    h200 = find("h200")
+    assert of_architecture(h200, Records(store)).nearest(SQUARE, h200, 8) == []
 
 
 def test_pipe_is_no_shipped_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,13 +314,6 @@ def test_records_under_another_device_name_count(library: Records) -> None:
     assert (library.load(H100, SQUARE), library.records(H100)) == (own, [own])
 
 
-def test_related_records_are_of_other_models(library: Records, shipped_folder: Path) -> None:
-    ship(shipped_folder, [tuned(16, 1.0, device=H200), tuned(16, 2.0, SMALL)])
-    pcie = library.store.save(tuned(16, 9.0, SMALL, PCIE))
-    library.store.save(tuned(16, 9.0, device=find("a100")))
-    assert [record.device for record in library.related(H100)] == [pcie.device, H200]
-
-
 def test_broken_record_does_not_hide_its_device(library: Records) -> None:
     saved = library.store.save(tuned(16, 9.0, device=OTHER_NAME))
     folder = library.store.path(OTHER_NAME, SQUARE).parent
