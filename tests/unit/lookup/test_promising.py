@@ -27,7 +27,6 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(Records, "records", decoded)
-    monkeypatch.setattr(Records, "related", decoded)
     return Records(Store(tmp_path))
 
 
