@@ -33,9 +33,6 @@ On 99 drawn shapes for an H200 the choice of a look-up takes 1.5 % longer than t
 configurations by the cost model, 15 % at worst, and a choice takes 10 ms longer than without
 repairs, which choose kernels that take 2.6 % longer, 35 % at worst.
 """
-ATTEMPTS = 16
-"""Members of a family that repairs are tried on at most. On 306 drawn problems of four cards, the
-choice takes 0.01 % longer than where all are tried, 1.3 % at worst, and is found 3 ms earlier."""
 
 
 def candidates(problem: Problem, device: Device) -> list[Config]:
@@ -57,10 +54,8 @@ def _repaired(
     """Repaired configurations of the families of which too few suit the problem."""
     counts = Counter(config.family for config in suiting)
     repaired: dict[Config, None] = {}
-    attempts: Counter[str] = Counter()
     for config in configs:
-        if counts[config.family] < FEWEST_OF_FAMILY and attempts[config.family] < ATTEMPTS:
-            attempts[config.family] += 1
+        if counts[config.family] < FEWEST_OF_FAMILY:
             fitting = adaptation.repaired(config)
             if fitting is not None and fitting not in repaired and fitting not in suiting:
                 repaired[fitting] = None
