@@ -108,13 +108,13 @@ def nearest(
     stated = None if near.learnt else recorded_prediction(problem, device, records)
     if stated is not None:
         deviation = math.sqrt(ARITHMETIC.signal)
-        return _advised(beside_vendor(stated, near.records, records, deviation), records)
+        return _advised(beside_vendor(stated, near.records, records, deviation), near, records)
     ranked = choices(near)
     if not ranked:
         return None
     choice = next(_ready(ranked, problem, device), ranked[0])
     answer = _answer(choice, near, records)
-    return _advised(beside_vendor(answer, near.records, records, choice.deviation), records)
+    return _advised(beside_vendor(answer, near.records, records, choice.deviation), near, records)
 
 
 def choices(near: Neighbourhood) -> list[Choice]:
@@ -293,11 +293,13 @@ def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
     )
 
 
-def _advised(answer: Answer, records: Records) -> Answer:
+def _advised(answer: Answer, near: Neighbourhood, records: Records) -> Answer:
     """A guess, with what to run if nothing is recorded of the device's model."""
-    if len(own(answer.device, records)):
+    cards = {id(row.device): row.device for row in near.records}  # hashing a device takes longer
+    tuned = any(same_model(card, near.device) for card in cards.values())
+    if tuned or len(own(near.device, records)):
         return answer
-    return replace(answer, advice=untuned_card(answer.device))
+    return replace(answer, advice=untuned_card(near.device))
 
 
 def _same_gemm(recorded: Problem, problem: Problem) -> bool:
