@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
@@ -36,7 +36,8 @@ from autotune.records import Entry, Record
 from autotune.runners.base import Evidence, Measurement
 from autotune.runners.objective import HOT, TIMES, Objective
 
-FORMAT = 3
+FORMAT = 4
+SIZES = "m", "n", "k", "batch"
 HOT_US, COLD_US, LOG = range(3)
 FEATURES = slice(3, 3 + len(UNITS))
 RESOURCES = slice(FEATURES.stop, FEATURES.stop + len(fields(Resources)))
@@ -73,7 +74,8 @@ class RecordDigest:
 
     Attributes:
         device: the device.
-        problem: the problem.
+        kind: a problem that differs from the record's in sizes alone.
+        sizes: M, N, K and batch.
         evidence: whether its times are measured, replayed or predicted.
         quick: whether it is of a race.
         cold: whether it has cold times.
@@ -83,7 +85,8 @@ class RecordDigest:
     """
 
     device: Device
-    problem: Problem
+    kind: Problem
+    sizes: tuple[int, int, int, int]
     evidence: Evidence
     quick: bool
     cold: bool
@@ -106,7 +109,8 @@ class RecordDigest:
                 alike.setdefault(types, []).append(entry)
         return cls(
             device=record.device,
-            problem=record.problem,
+            kind=of_sizes(record.problem, (16, 16, 16, 1)),
+            sizes=sizes_of(record.problem),
             evidence=record.evidence,
             quick=record.quick,
             cold=record.best_cold is not None,
@@ -116,6 +120,11 @@ class RecordDigest:
             ),
             source=source,
         )
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem."""
+        return of_sizes(self.kind, self.sizes)
 
     @cached_property
     def families(self) -> list[FamilyEntries]:
@@ -137,27 +146,35 @@ class RecordDigest:
         return objective.time if self.cold else HOT
 
 
-_FIELDS = tuple(field.name for field in fields(RecordDigest))[1:]
-_Fields = tuple[int, Problem, Evidence, bool, bool, Measurement | None, msgspec.Raw, str]
+_FIELDS = tuple(field.name for field in fields(RecordDigest))[2:]
+_Fields = tuple[
+    int, int, tuple[int, int, int, int], Evidence, bool, bool, Measurement | None, msgspec.Raw, str
+]
 _FAMILIES = msgspec.msgpack.Decoder(list[FamilyEntries])
 
 
 class _DigestFile(msgspec.Struct):
-    """A file of digests; each begins with the place of its device in the list."""
+    """A file of digests; each begins with the places of its device and its kind in the lists."""
 
     key: str
     devices: list[dict[str, Any]]
+    kinds: list[Problem]
     records: list[_Fields]
 
 
 def dumps(digests: Iterable[RecordDigest], key: str) -> bytes:
     """A file of digests; `key` names what they were made from."""
-    places: dict[Device, int] = {}
+    devices: dict[Device, int] = {}
+    kinds: dict[Problem, int] = {}
     rows: list[Any] = [
-        (places.setdefault(each.device, len(places)), *(getattr(each, name) for name in _FIELDS))
-        for each in digests
+        (
+            devices.setdefault(digest.device, len(devices)),
+            kinds.setdefault(digest.kind, len(kinds)),
+            *(getattr(digest, name) for name in _FIELDS),
+        )
+        for digest in digests
     ]
-    written = _DigestFile(key, [device.to_json() for device in places], rows)
+    written = _DigestFile(key, [device.to_json() for device in devices], [*kinds], rows)
     return gzip.compress(msgspec.msgpack.encode(written, enc_hook=str), 9, mtime=0)
 
 
@@ -172,7 +189,9 @@ def loads(data: bytes) -> tuple[str, list[RecordDigest]]:
     except msgspec.MsgspecError as error:
         raise ValueError(f"it is no digest: {error}") from error
     devices = [Device.from_json(device) for device in written.devices]
-    return written.key, [RecordDigest(devices[row[0]], *row[1:]) for row in written.records]
+    kinds = written.kinds
+    digests = [RecordDigest(devices[row[0]], kinds[row[1]], *row[2:]) for row in written.records]
+    return written.key, digests
 
 
 def samples(records: Sequence[RecordDigest], objective: Objective) -> list[SampleGroup]:
@@ -219,6 +238,17 @@ def _group(
         logs[timed],
         Parameters(numbers[:, RESOURCES.stop :], numbered, codes[timed], names, [*words]),
     )
+
+
+def sizes_of(problem: Problem) -> tuple[int, int, int, int]:
+    """M, N, K and batch."""
+    return problem.m, problem.n, problem.k, problem.batch
+
+
+def of_sizes(problem: Problem, sizes: Sequence[int]) -> Problem:
+    """The problem with another M, N, K and batch."""
+    m, n, k, batch = sizes
+    return replace(problem, m=m, n=n, k=k, batch=batch)
 
 
 @lru_cache(maxsize=8192)

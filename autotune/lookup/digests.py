@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import resources
@@ -23,7 +22,7 @@ from autotune import files, settings
 from autotune.device import Device, same_architecture, same_model
 from autotune.errors import AutotuneError
 from autotune.files import limits
-from autotune.lookup.digest import FORMAT, RecordDigest, dumps, loads
+from autotune.lookup.digest import FORMAT, SIZES, RecordDigest, dumps, loads, of_sizes, sizes_of
 from autotune.lookup.neighbours import DECIMALS, differences
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, shipped
@@ -38,7 +37,6 @@ KEPT = 1024
 """Digests of a folder's records that are kept, those made last."""
 SEVERAL = 4
 """Most records of a problem that are looked at, of as many bundles and folders."""
-SIZES = "m", "n", "k", "batch"
 
 Serves = Callable[[Device, Device], bool]
 Near = tuple[float, RecordDigest]
@@ -171,8 +169,7 @@ class Pool:
                     self._listed.append(partial(folder.digest, name))
         for digest in digests:
             if digest.evidence != "predicted":
-                problem = digest.problem
-                rows.append((*sizes_of(problem), self._kind(problem, digest.device)))
+                rows.append((*digest.sizes, self._kind(digest.kind, digest.device)))
                 self._listed.append(partial(_itself, digest))
         table = np.array(rows, np.int64).reshape(-1, len(SIZES) + 1)
         self._sizes, self._kind_of = table[:, :-1], table[:, -1]
@@ -182,8 +179,7 @@ class Pool:
 
     def _kind(self, problem: Problem, device: Device) -> int:
         """A number for problems that differ in sizes alone, and a device."""
-        words = tuple(value for name, value in vars(problem).items() if name not in SIZES)
-        key = words, id(device)
+        key = id(problem), id(device)  # kept below, and faster than their hashes
         return self._kinds.setdefault(key, (len(self._kinds), problem, device))[0]
 
     def _row(
@@ -244,17 +240,6 @@ class Pool:
 
 def _itself(digest: RecordDigest) -> RecordDigest:
     return digest
-
-
-def sizes_of(problem: Problem) -> tuple[int, int, int, int]:
-    """M, N, K and batch."""
-    return problem.m, problem.n, problem.k, problem.batch
-
-
-def of_sizes(problem: Problem, sizes: Sequence[int]) -> Problem:
-    """The problem with another M, N, K and batch."""
-    m, n, k, batch = sizes
-    return replace(problem, m=m, n=n, k=k, batch=batch)
 
 
 @lru_cache(maxsize=16)
