@@ -203,7 +203,7 @@ class _FamilyError:
         if self._process is None:
             near = np.arange(len(self._errors))
             if len(near) > self._prior.most:
-                likeness = covariance.between(self._points, points, np.float32).sum(1)
+                likeness = covariance.between(self._points, points).sum(1)
                 near = np.argpartition(-likeness, self._prior.most)[: self._prior.most]
             self._process = GaussianProcess(covariance, self._points[near], self._errors[near])
         mean, deviations = self._process.predict(points)
