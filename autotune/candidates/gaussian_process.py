@@ -157,9 +157,9 @@ class Posterior:
         covariance = self.covariance
         for point in points[:, None]:
             near = covariance.between(self._points, point)[:, 0]
-            known = self._precision @ near
-            column = np.append(-known, 1.0)
-            column /= math.sqrt(max(covariance.observed - float(near @ known), JITTER))
+            column = np.append(-self._precision @ near, 1.0)
+            left = covariance.observed + float(near @ column[:-1])
+            column /= math.sqrt(max(left, JITTER))
             self._precision = np.pad(self._precision, (0, 1)) + np.outer(column, column)
             self._points = np.vstack([self._points, point])
             self._across = np.vstack([self._across, covariance.between(point, self.queries)])
@@ -185,11 +185,11 @@ class Posterior:
     def weights(self, values: Floats) -> Floats:
         """The weights of the observations in the mean; a value that is NaN counts as predicted."""
         unknown = np.isnan(values)
-        known = np.where(unknown, 0.0, values)
+        filled = np.where(unknown, 0.0, values)
         if unknown.any():
             among = self._precision[unknown]
-            known[unknown] = -np.linalg.solve(among[:, unknown], among @ known)
-        return np.asarray(self._precision @ known)
+            filled[unknown] = -np.linalg.solve(among[:, unknown], among @ filled)
+        return np.asarray(self._precision @ filled)
 
     def mean(self, weights: Floats) -> Floats:
         """The mean at the queries."""
@@ -231,7 +231,7 @@ def fit(
     squares = np.add.reduceat(np.square(points[:, None, :] - points[None, :, :]), first, axis=2)
     begun = replace(start, lengths=start.lengths[first]).logs
     medians, spreads = _prior(len(first))
-    found = minimize(
+    optimum = minimize(
         posterior_loss,
         begun,
         (squares, values),
@@ -240,7 +240,7 @@ def fit(
         bounds=[*zip(medians - BOUND * spreads, medians + BOUND * spreads, strict=True)],
         options={"maxiter": STEPS},
     )
-    fitted = Covariance.of_logs(found.x)
+    fitted = Covariance.of_logs(optimum.x)
     return replace(fitted, lengths=np.repeat(fitted.lengths, sizes))
 
 

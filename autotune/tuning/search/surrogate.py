@@ -302,8 +302,8 @@ class Surrogate:
         """Adds what was told or begun since the processes were made."""
         assert self._times is not None
         assert self._covariances is not None
-        points, told, known = self._space.points, self._history.told, {*self._rows}
-        fresh = [index for index in self._observed() if index not in known]
+        points, told, rows = self._space.points, self._history.told, {*self._rows}
+        fresh = [index for index in self._observed() if index not in rows]
         self._times.observe(points[fresh])
         self._rows += fresh
         if self._chances is not None:
