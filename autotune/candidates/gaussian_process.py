@@ -1,7 +1,11 @@
-"""Gaussian process regression with a Matérn 5/2 covariance.
+"""Gaussian process regression with a Matérn 5/2 covariance: for look-ups and for the search.
+
+A process keeps the precision matrix, the inverse of the observations' covariance. An observation
+adds a row to it by its Schur complement. Leave-one-out errors, values that are not known yet and
+the posterior at queries follow from it by products.
 
 Formulas: C. E. Rasmussen and C. K. I. Williams, Gaussian Processes for Machine Learning (2006),
-algorithm 2.1 and equations 4.17 and 5.9.
+equations 2.23, 2.24, 5.9, 5.12 and A.12.
 """
 
 from __future__ import annotations
@@ -9,34 +13,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-# Of either precision.
-_Reals = npt.NDArray[np.floating[Any]]
+Indices = npt.NDArray[np.intp]
 
 # The prior's medians. A step across a whole dimension changes little until the values say
 # otherwise: 0.8 to 2.0 do about equally well as the length on seven recorded and computed spaces.
 LENGTH, SIGNAL, NOISE = 1.5, 1.0, 0.01
 # The prior's standard deviations of their logarithms.
 LENGTH_SPREAD, SIGNAL_SPREAD, NOISE_SPREAD = 1.0, 1.0, 1.5
-# Adam: steps of one fit, and learning rate.
-STEPS, RATE = 25, 0.1
-# Added to the noise so that the covariance of equal points can be factored.
+# Iterations of one fit, and how many standard deviations of the prior it searches to either side.
+STEPS, BOUND = 10, 4.0
+# Added to the noise so that the covariance of equal points can be inverted.
 JITTER = 1e-6
 # The least variance of a prediction.
 LEAST = 1e-9
-# Rows a block of the triangular solve.
-BLOCK = 32
-# Entries of a covariance worked on at a time: the system maps larger arrays anew each time.
-CACHED = 12_000
 # Points predicted at a time: their covariances stay in the cache.
-CHUNK = 2048
-ROOT5 = math.sqrt(5.0)
+CHUNK = 512
 
 
 @dataclass(frozen=True)
@@ -70,29 +66,32 @@ class Covariance:
         """Logarithms of the length scales, the signal and the noise."""
         return np.log([*self.lengths, self.signal, self.noise])
 
-    def between(
-        self, left: Floats, right: Floats, kind: type[np.floating[Any]] = np.float64
-    ) -> Floats:
-        """The covariance of the function at points, without noise: (left, right)."""
-        return self.apart(self.scaled(left, kind), self.scaled(right, kind))
+    @property
+    def observed(self) -> float:
+        """Variance of an observed value."""
+        return self.signal + self.noise + self.jitter
 
-    def scaled(self, points: Floats, kind: type[np.floating[Any]] = np.float64) -> Floats:
-        """Points in units of the length scales."""
-        return np.asarray((points / self.lengths).astype(kind))
+    def between(self, left: Floats, right: Floats) -> Floats:
+        """The covariance of the function at points, without noise: (left, right).
 
-    def apart(self, left: Floats, right: Floats) -> Floats:
-        """The covariance of the function at scaled points: (left, right)."""
+        It has the points' precision.
+        """
+        lengths = self.lengths.astype(left.dtype)
+        left, right = left / lengths, right / lengths
         squares = (-2 * left) @ right.T
         squares += np.square(left).sum(1)[:, None]
-        squares += np.square(right).sum(1)[None, :]
-        np.maximum(squares, 0, out=squares)
-        return np.asarray(_matern(squares, self.signal))
+        squares += np.square(right).sum(1)
+        return _matern(np.maximum(squares, 0, out=squares), self.signal)
 
     def noisy(self, points: Floats) -> Floats:
         """The covariance of observations at points."""
         covariance = self.between(points, points)
-        covariance[np.diag_indices_from(covariance)] += self.noise + self.jitter
+        np.fill_diagonal(covariance, self.observed)
         return covariance
+
+    def precision(self, points: Floats) -> Floats:
+        """The inverse of `noisy`."""
+        return np.asarray(np.linalg.inv(self.noisy(points)), float)
 
 
 class GaussianProcess:
@@ -106,38 +105,116 @@ class GaussianProcess:
 
     def __init__(self, covariance: Covariance, points: Floats, values: Floats) -> None:
         self._covariance, self._points = covariance, points
-        self._root, self._inverses = _factored(covariance.noisy(points))
-        self._whitened = self._solved(values[:, None])[:, 0]
-
-    def mean(self, points: Floats) -> Floats:
-        """Mean of the function at other points."""
-        return np.asarray(self._weights @ self._covariance.between(self._points, points))
-
-    @cached_property
-    def _weights(self) -> Floats:
-        return np.asarray(solve_upper(self._root.T, self._whitened[:, None])[:, 0])
+        self._precision = covariance.precision(points)
+        self._weights = self._precision @ values
 
     def predict(self, points: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the function, without noise, at other points."""
-        covariance = self._covariance
-        mean, deviation = np.empty(len(points)), np.empty(len(points))
+        mean, variance = np.empty(len(points)), np.empty(len(points))
         for start in range(0, len(points), CHUNK):
             chunk = slice(start, start + CHUNK)
-            across = covariance.between(self._points, points[chunk])
-            solved = self._solved(across)
-            mean[chunk] = self._whitened @ solved
-            explained = np.square(solved).sum(0)
-            deviation[chunk] = np.sqrt(np.maximum(covariance.signal - explained, LEAST))
-        return mean, deviation
+            across = self._covariance.between(self._points, points[chunk])
+            mean[chunk] = self._weights @ across
+            variance[chunk] = _variance(self._covariance, self._precision, across)
+        return mean, np.sqrt(variance)
 
-    def _solved(self, right: Floats) -> Floats:
-        return np.asarray(_substituted(self._root, self._inverses, right))
+
+class Posterior:
+    """A function of mean 0, conditioned on observations that are added, seen at a set of queries.
+
+    The values of the observations come with each question, so that they can change.
+
+    Attributes:
+        covariance: of the function.
+        queries: where the function is asked for, one a row.
+
+    Args:
+        covariance: of the function.
+        points: where values are observed, one a row; may be empty.
+        queries: where the function is asked for, one a row.
+    """
+
+    def __init__(self, covariance: Covariance, points: Floats, queries: Floats) -> None:
+        self.covariance, self.queries = covariance, queries
+        self._points = points
+        self._precision = covariance.precision(points)
+        self._across = covariance.between(points, queries)
+        # Only once it is asked for.
+        self._variance: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @property
+    def variance(self) -> Floats:
+        """The variance of the function, without noise, at the queries."""
+        if self._variance is None:
+            self._variance = _variance(self.covariance, self._precision, self._across)
+        return self._variance
+
+    def observe(self, points: Floats) -> None:
+        """Adds observations, whose values come with the next `weights`."""
+        covariance = self.covariance
+        for point in points[:, None]:
+            near = covariance.between(self._points, point)[:, 0]
+            column = np.append(-self._precision @ near, 1.0)
+            left = covariance.observed + float(near @ column[:-1])
+            column /= math.sqrt(max(left, JITTER))
+            self._precision = np.pad(self._precision, (0, 1)) + np.outer(column, column)
+            self._points = np.vstack([self._points, point])
+            self._across = np.vstack([self._across, covariance.between(point, self.queries)])
+            if self._variance is not None:
+                explained = np.square(column @ self._across)
+                self._variance = np.maximum(self._variance - explained, LEAST)
+
+    def extend(self, queries: Floats) -> None:
+        """Adds queries."""
+        across = self.covariance.between(self._points, queries)
+        self.queries = np.vstack([self.queries, queries])
+        self._across = np.hstack([self._across, across])
+        if self._variance is not None:
+            variance = _variance(self.covariance, self._precision, across)
+            self._variance = np.append(self._variance, variance)
+
+    def keep(self, among: Indices) -> None:
+        """Drops all queries but these."""
+        self.queries, self._across = self.queries[among], self._across[:, among]
+        if self._variance is not None:
+            self._variance = self._variance[among]
+
+    def weights(self, values: Floats) -> Floats:
+        """The weights of the observations in the mean; a value that is NaN counts as predicted."""
+        unknown = np.isnan(values)
+        filled = np.where(unknown, 0.0, values)
+        if unknown.any():
+            among = self._precision[unknown]
+            filled[unknown] = -np.linalg.solve(among[:, unknown], among @ filled)
+        return np.asarray(self._precision @ filled)
+
+    def mean(self, weights: Floats) -> Floats:
+        """The mean at the queries."""
+        return np.asarray(weights @ self._across)
+
+    def left_out(self, weights: Floats) -> Floats:
+        """Each observation's value less its prediction from the others."""
+        return np.asarray(weights / np.diag(self._precision))
+
+    def draws(self, among: Indices, count: int, random: np.random.Generator) -> Floats:
+        """`count` functions drawn from the posterior, less its mean, at some of the queries:
+        (count, among)."""
+        points, across = self.queries[among], self._across[:, among]
+        covariance = self.covariance.between(points, points) - across.T @ self._precision @ across
+        nothing = np.zeros(len(among))
+        # Rounding may leave negative eigenvalues between points that are nearly the same.
+        return random.multivariate_normal(
+            nothing, covariance, count, check_valid="ignore", method="eigh"
+        )
 
 
 def fit(
     start: Covariance, points: Floats, values: Floats, groups: Sequence[int] | None = None
 ) -> Covariance:
-    """The covariance of the largest posterior density, under log-normal priors, by Adam.
+    """The covariance of the largest posterior density, under log-normal priors, near `start`.
 
     The density of the result is at least that of `start`.
 
@@ -147,28 +224,24 @@ def fit(
         values: one a point.
         groups: numbers of consecutive dimensions that share a length scale; None shares none.
     """
+    from scipy.optimize import minimize  # takes as long to import as a look-up may
+
     sizes = [1] * points.shape[1] if groups is None else groups
     first = np.cumsum([0, *sizes[:-1]])
     squares = np.add.reduceat(np.square(points[:, None, :] - points[None, :, :]), first, axis=2)
-    begun = Covariance(start.lengths[first], start.signal, start.noise)
-    best = _steepest(begun.logs, squares, values)
-    fitted = Covariance.of_logs(best)
+    begun = replace(start, lengths=start.lengths[first]).logs
+    medians, spreads = _prior(len(first))
+    optimum = minimize(
+        posterior_loss,
+        begun,
+        (squares, values),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[*zip(medians - BOUND * spreads, medians + BOUND * spreads, strict=True)],
+        options={"maxiter": STEPS},
+    )
+    fitted = Covariance.of_logs(optimum.x)
     return replace(fitted, lengths=np.repeat(fitted.lengths, sizes))
-
-
-def _steepest(logs: Floats, squares: Floats, values: Floats) -> Floats:
-    """The logarithms of the least loss that `STEPS` steps of Adam meet."""
-    best = math.inf, logs
-    first, second = np.zeros_like(logs), np.zeros_like(logs)
-    for step in range(1, STEPS + 1):
-        loss, slope = posterior_loss(logs, squares, values)
-        if loss < best[0]:
-            best = loss, logs
-        first = 0.9 * first + 0.1 * slope
-        second = 0.99 * second + 0.01 * np.square(slope)
-        scale = np.sqrt(second / (1 - 0.99**step)) + 1e-8
-        logs = logs - RATE * first / (1 - 0.9**step) / scale
-    return best[1]
 
 
 def posterior_loss(logs: Floats, squares: Floats, values: Floats) -> tuple[float, Floats]:
@@ -182,84 +255,42 @@ def posterior_loss(logs: Floats, squares: Floats, values: Floats) -> tuple[float
     scales = np.exp(-2 * logs[:-2])
     signal, noise = np.exp(logs[-2:])
     covariance, slopes = _matern_slopes(squares @ scales, signal)
-    root = np.linalg.cholesky(covariance + (noise + JITTER) * np.eye(len(values)))
-    # The trace in equation 5.9 needs every element of the precision matrix.
-    half = solve_lower(root, np.eye(len(values)))
-    precision = half.T @ half
+    noisy = covariance + (noise + JITTER) * np.eye(len(values))
+    root, precision = np.linalg.cholesky(noisy), np.asarray(np.linalg.inv(noisy), float)
     weights = precision @ values
-    off, spreads = logs - math.log(LENGTH), np.full(len(logs), LENGTH_SPREAD)
-    off[-2:] = logs[-2:] - np.log((SIGNAL, NOISE))
-    spreads[-2:] = SIGNAL_SPREAD, NOISE_SPREAD
-    pull = off / np.square(spreads)
-    loss = 0.5 * (values @ weights + pull @ off) + np.log(np.diag(root)).sum()
+    medians, spreads = _prior(len(scales))
+    off = logs - medians
+    gradient = off / np.square(spreads)
+    loss = 0.5 * (values @ weights + gradient @ off) + np.log(np.diag(root)).sum()
     outer = 0.5 * (precision - np.outer(weights, weights))
-    gradient = pull
     gradient[:-2] += np.tensordot(outer * slopes, squares, 2) * scales
     gradient[-2] += (outer * covariance).sum()
     gradient[-1] += np.trace(outer) * noise
     return float(loss), gradient
 
 
-def solve_lower(root: _Reals, right: _Reals) -> _Reals:
-    """X of `root @ X = right`, by forward substitution a block of rows at a time.
-
-    numpy has no triangular solve; this one takes half the operations of a product with the inverse.
-    """
-    return _substituted(root, _inverse_blocks(root), right)
+def _prior(lengths: int) -> tuple[Floats, Floats]:
+    """The medians of `Covariance.logs` and their standard deviations."""
+    medians = Covariance.prior(lengths).logs
+    return medians, np.array([*[LENGTH_SPREAD] * lengths, SIGNAL_SPREAD, NOISE_SPREAD])
 
 
-def _factored(matrix: Floats) -> tuple[Floats, list[Floats]]:
-    """The Cholesky factor of a matrix, which it overwrites up to the diagonal, and the inverses of
-    the blocks on that.
-
-    In numpy's own one thread does a third of the operations that it does in products.
-    """
-    inverses: list[Floats] = []
-    for start in range(0, len(matrix), BLOCK):
-        rows, below = slice(start, start + BLOCK), slice(start + BLOCK, None)
-        if start:
-            matrix[start:, rows] -= matrix[start:, :start] @ matrix[rows, :start].T
-        matrix[rows, rows] = np.linalg.cholesky(matrix[rows, rows])
-        inverses.append(np.asarray(np.linalg.inv(matrix[rows, rows]), float))
-        matrix[below, rows] = matrix[below, rows] @ inverses[-1].T
-    return matrix, inverses
+def _variance(covariance: Covariance, precision: Floats, across: Floats) -> Floats:
+    """The variance at queries whose covariances with the observations are `across`."""
+    explained = np.einsum("ij,ij->j", across, precision @ across)
+    return np.asarray(np.maximum(covariance.signal - explained, LEAST))
 
 
-def _inverse_blocks(root: _Reals) -> list[_Reals]:
-    """The inverses of the blocks on the diagonal."""
-    whole = len(root) // BLOCK * BLOCK
-    blocks = np.array([root[at : at + BLOCK, at : at + BLOCK] for at in range(0, whole, BLOCK)])
-    inverses = [*np.linalg.inv(blocks)] if whole else []
-    return [*inverses, np.linalg.inv(root[whole:, whole:])] if whole < len(root) else inverses
-
-
-def _substituted(root: _Reals, inverses: Sequence[_Reals], right: _Reals) -> _Reals:
-    """X of `root @ X = right`, with the inverses of the blocks on the diagonal of `root`."""
-    solved = np.empty_like(right)
-    for place, inverse in enumerate(inverses):
-        rows = slice(start := place * BLOCK, start + BLOCK)
-        rest = right[rows] - root[rows, :start] @ solved[:start] if start else right[rows]
-        solved[rows] = inverse @ rest
-    return solved
-
-
-def solve_upper(root: _Reals, right: _Reals) -> _Reals:
-    """X of `root @ X = right`, by backward substitution."""
-    return solve_lower(root[::-1, ::-1], right[::-1])[::-1]
-
-
-def _matern(squares: _Reals, signal: float) -> _Reals:
-    """Covariance at squared distances, which it overwrites, a few rows at a time."""
-    step = max(1, CACHED // max(1, squares.shape[-1]))
-    for start in range(0, len(squares), step):
-        part = squares[start : start + step]
-        scaled = np.sqrt(5 * part)
-        falling = np.exp(-scaled)
-        falling *= signal
-        scaled += 1
-        part *= 5 / 3
-        scaled += part
-        np.multiply(falling, scaled, out=part)
+def _matern(squares: Floats, signal: float) -> Floats:
+    """Covariance at squared distances, in their place."""
+    squares *= 5
+    falling = np.sqrt(squares)
+    squares /= 3
+    squares += falling
+    squares += 1
+    np.exp(np.negative(falling, out=falling), out=falling)
+    squares *= falling
+    squares *= signal
     return squares
 
 

@@ -52,7 +52,7 @@ from autotune.runners.objective import HOT, Objective
 NEIGHBOURS = 24
 """Records whose entries are candidates, the nearest."""
 
-ENTRIES = 64
+ENTRIES = 32
 """Their entries that are candidates: the best of each, then the second best of each."""
 
 VARIED = 4

@@ -225,10 +225,18 @@ def _baseline() -> _Result:
 
 
 def _optuna() -> _Result:
+    return _dependency("optuna")
+
+
+def _scipy() -> _Result:
+    return _dependency("scipy")
+
+
+def _dependency(package: str) -> _Result:
     try:
-        return True, metadata.version("optuna"), ""
+        return True, metadata.version(package), ""
     except metadata.PackageNotFoundError:
-        return False, "not installed", "pip install optuna"
+        return False, "not installed", f"pip install {package}"
 
 
 def _compiled_calls() -> _Result:
@@ -279,6 +287,7 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("tuning session", _session),
     ("cuBLAS baseline", _baseline),
     ("Optuna", _optuna),
+    ("SciPy", _scipy),
     ("report extra", _report),
     ("energy extra", _energy),
     ("compiled calls", _compiled_calls),

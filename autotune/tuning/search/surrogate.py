@@ -1,59 +1,158 @@
-"""The engine that models the times by a Gaussian process and tries the most promising."""
+"""The engine of the default search: a Gaussian process of the times, and expected improvement.
+
+A second process, of what ran and what failed, gives the chance to run.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from importlib import import_module
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.candidates.features import Describe, Floats
-from autotune.candidates.gaussian_process import Covariance
-from autotune.candidates.posterior import ROOM
+from autotune.candidates.features import Describe
+from autotune.candidates.gaussian_process import Covariance, Floats, Indices, Posterior, fit
 from autotune.families.config import Config
 from autotune.tuning.search.axes import SearchSpace
-from autotune.tuning.search.described import DescribedSpace
-from autotune.tuning.search.foresight import Foresight
-from autotune.tuning.search.history import History, Mask
-from autotune.tuning.search.view import Plan, Ranking, Values, View
+from autotune.tuning.search.sampler import History, Mask
 
-Indices = npt.NDArray[np.intp]
-
+# The standard deviation a feature is scaled to; parameters span 1.
+WEIGHT = 0.4
 # The process sees w log(1 + r / w), where r is the logarithm of the time over the best and w is
 # WARP: times far behind the best need not be told apart.
 WARP = 0.3
 # The share of the cost model's prediction that is used as the mean; the process explains the rest.
 # Models that rank well still err by a tenth among the best.
 TRUST = 0.5
-# The covariance is fitted again, in another thread, after a share of the results so far, a smaller
-# one up to LATE of them. It is used once half as many more have come, so that proposals depend on
-# the results alone and not on the speed of the thread.
+# The covariances are fitted again, in another thread, after a share of the results so far, a
+# smaller one up to LATE of them. They are used once half as many more have come, so that proposals
+# depend on the results alone and not on the speed of the thread.
 EARLY_REFIT, LATE, LATE_REFIT = 30, 60, 10
-# Values that it is fitted to.
+# Values that a covariance is fitted to.
 FITTED = 150
-# Covariances between candidates and observations that are computed for a fit.
-ENTRIES = 2_000_000
-LEAST_POOL, AROUND = 2000, 500
+# The candidates: as many as have ENTRIES covariances with the observations when the processes are
+# made, and KEPT, of the most promising, until they are made again.
+ENTRIES, LEAST_POOL = 1_000_000, 2000
+KEPT, LEAST_KEPT = 200_000, 1000
+# Observations that the candidates have room for until then.
+ROOM = 64
 # In a large space the candidates are a sample beside the neighbours of the best: the first
 # configurations, which a model prefers, and others at random. Describing one takes 40 us.
-SAMPLE, FIRST = 8_000, 2_000
+SAMPLE, FIRST, AROUND = 8_000, 2_000, 500
+# Configurations with less of a chance to run come after all others: nobody saw a time there, so
+# their improvement is a guess, and the largest of all where everything else is known.
+DOUBTFUL = 0.01
+# More than any improvement of the logarithm of a time.
+BEHIND = 100.0
 # The outlook: functions drawn, and how many of the most promising configurations they are drawn at.
 DRAWS, PROMISING = 64, 256
+# The doubt of the outlook: a share of the model's errors at times up to the logarithm NEAR over the
+# best, where it has to be right; half of that after CALM results without a gain. Chosen with the
+# bound of the stop rule on recorded and computed spaces; docs/search.md has what they give.
+SHARE, NEAR, CALM = 0.4, 0.15, 40
+# The least gain that counts, as a share of the time: less is within the noise of a trial.
+GAIN = 0.005
 # How many of the most promising `spare` checks.
 LOOKED_AT = 64
 
+Covariances = tuple[Covariance, Covariance]
+"""Of the times and of what ran."""
 
-@dataclass(frozen=True)
-class _Task:
-    """A view that is being made, and the number of results from which on it is used."""
 
-    view: Future[View]
-    due: int
+class DescribedSpace:
+    """Points of a search space, described by features only where they are needed.
+
+    Attributes:
+        points: one row a configuration: its parameters, then its features where described; without
+            features what makes single values of the parameters differ.
+        parameters: the number of columns that are parameters.
+        groups: numbers of consecutive columns that belong together.
+        expected: logarithms of the predicted times of those described.
+        least: the least of them.
+
+    Args:
+        configs: all configurations.
+        space: the same as points.
+        history: knows the resources of those that were compiled.
+        describe: features and predicted times; None leaves the parameters alone.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[Config],
+        space: SearchSpace,
+        history: History,
+        describe: Describe | None,
+    ) -> None:
+        self._configs, self._history, self._features = configs, history, describe
+        # Features tell such values apart better; beside them more inputs only dilute the distances.
+        odd, sizes = space.oddities if describe is None else (np.empty((space.count, 0)), [])
+        self.parameters = space.matrix.shape[1]
+        self.points = np.hstack([space.matrix, odd])
+        self.groups = [1] * self.parameters + sizes
+        self.expected = np.zeros(len(configs))
+        self.least = 0.0 if describe is None else math.inf
+        self._described = np.full(len(configs), describe is None)
+        self._scale: tuple[Floats, Floats] | None = None
+        self._compiled = 0
+
+    def ensure(self, indices: Indices) -> None:
+        """Describes configurations that are not yet, or not by the resources known by now."""
+        told, resources = self._history.told, self._history.resources
+        if self._features is not None:
+            fresh = [index for index in told[self._compiled :] if index in resources]
+            self._described[fresh] = False
+            self._compiled = len(told)
+        missing = indices[~self._described[indices]]
+        if len(missing):
+            self._describe(missing)
+
+    def _describe(self, indices: Indices) -> None:
+        assert self._features is not None
+        configs = [self._configs[index] for index in indices]
+        resources = self._history.resources
+        described = self._features(configs, [resources.get(int(index)) for index in indices])
+        columns = described.features
+        if described.predicted is not None:
+            # A configuration that cannot run counts as the slowest that can.
+            logs = np.log(described.predicted)
+            worst = logs[np.isfinite(logs)].max(initial=self.expected.max())
+            logs = np.where(np.isfinite(logs), logs, worst)
+            columns = np.column_stack([columns, logs])
+            self.expected[indices] = logs
+        self.least = min(self.least, self.expected[indices].min())
+        if self._scale is None:
+            deviation = columns.std(0)
+            self._scale = columns.mean(0), WEIGHT / np.where(deviation > 0, deviation, 1)
+            room = np.zeros((len(self._configs), columns.shape[1]))
+            self.points = np.hstack([self.points, room])
+            self.groups += [1] * columns.shape[1]
+        mean, weight = self._scale
+        self.points[indices, -columns.shape[1] :] = (columns - mean) * weight
+        self._described[indices] = True
+
+
+class Ranking(NamedTuple):
+    """How promising the members of the pool are.
+
+    Attributes:
+        gains: expected improvement, -inf for those that are not left.
+        chances: to run, 0 to 1; None if nothing has failed.
+        means: predicted times, as warped logarithms over the best.
+        spread: the unit of the process of the times.
+        errors: of the predictions of each observation from the others, in that unit.
+    """
+
+    gains: Floats
+    chances: Floats | None
+    means: Floats
+    spread: float
+    errors: Floats
 
 
 class Surrogate:
@@ -86,33 +185,35 @@ class Surrogate:
         if len(configs) > SAMPLE:
             rest = random.permutation(self._sample[FIRST:])
             self._sample = np.append(self._sample[:FIRST], rest[: SAMPLE - FIRST])
-        self._logs = np.full(len(configs), math.nan)
-        self._read = 0
         self._thread = ThreadPoolExecutor(1, "fit")
-        self._view: View | None = None
-        self._task: _Task | None = None
-        self._fitted = 0
+        self._thread.submit(import_module, "scipy.optimize")  # before the first result is there
+        # A fit under way, the number of results it begins with, and that from which it is used.
+        self._fit: Future[Covariances] | None = None
+        self._fitted, self._due = -1, 0
+        self._covariances: Covariances | None = None
+        # The processes see the pool; the times' observations are of `_rows`.
+        self._times: Posterior | None = None
+        self._chances: Posterior | None = None
+        self._pool = np.empty(0, np.intp)
+        self._rows: list[int] = []
+        # The best whose neighbours are in the pool; the last one with its neighbours.
         self._near: int | None = None
-        self._neighbours: dict[int, Indices] = {}
-        self._foresight = Foresight()
+        self._around: tuple[int | None, Indices] = None, self._pool
 
     def propose(self, left: Mask, study: Study, trial: FrozenTrial) -> int | None:
         """The most promising configuration left; None until one has a time."""
         del study, trial
         if self._history.best is None:
             return None
-        ranking = self._ranked(left)
-        return self._foreseen(ranking, int(ranking.gains.argmax()))
+        gains = self._ranked(left).gains
+        return int(self._pool[gains.argmax()])
 
     def spare(self, left: Mask, fits: Callable[[int], bool]) -> int | None:
         """The most promising that fits; None if none of the best `LOOKED_AT` does."""
         if self._history.best is None:
             return None
-        ranking = self._ranked(left)
-        pool = ranking.view.pool
-        places = (int(place) for place in _first(ranking.gains, LOOKED_AT))
-        place = next((place for place in places if fits(int(pool[place]))), None)
-        return None if place is None else self._foreseen(ranking, place)
+        first = _first(self._ranked(left).gains, LOOKED_AT)
+        return next((index for index in map(int, self._pool[first]) if fits(index)), None)
 
     def outlook(self, left: Mask) -> float:
         """The share by which all that is left is expected to beat the best time, with a doubt."""
@@ -121,171 +222,209 @@ class Surrogate:
         if self._history.best is None:
             return math.inf
         ranking = self._ranked(left)
-        view, values = ranking.view, ranking.values
+        assert self._times is not None
         promising = _first(ranking.gains, PROMISING)
-        weights = values.weights(view.posterior)
-        drawn = view.posterior.draws(weights, promising, DRAWS, self._random) * values.spread
-        drawn += self._expected(view.pool[promising]) + values.center
-        if view.chances is not None:
-            fails = self._random.random(drawn.shape) > view.chances.values[promising]
-            drawn[fails] = math.inf
+        drawn = self._times.draws(promising, DRAWS, self._random) * ranking.spread
+        drawn += ranking.means[promising]
+        if ranking.chances is not None:
+            drawn[self._random.random(drawn.shape) > ranking.chances[promising]] = math.inf
         gain = float(np.maximum(-drawn.min(1), 0).mean())
-        errors, _ = view.posterior.left_out(weights)
-        best = float(self._logs[self._history.best])
-        errors *= values.spread
-        doubt = self._foresight.doubt(best, self._logs[view.rows], errors)
-        return gain + doubt * float(left.mean())  # the chance that the best of all is left
+        history = self._history
+        told, logs = history.logs[history.told], history.logs[self._rows]
+        # The doubt counts by the chance that the best of all is left.
+        return gain + doubt(told, logs, ranking.errors * ranking.spread) * float(left.mean())
 
     def _ranked(self, left: Mask) -> Ranking:
-        """The view, up to date, and the expected improvement of its pool."""
-        self._note()
-        view = self._current(left)
-        self._observe(view)
-        values = self._standard(np.array(view.rows))
-        times = values.times(view.posterior, self._expected(view.pool))
-        gains = values.gains(view.posterior, times)
-        if view.chances is not None:
-            gains = view.chances.weighted(gains)
-        gains[~left[view.pool]] = -math.inf
-        return Ranking(view, values, times, gains)
-
-    def _foreseen(self, ranking: Ranking, place: int) -> int:
-        """The configuration at a place of the pool; notes the time that is predicted for it."""
-        index, best = int(ranking.view.pool[place]), self._history.best
-        assert best is not None
-        self._foresight.propose(index, self._logs[best] + float(ranking.times[place]))
-        return index
-
-    def _note(self) -> None:
-        """Takes over the results since the last call."""
-        self._space.refresh()
-        if not self._read:
-            # The first described are the scale of features; the guesses are too much alike for it.
+        """The pool, up to date, and how promising its members are."""
+        if self._covariances is None:
+            # The first described are the scale of features; the guesses are too alike for it.
             self._space.ensure(self._sample)
-        told = self._history.told[self._read :]
-        self._logs[told] = self._history.values[self._read :]
-        for index in told:
-            self._foresight.learn(index, float(self._logs[index]))
-        self._space.ensure(np.array(told, np.intp))
-        self._read += len(told)
+        self._space.ensure(np.array([*self._history.told, *self._history.pending]))
+        self._refit()
+        if not left[self._pool].any():
+            self._condition(left)
+        self._observe()
+        self._look_around(left)
+        return self._rank(left)
 
-    def _current(self, left: Mask) -> View:
-        """The view to choose by, made again or begun to be where that is due."""
-        count = self._read
+    def _refit(self) -> None:
+        """Begins a fit of the covariances, or uses that under way, where that is due."""
+        count = len(self._history.told)
         step = count // (EARLY_REFIT if count <= LATE else LATE_REFIT)
-        if self._task is None and (self._view is None or count > self._fitted + step):
-            self._begin(left, count + step // 2)
-        if self._task is not None and count >= self._task.due:
-            self._view, self._task = self._task.view.result(), None
-        if self._view is None or not left[self._view.pool].any():
-            if self._task is None:
-                self._begin(left, count)
-            assert self._task is not None
-            self._view, self._task = self._task.view.result(), None
-            if not left[self._view.pool].any():
-                return self._current(left)
-        self._look_around(self._view, left)
-        return self._view
+        if self._fit is None and count > self._fitted + step:
+            self._fitted, self._due = count, count + step // 2
+            self._fit = self._thread.submit(_fitted, self._covariances, *self._lessons())
+        if self._fit is not None and (count >= self._due or self._covariances is None):
+            self._covariances, self._fit = self._fit.result(), None
+            self._pool = self._pool[:0]
 
-    def _begin(self, left: Mask, due: int) -> None:
-        """Has a view made by the other thread."""
-        pool = self._pool(left)
-        told = np.array(self._history.told)
-        ran = np.isfinite(self._logs[told])
-        rows = [*told[ran].tolist(), *self._history.pending]
-        self._space.ensure(np.array(rows))
-        values = self._standard(np.array(rows))
-        points = self._space.points
-        plan = Plan(
-            self._starts(points.shape[1]),
-            *(rows, pool, points[rows], points[pool]),
-            *(values, self._expected(pool)),
-            self._telling(values.explained[values.timed]),
-            *(ran, points[told]),
-            self._random.choice(len(told), min(len(told), FITTED), replace=False),
-            [*self._space.groups],
-        )
-        self._fitted = self._read
-        self._task = _Task(self._thread.submit(plan.view), due)
+    def _lessons(self) -> tuple[list[int], Floats, Floats, Floats, Mask]:
+        """What the covariances are fitted to: groups of columns, points with their times, and
+        points of which is known whether they ran."""
+        told, points = np.array(self._history.told), self._space.points
+        ran = np.isfinite(self._history.logs[told])
+        timed = told[ran]
+        values, *_ = self._standard(timed)
+        if len(timed) > FITTED:
+            # The best, and as many of the others at random.
+            ranked = np.argsort(values)
+            rest = self._random.choice(ranked[FITTED // 2 :], FITTED // 2, replace=False)
+            few = np.append(ranked[: FITTED // 2], rest)
+            timed, values = timed[few], values[few]
+        tried = self._random.choice(len(told), min(len(told), FITTED), replace=False)
+        return [*self._space.groups], points[timed], values, points[told[tried]], ran[tried]
 
-    def _starts(self, dimensions: int) -> tuple[Covariance, Covariance]:
-        """The covariances to start fitting from: those found before."""
-        prior, view = Covariance.prior(dimensions), self._view
-        if view is None:
-            return prior, prior
-        return view.posterior.covariance, view.chances.covariance if view.chances else prior
+    def _condition(self, left: Mask) -> None:
+        """Makes the processes from all results, and a pool of the most promising candidates."""
+        assert self._covariances is not None
+        history, points = self._history, self._space.points
+        self._pool = self._candidates(left)
+        self._rows = self._observed()
+        queries = points[self._pool]
+        self._times = Posterior(self._covariances[0], points[self._rows], queries)
+        self._chances = None
+        self._observe()
+        most = max(LEAST_KEPT, KEPT // (len(self._rows) + ROOM))
+        if most < len(self._pool):
+            front = np.sort(np.argpartition(-self._rank(left).gains, most)[:most])
+            self._pool = self._pool[front]
+            self._times.keep(front)
+            if self._chances is not None:
+                self._chances.keep(front)
+        self._near = history.best
 
-    def _observe(self, view: View) -> None:
-        """Adds what was told or begun since the view was made."""
-        told = self._history.told
-        recent = [*told[view.told :], *self._history.pending]
-        fresh = [index for index in recent if index not in view.members]
-        if fresh:
-            self._space.ensure(np.array(fresh))
-            view.observe(fresh, self._space.points[fresh])
-        news = told[view.told :]
-        if view.chances is not None:
-            view.chances.learn(self._space.points[news], np.isfinite(self._logs[news]))
-        view.told = len(told)
+    def _observed(self) -> list[int]:
+        """The observations of the times: what ran, and what is running."""
+        ran = [index for index in self._history.told if self._history.logs[index] < math.inf]
+        return [*ran, *self._history.pending]
 
-    def _standard(self, rows: Indices) -> Values:
-        """The part of the times of `rows` left to the process, to mean 0 and deviation 1."""
-        logs = self._logs[rows]
-        timed = np.isfinite(logs)
-        best = self._history.best
-        assert best is not None
-        rest = _warped(logs - self._logs[best]) - self._expected(rows)
-        center, spread = float(rest[timed].mean()), float(rest[timed].std() + 1e-9)
-        return Values((rest - center) / spread, timed, center, spread)
+    def _observe(self) -> None:
+        """Adds what was told or begun since the processes were made."""
+        assert self._times is not None
+        assert self._covariances is not None
+        points, told, rows = self._space.points, self._history.told, {*self._rows}
+        fresh = [index for index in self._observed() if index not in rows]
+        self._times.observe(points[fresh])
+        self._rows += fresh
+        if self._chances is not None:
+            self._chances.observe(points[told[len(self._chances) :]])
+        elif np.isinf(self._history.logs[told]).any():
+            self._chances = Posterior(self._covariances[1], points[told], self._times.queries)
+
+    def _rank(self, left: Mask) -> Ranking:
+        assert self._times is not None
+        values, center, spread = self._standard(np.array(self._rows))
+        weights = self._times.weights(values)
+        means = self._times.mean(weights) * spread + center + self._expected(self._pool)
+        gains = expected_improvement(-means, np.sqrt(self._times.variance) * spread)
+        chances = None
+        if self._chances is not None:
+            ran, share, scale = _ran(np.isfinite(self._history.logs[self._history.told]))
+            chances = self._chances.mean(self._chances.weights(ran)) * scale + share
+            chances = np.clip(chances, 0.0, 1.0)
+            gains = np.where(chances < DOUBTFUL, gains - BEHIND, gains * chances)
+        gains[~left[self._pool]] = -math.inf
+        return Ranking(gains, chances, means, spread, self._times.left_out(weights))
+
+    def _standard(self, rows: Indices) -> tuple[Floats, float, float]:
+        """The part of the times left to the process, to mean 0 and deviation 1, NaN where there is
+        no time; that mean and deviation."""
+        logs = self._history.logs
+        rest = _warped(logs[rows] - logs[self._history.best]) - self._expected(rows)
+        rest[~np.isfinite(rest)] = math.nan
+        center, spread = float(np.nanmean(rest)), float(np.nanstd(rest) + 1e-9)
+        return (rest - center) / spread, center, spread
 
     def _expected(self, indices: Indices) -> Floats:
         """The part of the times that the cost model explains."""
         return TRUST * _warped(self._space.expected[indices] - self._space.least)
 
-    def _telling(self, values: Floats) -> Indices:
-        """The values to fit to: all, or the best ones and as many of the others at random."""
-        if len(values) <= FITTED:
-            return np.arange(len(values))
-        ranked = np.argsort(values)
-        best, rest = ranked[: FITTED // 2], ranked[FITTED // 2 :]
-        return np.append(best, self._random.choice(rest, FITTED // 2, replace=False))
-
-    def _pool(self, left: Mask) -> Indices:
+    def _candidates(self, left: Mask) -> Indices:
         """The configurations left; of many a sample and the neighbours of the best."""
-        most = max(LEAST_POOL, ENTRIES // (self._read + ROOM))
+        most = max(LEAST_POOL, ENTRIES // (len(self._history.told) + ROOM))
         free = self._sample[left[self._sample]]
         if len(free) > most:
             free = self._random.choice(free, most, replace=False)
         if len(free) < np.count_nonzero(left):
-            near = self._around()
-            free = np.union1d(free, near[left[near]])
+            free = np.union1d(free, self._neighbours(left))
+        if not len(free):
+            free = np.flatnonzero(left)
         self._space.ensure(free)
-        self._near = self._history.best
         return free
 
-    def _look_around(self, view: View, left: Mask) -> None:
+    def _look_around(self, left: Mask) -> None:
         """Adds the neighbours of a new best to the pool."""
+        assert self._times is not None
         if self._near == self._history.best:
             return
         self._near = self._history.best
-        if len(view.pool) >= np.count_nonzero(left):
+        near = np.setdiff1d(self._neighbours(left), self._pool)
+        if not len(near):
             return
-        near = self._around()
-        near = np.setdiff1d(near[left[near]], view.pool)
-        if len(near):
-            self._space.ensure(near)
-            view.extend(near, self._space.points[near])
+        self._space.ensure(near)
+        self._pool = np.append(self._pool, near)
+        self._times.extend(self._space.points[near])
+        if self._chances is not None:
+            self._chances.extend(self._space.points[near])
 
-    def _around(self) -> Indices:
-        """The configurations nearest to the best in their parameters."""
-        best = self._history.best
-        assert best is not None
-        if best not in self._neighbours:
+    def _neighbours(self, left: Mask) -> Indices:
+        """The configurations left among those nearest to the best in their parameters."""
+        best, near = self._around
+        if best != self._history.best:
+            best = self._history.best
             # Configurations not described yet have no features to compare.
             parameters = self._space.points[:, : self._space.parameters]
             off = np.abs(parameters - parameters[best]).sum(1)
-            self._neighbours = {best: np.argpartition(off, AROUND)[:AROUND]}
-        return self._neighbours[best]
+            near = np.argpartition(off, min(AROUND, len(off) - 1))[:AROUND]
+            self._around = best, near
+        return near[left[near]]
+
+
+def doubt(told: Floats, logs: Floats, errors: Floats) -> float:
+    """The share by which what is left may beat the best time although the model denies it.
+
+    A part of the model's errors near the best. It shrinks with each result that brings no gain,
+    since errors that were going to help would have.
+
+    Args:
+        told: the logarithms of the times of all results, infinite for a failure, in their order.
+        logs: those of the observations, NaN or infinite where there is no time.
+        errors: of predicting each observation from the others, as a logarithm.
+    """
+    before = np.minimum.accumulate(np.append(math.inf, told))
+    size = math.sqrt(float(np.square(errors[logs < before[-1] + NEAR]).mean()))
+    calm = len(told) - 1 - int(np.flatnonzero(told < before[:-1] - GAIN)[-1])
+    return SHARE * size * CALM / (CALM + calm)
+
+
+def expected_improvement(gain: Floats, deviation: Floats) -> Floats:
+    """Expected positive part of normal variables of that mean and deviation."""
+    from scipy.special import ndtr  # imported by a search alone
+
+    scores = gain / deviation
+    density = np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
+    return np.asarray(gain * ndtr(scores) + deviation * density)
+
+
+def _fitted(
+    starts: Covariances | None,
+    groups: Sequence[int],
+    points: Floats,
+    values: Floats,
+    tried: Floats,
+    ran: Mask,
+) -> Covariances:
+    """The covariances of the times and of what ran, fitted from the earlier ones."""
+    prior = Covariance.prior(points.shape[1])
+    times, chances = starts or (prior, prior)
+    times = fit(times, points, values, groups)
+    return times, chances if ran.all() else fit(chances, tried, _ran(ran)[0], groups)
+
+
+def _ran(ran: Mask) -> tuple[Floats, float, float]:
+    """What ran as values of mean 0 and deviation 1; that mean and deviation."""
+    share, spread = float(ran.mean()), float(ran.std() + 1e-9)
+    return np.asarray((ran - share) / spread, float), share, spread
 
 
 def _first(gains: Floats, count: int) -> Indices:

@@ -36,7 +36,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("pycuda", "optuna"):
+        if name.partition(".")[0] in ("pycuda", "optuna", "scipy"):
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, Blocked())
@@ -113,11 +113,11 @@ def test_submodules_do_not_shadow_public_functions() -> None:
         "autotune.api.kernels",
     ],
 )
-def test_imports_need_neither_pycuda_nor_optuna(module: str) -> None:
+def test_imports_need_neither_pycuda_nor_optuna_nor_scipy(module: str) -> None:
     assert python(f"{BLOCKED}\nimport {module}\nprint('fine')") == "fine"
 
 
-def test_best_needs_neither_pycuda_nor_optuna(cache: Path) -> None:
+def test_best_needs_neither_pycuda_nor_optuna_nor_scipy(cache: Path) -> None:
     Store(cache).save(record(problem=SQUARE))
     program = "import autotune; print(autotune.best(4096, 4096, 4096, device='h100').evidence)"
     assert python(BLOCKED + program) == "measured"

@@ -1,4 +1,4 @@
-"""Gaussian process regression."""
+"""Gaussian process regression, and its posterior that grows with observations."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import pytest
 
 from autotune.candidates import gaussian_process
 from autotune.candidates.gaussian_process import (
+    CHUNK,
     Covariance,
     Floats,
     GaussianProcess,
+    Posterior,
     fit,
     posterior_loss,
-    solve_lower,
-    solve_upper,
 )
 
 POINTS = np.random.default_rng(3).random((12, 3))
 VALUES = np.sin(6 * POINTS).sum(1)
+# Of the posteriors: observations and queries.
+RANDOM = np.random.default_rng(2)
+SEEN, QUERIES = RANDOM.random((90, 4)), RANDOM.random((300, 4))
+OBSERVED = np.sin(5 * SEEN).sum(1)
 
 
 def conditioned(points: Floats = POINTS, values: Floats = VALUES) -> GaussianProcess:
@@ -40,17 +44,8 @@ def grid_of(seed: int, count: int) -> tuple[Floats, Floats]:
     return points, (values - values.mean()) / values.std()
 
 
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
-def test_triangular_solves_agree_with_numpy(size: int) -> None:
-    random = np.random.default_rng(size)
-    root = np.tril(random.random((size, size))) + size * np.eye(size)
-    right = random.random((size, 7))
-    assert root @ solve_lower(root, right) == pytest.approx(right)
-    assert root.T @ solve_upper(root.T, right) == pytest.approx(right)
-
-
-@pytest.mark.parametrize("size", [2, 31, 32, 33, 100])
-def test_predictions_are_those_of_the_whole_inverse(size: int) -> None:
+@pytest.mark.parametrize("size", [2, 100, CHUNK + 1])
+def test_predictions_are_those_of_a_linear_solve(size: int) -> None:
     points, values = grid_of(size, size)
     moved, covariance = points + 0.1, Covariance.prior(points.shape[1])
     mean, deviation = GaussianProcess(covariance, points, values).predict(moved)
@@ -144,3 +139,104 @@ def test_dimensions_of_a_group_share_a_length() -> None:
     assert covariance.lengths[0] == covariance.lengths[1]
     assert covariance.lengths[0] < 0.7 * covariance.lengths[2]
     assert covariance.lengths[2] != covariance.lengths[3]
+
+
+def covariance(noise: float = 0.01) -> Covariance:
+    return Covariance(np.array([0.7, 1.0, 1.5, 3.0]), 1.2, noise)
+
+
+def grown(first: int, queries: Floats = QUERIES, noise: float = 0.01) -> Posterior:
+    """A posterior that got all points but the first few one at a time."""
+    made = Posterior(covariance(noise), SEEN[:first], queries)
+    for point in SEEN[first:]:
+        made.observe(point[None])
+    return made
+
+
+@pytest.mark.parametrize(("first", "noise"), [(0, 0.01), (1, 0.01), (10, 0.01), (60, 1e-5)])
+def test_one_at_a_time_is_as_exact_as_all_at_once(first: int, noise: float) -> None:
+    made = grown(first, noise=noise)
+    mean, deviation = GaussianProcess(covariance(noise), SEEN, OBSERVED).predict(QUERIES)
+    assert made.mean(made.weights(OBSERVED)) == pytest.approx(mean, abs=1e-6)
+    assert np.sqrt(made.variance) == pytest.approx(deviation, abs=1e-6)
+    assert len(made) == len(SEEN)
+
+
+def test_more_queries_are_seen_like_the_first_ones() -> None:
+    made, whole = grown(10, QUERIES[:200]), grown(10)
+    made.extend(QUERIES[200:])
+    made.observe(SEEN[:1])
+    whole.observe(SEEN[:1])
+    values = np.append(OBSERVED, OBSERVED[0])
+    assert made.mean(made.weights(values)) == pytest.approx(whole.mean(whole.weights(values)))
+    assert made.variance == pytest.approx(whole.variance)
+
+
+def test_queries_that_are_kept_are_seen_as_before() -> None:
+    made, whole, among = grown(10), grown(10), np.array([3, 17, 250])
+    made.keep(among)
+    made.observe(SEEN[:1])
+    whole.observe(SEEN[:1])
+    assert made.queries == pytest.approx(QUERIES[among])
+    assert made.variance == pytest.approx(whole.variance[among], abs=1e-6)
+
+
+def test_unknown_value_counts_as_predicted() -> None:
+    timed = np.ones(len(SEEN), bool)
+    timed[[0, 40, 89]] = False
+    made = grown(10)
+    without = GaussianProcess(covariance(), SEEN[timed], OBSERVED[timed])
+    weights = made.weights(np.where(timed, OBSERVED, np.nan))
+    assert made.mean(weights) == pytest.approx(without.predict(QUERIES)[0], abs=1e-6)
+    both, _ = GaussianProcess(covariance(), SEEN, OBSERVED).predict(QUERIES)
+    assert np.abs(both - without.predict(QUERIES)[0]).max() > 0.01
+
+
+def test_deviation_shrinks_at_an_observation_without_value() -> None:
+    made = Posterior(covariance(), SEEN[:5], QUERIES)
+    before = made.variance.copy()
+    made.observe(QUERIES[7:8])
+    assert made.variance[7] < 0.1 * before[7]
+    assert np.all(made.variance <= before + 1e-6)
+
+
+def test_left_out_error_is_that_of_the_other_observations() -> None:
+    made = grown(10)
+    errors = made.left_out(made.weights(OBSERVED))
+    for place in (0, 33, 89):
+        others = np.arange(len(SEEN)) != place
+        process = GaussianProcess(covariance(), SEEN[others], OBSERVED[others])
+        mean, _ = process.predict(SEEN[place : place + 1])
+        assert errors[place] == pytest.approx(OBSERVED[place] - mean[0], abs=1e-6)
+
+
+def test_draws_have_the_deviation_of_the_posterior() -> None:
+    made, among = grown(10), np.array([5, 6, 200])
+    drawn = made.draws(among, 20_000, np.random.default_rng(0))
+    assert drawn.mean(0) == pytest.approx(np.zeros(3), abs=0.02)
+    assert drawn.std(0) == pytest.approx(np.sqrt(made.variance[among]), rel=0.05)
+
+
+def test_draws_at_neighbouring_points_are_correlated() -> None:
+    queries = np.array([[3.0, 3, 3, 3], [3.0, 3, 3, 3.01], [-3, 0, 0, 0]])
+    made = Posterior(covariance(), SEEN, queries)
+    together = np.corrcoef(made.draws(np.arange(3), 500, np.random.default_rng(0)).T)
+    assert together[0, 1] > 0.99
+    assert abs(together[0, 2]) < 0.2
+
+
+def test_draws_close_to_repeated_points_survive_rounding() -> None:
+    near = np.random.default_rng(3).normal(scale=1e-3, size=(360, 4))
+    made = Posterior(
+        covariance(1e-9), np.repeat(SEEN, 8, axis=0), np.repeat(SEEN, 4, axis=0) + near
+    )
+    drawn = made.draws(np.arange(360), 50, np.random.default_rng(0))
+    assert drawn == pytest.approx(np.zeros((50, 360)), abs=0.05)
+
+
+def test_noiseless_values_on_a_grid_are_reproduced() -> None:
+    points = np.random.default_rng(0).integers(0, 5, (500, 4)) / 4
+    values = points @ np.arange(1.0, 5.0)
+    values = (values - values.mean()) / values.std()
+    made = Posterior(covariance(1e-7), points, points)
+    assert made.mean(made.weights(values)) == pytest.approx(values, abs=0.01)

@@ -35,7 +35,7 @@ def put(directory: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Python", "CUDA sources", "NVRTC", "compilation", "Optuna", "cache"]
+    "name", ["Python", "CUDA sources", "NVRTC", "compilation", "Optuna", "SciPy", "cache"]
 )
 def test_checks_that_need_no_gpu_pass_here(name: str) -> None:
     assert check(name).ok is True

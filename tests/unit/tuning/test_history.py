@@ -9,7 +9,7 @@ import pytest
 
 from autotune.families.config import Config
 from autotune.tuning.search.axes import SearchSpace, axes_of
-from autotune.tuning.search.history import FAR, LEAST, History
+from autotune.tuning.search.sampler import FAR, LEAST, History
 
 # Twenty configurations of one family, and twenty of another.
 FIRST, SECOND = range(20), range(20, 40)
@@ -78,7 +78,7 @@ def test_best_is_the_least_of_all_families() -> None:
 def test_failure_is_never_the_best() -> None:
     made = history()
     made.finish(5, math.inf)
-    assert (made.best, made.told, made.values) == (None, [5], [math.inf])
+    assert (made.best, made.told, made.logs[5]) == (None, [5], math.inf)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from support.sample_search import (
     result,
@@ -12,9 +13,11 @@ from support.sample_search import (
     time_us,
 )
 
-from autotune.runners.base import Failure
+from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import OUTLOOK, Proposer
+from autotune.tuning.search.patience import ENOUGH
+from autotune.tuning.search.surrogate import CALM, GAIN, NEAR, SHARE, doubt
 
 
 def test_outlook_is_unknown_at_first() -> None:
@@ -52,3 +55,35 @@ def test_outlook_of_an_exhausted_space_is_zero(told: int) -> None:
     search = searched(space()[:50], told)
     search.ask()
     assert search.outlook() == 0
+
+
+def test_errors_near_the_best_count() -> None:
+    logs = np.array([2.0, 2 + 0.9 * NEAR, 2 + 1.1 * NEAR, math.inf, math.nan])
+    errors = np.array([3.0, 4, 50, 60, 70])
+    assert doubt(logs[:1], logs, errors) == pytest.approx(SHARE * math.sqrt(12.5))
+
+
+def after(*logs: float) -> float:
+    """The doubt after results whose times have these logarithms, and an error of 0.1 of each."""
+    told = np.array([1.0, *logs])
+    return doubt(told, told, np.full(len(told), 0.1))
+
+
+@pytest.mark.parametrize(
+    "log", [1.0, 1.2, 1 - 0.9 * GAIN, math.inf], ids=["equal", "slower", "little", "failed"]
+)
+def test_doubt_shrinks_while_results_bring_no_gain(log: float) -> None:
+    assert after(*[log] * CALM) == pytest.approx(after() / 2)
+
+
+def test_gain_brings_the_doubt_back() -> None:
+    assert after(*[1.0] * CALM, 1 - 1.1 * GAIN) == pytest.approx(after())
+
+
+def test_outlook_stays_high_where_nothing_can_be_foreseen() -> None:
+    random = np.random.default_rng(1)
+    tried = space()[::41]
+    told = [Trial(config, Measurement(100 * random.lognormal(0, 0.1))) for config in tried]
+    outlook = Proposer(space(), told=told).outlook()
+    assert outlook is not None
+    assert outlook > ENOUGH

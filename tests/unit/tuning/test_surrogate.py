@@ -24,20 +24,21 @@ from autotune.runners.base import Failure, Measurement
 from autotune.runners.objective import COLD
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Proposer, surrogate
-from autotune.tuning.search.described import WEIGHT
-from autotune.tuning.search.history import LEAST
-from autotune.tuning.search.sampler import SURE
+from autotune.tuning.search.sampler import LEAST, SURE
+from autotune.tuning.search.surrogate import DOUBTFUL, WEIGHT, Surrogate, expected_improvement
 
 
-def until_best(seed: int, describe: Describe | None) -> int:
-    configs = space()
-    asked = proposed(Proposer(configs, seed=seed, describe=describe), 200)
-    return next((place for place, config in enumerate(asked, 1) if time_us(config) == 100), 200)
+def until(limit_us: float, seed: int, describe: Describe | None) -> int:
+    """The number of trials until one takes at most that long."""
+    asked = proposed(Proposer(space(), seed=seed, describe=describe), 200)
+    return next(
+        (count for count, config in enumerate(asked, 1) if time_us(config) <= limit_us), 200
+    )
 
 
 def test_time_model_shortens_the_search() -> None:
     hinted, blind = (
-        sum(until_best(seed, describe) for seed in range(3)) for describe in (hint, None)
+        sum(until(105.0, seed, describe) for seed in range(3)) for describe in (hint, None)
     )
     assert hinted < 0.9 * blind
 
@@ -47,7 +48,7 @@ def test_wrong_model_is_overcome() -> None:
         del resources
         return Description(np.empty((len(configs), 0)), 1e4 / np.array([*map(time_us, configs)]))
 
-    assert until_best(0, misled) < 150
+    assert until(100.0, 0, misled) < 150
 
 
 def test_unrunnable_predictions_are_not_preferred() -> None:
@@ -134,6 +135,71 @@ def test_failing_region_is_avoided() -> None:
     assert sum(config.integer("b") in (1, 2) for config in asked[30:]) < 30 / 4
 
 
+def half_failed(count: int) -> Proposer:
+    """A search of which each configuration with `a` over 4 has failed."""
+    search = Proposer(space(), seed=3)
+    for config in space()[:: len(space()) // count]:
+        fails = config.integer("a") > 4
+        search.learn(Trial(config, Failure("launch", "no")) if fails else result(config))
+    return search
+
+
+def ranked(search: Proposer) -> tuple[Surrogate, surrogate.Ranking]:
+    engine = search._surrogate
+    assert engine is not None
+    return engine, engine._ranked(search._history.left)
+
+
+def test_neighbourhood_of_failures_has_little_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "LEAST_KEPT", len(space()))
+    engine, ranking = ranked(half_failed(80))
+    assert ranking.chances is not None
+    a = np.array([space()[index].integer("a") for index in engine._pool])
+    assert ranking.chances[a > 5].max() < 0.2
+    assert ranking.chances[a < 4].min() > 0.8
+    assert (ranking.chances.min() >= 0) & (ranking.chances.max() <= 1)
+
+
+def test_doubtful_candidates_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "LEAST_KEPT", len(space()))
+    engine, ranking = ranked(half_failed(80))
+    assert ranking.chances is not None
+    doubtful = ranking.chances < DOUBTFUL
+    left = ranking.gains > -np.inf
+    assert 0 < doubtful.sum() < len(engine._pool)
+    assert ranking.gains[doubtful & left].max() < ranking.gains[~doubtful & left].min()
+
+
+def test_failure_lowers_the_chances_around_it_at_once() -> None:
+    search = half_failed(80)
+    engine, before = ranked(search)
+    assert before.chances is not None
+    pool = engine._pool.copy()
+    place = int(np.flatnonzero(before.chances > 0.9)[0])
+    search.learn(Trial(space()[pool[place]], Failure("launch", "no")))
+    engine, after = ranked(search)
+    assert after.chances is not None
+    assert engine._pool.tolist() == pool.tolist()
+    assert after.chances[place] < 0.5
+    off = np.abs(engine._space.points[pool] - engine._space.points[pool[place]]).sum(1)
+    nearest, fall = np.argsort(off), before.chances - after.chances
+    assert fall[nearest[:10]].mean() > fall[nearest[-10:]].mean()
+
+
+def test_improvement_is_the_mean_of_the_positive_part() -> None:
+    drawn = np.random.default_rng(1).normal(-0.3, 0.5, 2_000_000)
+    exact = np.maximum(drawn, 0).mean()
+    improvement = expected_improvement(np.array([-0.3]), np.array([0.5]))
+    assert improvement == pytest.approx([exact], rel=0.01)
+
+
+def test_improvement_grows_with_the_gain_and_the_deviation() -> None:
+    gains = expected_improvement(np.linspace(-2, 2, 50), np.full(50, 0.1))
+    deviations = expected_improvement(np.full(50, -0.2), np.linspace(0.02, 2, 50))
+    assert np.all(np.diff(gains) > 0)
+    assert np.all(np.diff(deviations) > 0)
+
+
 @pytest.mark.parametrize("fits", [0, 1])
 def test_spare_configuration_fits(fits: int) -> None:
     search = Proposer(space(), told=map(result, space()[::70]))
@@ -174,6 +240,11 @@ def test_unfit_configurations_stay_available() -> None:
     search = searched(configs, 50)
     search.spare(lambda _: False)
     assert {*proposed(search, 60)} == {*configs[50:]}
+
+
+def test_small_space_is_searched_wholly() -> None:
+    configs = sorted(space()[::60], key=time_us, reverse=True)  # new bests until the end
+    assert sorted(proposed(Proposer(configs, seed=1), 100)) == sorted(configs)
 
 
 def test_nothing_is_proposed_twice_in_flight() -> None:
@@ -222,7 +293,7 @@ def test_neighbours_are_searched_in_the_whole_space(
         pass
     engine = search._surrogate
     assert engine is not None
-    described = np.isin(engine._around(), engine._sample).mean()
+    described = np.isin(engine._neighbours(engine._history.left), engine._sample).mean()
     assert described < 0.25  # a tenth of the space is in the sample
 
 
