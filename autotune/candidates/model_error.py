@@ -203,7 +203,9 @@ class _FamilyError:
         if self._process is None:
             near = np.arange(len(self._errors))
             if len(near) > self._prior.most:
-                likeness = covariance.between(self._points, points).sum(1)
+                # Single precision is enough to rank by, in half the time.
+                samples, queries = self._points.astype(np.float32), points.astype(np.float32)
+                likeness = covariance.between(samples, queries).sum(1)
                 near = np.argpartition(-likeness, self._prior.most)[: self._prior.most]
             self._process = GaussianProcess(covariance, self._points[near], self._errors[near])
         mean, deviations = self._process.predict(points)
