@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
+Real = TypeVar("Real", bound=np.floating[Any])
 
 # The prior's medians. A step across a whole dimension changes little until the values say
 # otherwise: 0.8 to 2.0 do about equally well as the length on seven recorded and computed spaces.
@@ -71,13 +73,13 @@ class Covariance:
         """Variance of an observed value."""
         return self.signal + self.noise + self.jitter
 
-    def between(self, left: Floats, right: Floats) -> Floats:
+    def between(self, left: npt.NDArray[Real], right: npt.NDArray[Real]) -> npt.NDArray[Real]:
         """The covariance of the function at points, without noise: (left, right).
 
         It has the points' precision.
         """
-        lengths = self.lengths.astype(left.dtype)
-        left, right = left / lengths, right / lengths
+        scales = (1 / self.lengths).astype(left.dtype)
+        left, right = left * scales, right * scales
         squares = (-2 * left) @ right.T
         squares += np.square(left).sum(1)[:, None]
         squares += np.square(right).sum(1)
@@ -281,7 +283,7 @@ def _variance(covariance: Covariance, precision: Floats, across: Floats) -> Floa
     return np.asarray(np.maximum(covariance.signal - explained, LEAST))
 
 
-def _matern(squares: Floats, signal: float) -> Floats:
+def _matern(squares: npt.NDArray[Real], signal: float) -> npt.NDArray[Real]:
     """Covariance at squared distances, in their place."""
     squares *= 5
     falling = np.sqrt(squares)
