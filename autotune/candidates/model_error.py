@@ -235,7 +235,9 @@ class _FamilyError:
             covariance = Covariance(np.full(points.shape[1], LENGTH), signal, NOISE, jitter=0.0)
             near = np.arange(len(self._errors))
             if len(near) > most:
-                likeness = covariance.between(self._points, points).sum(1)
+                # Single precision is enough to rank by, in half the time.
+                observed, asked = self._points.astype(np.float32), points.astype(np.float32)
+                likeness = covariance.between(observed, asked).sum(1)
                 near = np.argpartition(-likeness, most)[:most]
             self._process = GaussianProcess(covariance, self._points[near], self._errors[near])
         mean, deviations = self._process.predict(points)
