@@ -236,8 +236,8 @@ class _FamilyError:
             near = np.arange(len(self._errors))
             if len(near) > most:
                 # Single precision is enough to rank by, in half the time.
-                observed, asked = self._points.astype(np.float32), points.astype(np.float32)
-                likeness = covariance.between(observed, asked).sum(1)
+                samples, queries = self._points.astype(np.float32), points.astype(np.float32)
+                likeness = covariance.between(samples, queries).sum(1)
                 near = np.argpartition(-likeness, most)[:most]
             self._process = GaussianProcess(covariance, self._points[near], self._errors[near])
         mean, deviations = self._process.predict(points)
