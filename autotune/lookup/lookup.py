@@ -16,6 +16,7 @@ from autotune.lookup.answer import (
     recorded_objective,
     vendor_wins,
 )
+from autotune.lookup.kept_choice import kept_choice
 from autotune.lookup.nearest import nearest
 from autotune.lookup.neighbours import accuracy_filter, learn_errors
 from autotune.problem import Problem
@@ -42,20 +43,21 @@ def lookup(
     configurations that are legal for the problem today are answered. With the objective "cold" it
     is the best for operands that are not in L2, as far as cold times are recorded.
     """
-    return recorded_or_chosen(problem, device, Records(store), objective)
+    records = Records(store)
+    answer = recorded(problem, device, records, objective)
+    return answer or nearest(problem, device, records, objective)
 
 
 def finder(mode: Mode) -> Find:
-    """The look-up of a mode: the frozen mode does not guess."""
-    return recorded if mode.frozen else recorded_or_chosen
+    """The look-up of a mode: the frozen mode does not guess, the others keep what they chose."""
+    return recorded if mode.frozen else _recorded_or_kept
 
 
-def recorded_or_chosen(
+def _recorded_or_kept(
     problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
-    """As `lookup`."""
     answer = recorded(problem, device, records, objective)
-    return answer or nearest(problem, device, records, objective)
+    return answer or kept_choice(problem, device, records, objective)
 
 
 def recorded(
