@@ -42,7 +42,7 @@ def candidates(problem: Problem, device: Device) -> list[Config]:
     suiting = dict.fromkeys(filter(None, adapted.values()))
     left = [config for config, fitting in adapted.items() if fitting is None]
     suiting |= _repaired(left, adaptation, suiting)
-    suiting |= _narrow(problem, device, {config.family for config in suiting})
+    suiting |= _narrow(problem, device, Counter(config.family for config in suiting))
     if len(suiting) < FEWEST:
         suiting |= dict.fromkeys(filter(Legality(problem, device), left))
     return [*suiting] or survey(problem, device)
@@ -63,15 +63,15 @@ def _repaired(
     return repaired
 
 
-def _narrow(problem: Problem, device: Device, present: Collection[str]) -> dict[Config, None]:
+def _narrow(problem: Problem, device: Device, counts: Counter[str]) -> dict[Config, None]:
     """The best configurations, by the cost model, of narrow families that suit the problem although
-    none of their members does. At 16x16x500000 in fp32 `gemv` takes 23 us where `simt` takes 40."""
-    absent = (
+    too few of their members do. At 16x16x500000 in fp32 `gemv` takes 23 us, `simt` 40."""
+    few = (
         name
         for name in registry.tuned(problem)
-        if registry.find(name).narrow and name not in present
+        if registry.find(name).narrow and counts[name] < FEWEST_OF_FAMILY
     )
-    ranked = (cost.rank(survey(problem, device, name), problem, device) for name in absent)
+    ranked = (cost.rank(survey(problem, device, name), problem, device) for name in few)
     return {config: None for best in ranked for _, config in best[:FEWEST_OF_FAMILY]}
 
 
