@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from autotune.tuning.options import Sampler
 from autotune.tuning.search.axes import axes_of
-from autotune.tuning.search.patience import Patience
-from autotune.tuning.search.proposer import OUTLOOK, Proposer
+from autotune.tuning.search.proposer import Patience, Proposer
 from autotune.tuning.search.trial_log import TrialLog
 
-__all__ = ["OUTLOOK", "Patience", "Proposer", "Sampler", "TrialLog", "axes_of"]
+__all__ = ["Patience", "Proposer", "Sampler", "TrialLog", "axes_of"]

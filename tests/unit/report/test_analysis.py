@@ -40,7 +40,7 @@ from autotune.report.record_page import record_figures, record_page
 from autotune.runners.base import Failure
 from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search.patience import ENOUGH
+from autotune.tuning.search.proposer import ENOUGH
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -383,7 +383,7 @@ def one_entry() -> Record:
 
 def test_outlook_counts_what_was_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_machine(monkeypatch, tmp_path)
-    monkeypatch.setattr("autotune.tuning.search.OUTLOOK", 5)
+    monkeypatch.setattr("autotune.tuning.search.proposer.OUTLOOK", 5)
     swept = subject_of_recording(recorded())
     simt = [row for row in swept.trials if row.trial.config.family == "simt"]
     few = replace(swept, source="log", families=("simt", "gemv"), trials=tuple(simt[:12]))
