@@ -110,7 +110,7 @@ def _in_range(
     entry = best_legal(record, problem, device, objective, accuracy)
     if entry is None:
         return None
-    errors = learn_errors(problem, device, [record], objective)
+    errors = learn_errors(device, [record], objective)
     predictions = errors.predict([entry.config], problem, [entry.resources])
     time_us = float(predictions.times[0])
     if not math.isfinite(time_us):
