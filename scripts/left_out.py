@@ -113,7 +113,7 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     resources = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
     near = [record for _, record in rest.nearest(problem, device, TEACHERS)]
-    errors = ModelError((), device, samples(near, HOT))
+    errors = ModelError(device, samples(near, HOT))
     belief = errors.predict(configs, problem, [resources[config] for config in configs])
     place = int(belief.cautious(nearest.CAUTION).argmin())
     picked, doubt = configs[place], float(belief.deviations[place])
@@ -137,7 +137,7 @@ def by_model(recording: Recording) -> float:
     measured = times(recording)
     resources = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    belief = ModelError((), recording.device).predict(
+    belief = ModelError(recording.device).predict(
         configs, recording.problem, [resources[config] for config in configs]
     )
     return min(measured.values()) / measured[configs[int(belief.times.argmin())]]

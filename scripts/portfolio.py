@@ -138,7 +138,7 @@ def expected(
     """The expected times of the configurations that are accurate on a problem, by the records of a
     pool, the nearest first; and these configurations."""
     near = [row for row in pool if row.problem == problem]
-    errors = ModelError((), device, samples(pool[:TEACHERS], HOT))
+    errors = ModelError(device, samples(pool[:TEACHERS], HOT))
     accurate = accuracy_filter(problem, device, near).accurate([*configs])
     return errors.predict(accurate, problem).cautious(CAUTION / 2).tolist(), accurate
 
@@ -153,8 +153,8 @@ def legal(pool: Iterable[RecordDigest], problem: Problem, device: Device) -> Ite
     """The recorded configurations that are worth a try on a problem."""
     every = {config for row in pool for config, _ in row.entries()}
     asked = sorted({for_compute(config, problem) for config in every})
-    known = filter(Legality(problem, device), asked)
-    return (config for config in known if rejection(config, problem, device) is None)
+    served = filter(Legality(problem, device), asked)
+    return (config for config in served if rejection(config, problem, device) is None)
 
 
 def cover(rows: Floats) -> list[int]:

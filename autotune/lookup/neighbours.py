@@ -73,7 +73,7 @@ def learn_errors(
     The model predicts hot times; with the objective "cold" the errors lead to cold ones.
     """
     usable = (record for record in records if record.evidence != "predicted")
-    return ModelError((), device, samples([*map(RecordDigest.of, usable)], objective))
+    return ModelError(device, samples([*map(RecordDigest.of, usable)], objective))
 
 
 def accuracy_filter(
@@ -100,7 +100,6 @@ def _same_sums(record: Neighbour, problem: Problem) -> bool:
         return False
 
     def products(posed: Problem) -> tuple[object, ...]:
-        sizes = posed.m, posed.n, posed.k, posed.batch
-        return *sizes, posed.layout, posed.precision.vendor, posed.output_type
+        return posed.batch, posed.layout, posed.precision.vendor, posed.output_type
 
     return products(record.problem) == products(problem)

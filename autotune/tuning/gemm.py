@@ -117,10 +117,10 @@ class GemmTunable:
     ) -> tuple[Config, ...]:
         """The cost model's choices, and the winners on the nearest recorded problems."""
         records = Records(store)
-        alone = () if self.family == AUTO else store.family_records(device, self.family)
-        known: dict[Problem, Record] = {record.problem: record for record in alone}
-        problems = nearest(self.problem, {*own(device, records).problems, *known})
-        near = (known.get(problem) or records.load(device, problem) for problem in problems)
+        listed = () if self.family == AUTO else store.family_records(device, self.family)
+        of_family: dict[Problem, Record] = {record.problem: record for record in listed}
+        problems = nearest(self.problem, {*own(device, records).problems, *of_family})
+        near = (of_family.get(problem) or records.load(device, problem) for problem in problems)
         return guesses(candidates.ranked, self.problem, [*filter(None, near)], objective)
 
     def describe(self, device: Device) -> Describe:
