@@ -15,6 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NATIVE = Path("autotune/runtime/native")
 PROGRAMS = Path("autotune/data/programs")
+COMPILER = Path("scripts/programs.py")
 PORTFOLIO = "AUTOTUNE_PORTFOLIO"
 """Names the architectures that kernels are compiled for."""
 
@@ -67,7 +68,7 @@ class BuildHook(BuildHookInterface[Any]):
         if not archs:
             return
         self._programs = tempfile.TemporaryDirectory(prefix="autotune-")
-        command = [sys.executable, "-m", "autotune.lookup.programs", self._programs.name, *archs]
+        command = [sys.executable, str(COMPILER), self._programs.name, *archs]
         # pip has the dependencies of an isolated build on this path.
         paths = filter(None, (self.root, os.environ.get("PYTHONPATH")))
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

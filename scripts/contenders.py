@@ -24,7 +24,7 @@ from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import Sampler
+from autotune.tuning.options import Sampler
 from autotune.tuning.tunable import Candidates
 
 FAMILY = "simt"

@@ -29,11 +29,15 @@ from shipped_files import record_of
 from autotune.candidates import correction
 from autotune.candidates.model_error import ModelError
 from autotune.families.config import Config
-from autotune.lookup import nearest, neighbours
+from autotune.lookup import nearest
 from autotune.lookup.answer import expected_loss
+from autotune.lookup.digest import RecordDigest, samples
+from autotune.lookup.digests import Pool
+from autotune.lookup.neighbours import TEACHERS
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.runners.base import Measurement
+from autotune.runners.objective import HOT
 from autotune.runners.recording import Recording
 
 LOSSES = Path("autotune/data/expected_loss.json")
@@ -98,16 +102,19 @@ def by_correction(
 def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     """The row of a recorded problem, looked up from the records of other sizes."""
     problem, device, measured = recording.problem, recording.device, times(recording)
-    rest = [
-        record
-        for neighbour, record in records.items()
-        if (neighbour.m, neighbour.n, neighbour.k) != (problem.m, problem.n, problem.k)
-    ]
+    rest = Pool(
+        digests=(
+            RecordDigest.of(record)
+            for neighbour, record in records.items()
+            if (neighbour.m, neighbour.n, neighbour.k) != (problem.m, problem.n, problem.k)
+        )
+    )
     began = monotonic()
     resources = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    judge = neighbours.learn_errors(problem, device, rest).predict
-    belief = judge(configs, problem, [resources[config] for config in configs])
+    near = [record for _, record in rest.nearest(problem, device, TEACHERS)]
+    errors = ModelError(device, samples(near, HOT))
+    belief = errors.predict(configs, problem, [resources[config] for config in configs])
     place = int(belief.cautious(nearest.CAUTION).argmin())
     picked, doubt = configs[place], float(belief.deviations[place])
     best = min(measured, key=lambda config: measured[config])
@@ -130,7 +137,7 @@ def by_model(recording: Recording) -> float:
     measured = times(recording)
     resources = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    belief = ModelError((), recording.device).predict(
+    belief = ModelError(recording.device).predict(
         configs, recording.problem, [resources[config] for config in configs]
     )
     return min(measured.values()) / measured[configs[int(belief.times.argmin())]]

@@ -29,7 +29,7 @@ from autotune.candidates import cost
 from autotune.candidates.adaptation import Adaptation
 from autotune.candidates.legality import Legality, for_compute
 from autotune.candidates.model_error import ModelError
-from autotune.candidates.space import survey
+from autotune.candidates.space import rejection, survey
 from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config
@@ -138,7 +138,7 @@ def expected(
     """The expected times of the configurations that are accurate on a problem, by the records of a
     pool, the nearest first; and these configurations."""
     near = [row for row in pool if row.problem == problem]
-    errors = ModelError((), device, samples(pool[:TEACHERS], HOT))
+    errors = ModelError(device, samples(pool[:TEACHERS], HOT))
     accurate = accuracy_filter(problem, device, near).accurate([*configs])
     return errors.predict(accurate, problem).cautious(CAUTION / 2).tolist(), accurate
 
@@ -151,9 +151,10 @@ def recorded(problem: Problem, device: Device) -> list[RecordDigest]:
 
 def legal(pool: Iterable[RecordDigest], problem: Problem, device: Device) -> Iterable[Config]:
     """The recorded configurations that are worth a try on a problem."""
-    fits = Legality(problem, device, recorded=False)
     every = {config for row in pool for config, _ in row.entries()}
-    return filter(fits, sorted({for_compute(config, problem) for config in every}))
+    asked = sorted({for_compute(config, problem) for config in every})
+    served = filter(Legality(problem, device), asked)
+    return (config for config in served if rejection(config, problem, device) is None)
 
 
 def cover(rows: Floats) -> list[int]:

@@ -46,7 +46,8 @@ from autotune.runners.estimates import winner
 from autotune.runners.replay import ROUNDS
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import Leaderboard
-from autotune.tuning.search import Proposer, Sampler
+from autotune.tuning.options import Sampler
+from autotune.tuning.search import Proposer
 
 KERNEL_TUNER = "kernel-tuner:"
 UNKNOWN = Resources(threads=0, registers=0, shared=0)

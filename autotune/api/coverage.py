@@ -165,9 +165,8 @@ def expected(
 ) -> dict[int, dict[int, float]]:
     """The expected loss at each probe with the best configuration of the next tuned size below and
     of the next above, by size; infinite where that configuration cannot run."""
-    middle = span.at(round(math.sqrt(span.low * span.high)))
     by_problem = {record.problem: record for record in (*records, *tuned.values())}
-    model = learn_errors(middle, device, [*by_problem.values()], objective)
+    model = learn_errors(device, by_problem.values(), objective)
     pool = _pool(model, tuned, surveys)
     cards = {device, *(as_tuned(device, record.device) for record in tuned.values())}
     losses: dict[int, dict[int, float]] = {}

@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
+from zlib import crc32
 
 from autotune import compiler, files, settings
 from autotune.api.coverage import LOSS, cover
-from autotune.candidates.legality import order_of
-from autotune.candidates.order_choice import OrderOutlook, ordered_by_time, promising_orders
+from autotune.candidates import cost
+from autotune.candidates.legality import is_legal, order_of
+from autotune.candidates.space import survey
 from autotune.device import Device
-from autotune.errors import NotFoundError, UsageError
+from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.families import registry
 from autotune.families.config import Config
+from autotune.families.plan import Alignment
 from autotune.families.registry import AUTO
-from autotune.lookup.batch_invariant import order_recorded, outside_order
+from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, outside_order
 from autotune.lookup.promising import RACED, Contenders
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store
 from autotune.records.ranges import Range
+from autotune.runners.base import Candidate, Failure, RowReference, Runner
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
 from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
+from autotune.tuning.evaluate import Compile, prepare
 from autotune.tuning.events import Observer
 from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
-from autotune.tuning.row_checks import RowChecks
 
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""
+
+PROBES = 4
+"""Sizes at which orders are compared: both ends of a span, and the rest between."""
+LEADERS = 3
+"""Orders of a probe that are compared at the others."""
+SLOWEST = 1.6
+"""Factor of the best time at a probe from which an order is given up, if others are left."""
+
+ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 200)
+"""Rows that a reference computes: around the sides of tiles and of instructions."""
+START = 16
+"""Rows start at a multiple of this, so that their operands are as aligned as C's."""
 
 Observed = Callable[[Problem], Observer | None]
 
@@ -84,6 +102,21 @@ def tune(
         return cover(span, resolved, store, search, *limits, deadline=options.deadline)
 
 
+@dataclass(frozen=True)
+class OrderOutlook:
+    """The expected cost of an order of summation.
+
+    Attributes:
+        order: the order.
+        factor: the geometric mean, over the probes, of its best time over the best of all orders.
+        best: its best configurations at each probe, by M.
+    """
+
+    order: str
+    factor: float
+    best: dict[int, tuple[Config, ...]]
+
+
 def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Search) -> str:
     """The order with the best geometric mean of times over the probes of a span: as raced where the
     device measures, else as predicted.
@@ -100,6 +133,56 @@ def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Se
     if len(outlooks) == 1 or not targets.measures(workplace.device):
         return outlooks[0].order
     return _raced(outlooks, span, workplace, options)
+
+
+def probes(span: Span) -> tuple[int, ...]:
+    """Sizes of a span to compare orders at, ascending and evenly spread in their logarithm."""
+    ratio = span.high / span.low
+    steps = range(PROBES)
+    return tuple(sorted({round(span.low * ratio ** (step / (PROBES - 1))) for step in steps}))
+
+
+def promising_orders(span: Span, device: Device, configs: int) -> list[OrderOutlook]:
+    """The orders that serve every probe, the best predicted first, with so many configurations
+    each."""
+    sizes = probes(span)
+    least: dict[int, float] = {}
+    leaders: dict[str, None] = {}
+    for size in sizes:
+        problem = span.at(size)
+        ranked = cost.rank(survey(problem, device), problem, device)
+        orders = (order_of(config, problem) for _, config in ranked)
+        least[size] = min((time for time, _ in ranked), default=math.inf)
+        first = dict.fromkeys(str(order) for order in orders if order is not None)
+        leaders |= dict.fromkeys(islice(first, LEADERS))
+    for slowest in (SLOWEST, math.inf):
+        limits = {size: slowest * time_us for size, time_us in least.items()}
+        outlooks = [_outlook(order, span, device, least, limits, configs) for order in leaders]
+        serving = [outlook for outlook in outlooks if outlook is not None]
+        if serving:
+            break
+    return sorted(serving, key=lambda outlook: outlook.factor)
+
+
+def _outlook(
+    order: str,
+    span: Span,
+    device: Device,
+    least: dict[int, float],
+    limits: dict[int, float],
+    configs: int,
+) -> OrderOutlook | None:
+    """The expected cost of an order; None if it cannot serve a probe within its limit."""
+    best: dict[int, tuple[Config, ...]] = {}
+    logs = []
+    for size in least:
+        problem = span.at(size)
+        ranked = ordered_by_time(problem, device, order)
+        if not ranked or not ranked[0][0] < limits[size]:
+            return None
+        best[size] = tuple(config for _, config in ranked[:configs])
+        logs.append(math.log(ranked[0][0] / least[size]))
+    return OrderOutlook(order, math.exp(sum(logs) / len(logs)), best)
 
 
 def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, options: Search) -> str:
@@ -195,3 +278,79 @@ class RangePlace:
                 observer=observer,
                 compared=compared,
             )
+
+
+class RowChecks:
+    """Has every candidate compared with the reference.
+
+    Each candidate gets other rows: 1 to 200 of them, at either end of C. What a launch of these
+    rows alone computes does not depend on the rows beside them. So no two candidates of different
+    M that pass can differ in the rows that they share.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        problem: Problem,
+        order: str,
+        references: Sequence[Config],
+        compile: Compile,
+    ) -> None:
+        """Checks nothing yet.
+
+        Args:
+            runner: measures the candidates.
+            problem: its problem.
+            order: the order of summation.
+            references: configurations of that order for some number of rows; the first one that
+                compiles is the reference.
+            compile: makes a program of a template for an architecture.
+        """
+        self._runner, self._problem, self._compile = runner, problem, compile
+        self._order, self._references = order, references
+        self._prepared: dict[int, Candidate] = {}
+
+    def compared(self, candidate: Candidate) -> Candidate:
+        """The candidate with the rows that it has to compute as the reference does.
+
+        Raises:
+            AutotuneError: if no reference compiles.
+        """
+        reference, counts = self._reference
+        if not counts:
+            return candidate
+        number = crc32(str(candidate.config).encode())
+        rows = counts[number % len(counts)]
+        if rows not in self._prepared:
+            prepared = self._launch(reference, rows)
+            if isinstance(prepared, Failure):
+                raise AutotuneError(f"{reference} computes no {rows} rows: {prepared.reason}")
+            self._prepared[rows] = prepared
+        last = (self._problem.m - rows) // START * START
+        first = last if number // len(counts) % 2 else 0
+        return replace(candidate, rows=RowReference(first, rows, self._prepared[rows]))
+
+    @cached_property
+    def _reference(self) -> tuple[Config, list[int]]:
+        """The reference, and the numbers of rows that it can compute here."""
+        for config in self._references:
+            counts = self._counts(config)
+            if not counts or isinstance(self._launch(config, counts[0]), Candidate):
+                return config, counts
+        raise AutotuneError(f"none of {len(self._references)} references of rows compiles")
+
+    def _counts(self, config: Config) -> list[int]:
+        # Scales of blocks lie by M, so that fewer rows would read others.
+        wanted = (self._problem.m,) if self._problem.scale == "block" else (*ROWS, self._problem.m)
+        return [
+            rows
+            for rows in dict.fromkeys(wanted)
+            if rows <= min(self._problem.m, ROWS[-1])
+            and is_legal(config, replace(self._problem, m=rows), self._runner.device, self._order)
+        ]
+
+    def _launch(self, config: Config, rows: int) -> Candidate | Failure:
+        """A configuration on a number of rows."""
+        few = replace(self._problem, m=rows)
+        plan = registry.plan(config, few, Alignment.dense(self._problem))
+        return prepare(plan, self._runner, self._compile)

@@ -221,30 +221,23 @@ def _order_rule(summation_order: Callable[..., SummationOrder | None], order: st
 
 
 class Legality:
-    """Whether the families of this version can run configurations of a problem on a device.
+    """Whether the families of this version can run configurations of a problem on a device, fast or
+    not.
 
     Args:
         problem: the problem.
         device: the device.
-        recorded: whether configurations have been measured, so that slow ones pass too.
         order: the order of summation that they have to have; None for any.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        device: Device,
-        *,
-        recorded: bool = True,
-        order: str | None = None,
-    ) -> None:
-        self._bound_to, self._recorded = (problem, device, order), recorded
+    def __init__(self, problem: Problem, device: Device, *, order: str | None = None) -> None:
+        self._bound_to = problem, device, order
         self._families: dict[str, FamilyRules | None] = {}
 
     def __call__(self, config: Config) -> bool:
         """Whether a configuration is legal."""
         rules = self.rules(config.family)
-        return rules is not None and rules.rejection(config, recorded=self._recorded) is None
+        return rules is not None and rules.rejection(config, recorded=True) is None
 
     def rules(self, family: str) -> FamilyRules | None:
         """The rules of a family; None if there is none or it does not serve the compute."""
@@ -257,8 +250,7 @@ class Legality:
 
 
 def is_legal(config: Config, problem: Problem, device: Device, order: str | None = None) -> bool:
-    """Whether the families of this version can run the configuration, fast or not; with an `order`
-    of summation, whether it has that order."""
+    """As `Legality`, for one configuration."""
     return Legality(problem, device, order=order)(config)
 
 

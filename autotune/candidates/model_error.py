@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -100,15 +100,12 @@ class Predictions:
         return Predictions(times, np.concatenate([self.deviations, more.deviations]))
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A configuration and how long it took on a problem and a device, in microseconds."""
+class Sample(NamedTuple):
+    """A configuration with its resources as compiled, and how long it took in microseconds."""
 
     config: Config
     resources: Resources
     time_us: float
-    problem: Problem
-    device: Device
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,25 +129,20 @@ class SampleGroup:
     params: Parameters
 
 
-def groups_of(samples: Iterable[Sample]) -> list[SampleGroup]:
-    """Samples described; those of a record that breaks the rules are left out with a warning."""
-    together: dict[tuple[str, Problem, Device], list[Sample]] = {}
-    for sample in samples:
-        key = sample.config.family, sample.problem, sample.device
-        together.setdefault(key, []).append(sample)
-    groups = []
-    for (family, problem, device), members in together.items():
-        measured = np.array([sample.time_us for sample in members])
-        configs = [sample.config for sample in members]
-        try:
-            with np.errstate(all="ignore"):
-                load = Load.of(configs, problem, device, [sample.resources for sample in members])
-                groups.append(_group(load, family, np.log(measured / load.corrected())))
-        except ArithmeticError as fault:
-            where = f"the record of {problem} on {device.name}"
-            reason = f"{where} holds a configuration that breaks the rules: {fault}"
-            warnings.warn(reason, stacklevel=2)
-    return groups
+def groups_of(samples: Sequence[Sample], problem: Problem, device: Device) -> list[SampleGroup]:
+    """Samples of a problem on a device described, a group for each family; none, with a warning, if
+    one breaks the rules."""
+    configs, resources, times = zip(*samples, strict=True) if samples else ((), (), ())
+    try:
+        with np.errstate(all="ignore"):
+            load = Load.of(configs, problem, device, resources)
+            logs = np.log(np.array(times) / load.corrected())
+        return [_group(load, family, logs[rows]) for family, (rows, _) in load.families.items()]
+    except ArithmeticError as fault:
+        where = f"the record of {problem} on {device.name}"
+        reason = f"{where} holds a configuration that breaks the rules: {fault}"
+        warnings.warn(reason, stacklevel=2)
+        return []
 
 
 def _group(load: Load, family: str, logs: Floats) -> SampleGroup:
@@ -164,17 +156,13 @@ class ModelError:
     """Predicts times by the cost model and its error on samples.
 
     Args:
-        samples: of configurations that their families know, of any problem and any device of an
-            architecture.
         device: the device to predict for.
-        groups: further samples, which are described already.
+        groups: samples of configurations that their families know, of any problem and any device of
+            an architecture.
     """
 
-    def __init__(
-        self, samples: Iterable[Sample], device: Device, groups: Iterable[SampleGroup] = ()
-    ) -> None:
-        self._device = device
-        self._groups = [*groups, *groups_of(samples)]
+    def __init__(self, device: Device, groups: Sequence[SampleGroup] = ()) -> None:
+        self._device, self._groups = device, groups
         self._families: dict[str, _FamilyError] = {}
 
     def predict(

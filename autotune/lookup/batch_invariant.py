@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune import settings
-from autotune.candidates.order_choice import ordered_by_time
+from autotune.candidates import cost
+from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
+from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
 from autotune.problem import Problem
 from autotune.problem.span import sized
@@ -118,6 +120,11 @@ def order_recorded(problem: Problem, device: Device, records: Records) -> str | 
     """The order of summation of the ranges that serve a problem; None if there are none."""
     ranges = _serving(problem, device, records)
     return ranges[0].order if ranges else None
+
+
+def ordered_by_time(problem: Problem, device: Device, order: str) -> list[tuple[float, Config]]:
+    """Predicted microseconds and configurations of an order, the fastest first."""
+    return cost.rank(survey(problem, device, order=order), problem, device)
 
 
 def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:

@@ -278,17 +278,14 @@ def _described(entries: Sequence[Entry], record: Record) -> NDArray[np.float64]:
     configs = [entry.config for entry in entries]
     usable = {*current(configs[0].family, configs, record.problem, record.device)}
     places = [place for place, config in enumerate(configs) if config in usable]
-    learnt = groups_of(
-        [
-            Sample(
-                *(configs[place], entries[place].resources, entries[place].measurement.time_us),
-                *(record.problem, record.device),
-            )
-            for place in places
-        ]
-    )
+    taught = [
+        Sample(configs[place], entries[place].resources, entries[place].measurement.time_us)
+        for place in places
+    ]
     rows = np.full((len(entries), 1 + len(UNITS)), np.nan)
-    for group in learnt:  # one, or none where an entry breaks the rules
+    for group in groups_of(
+        taught, record.problem, record.device
+    ):  # one, or none where an entry breaks the rules
         rows[places] = np.column_stack([group.logs, group.features])
     rows[~np.isfinite(rows).all(axis=1), 0] = np.nan
     return rows

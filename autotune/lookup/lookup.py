@@ -6,7 +6,7 @@ An exact record comes first, then a tuned range, then a choice (see `nearest`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from autotune.device import Device
 from autotune.lookup.answer import (
@@ -65,7 +65,7 @@ def recorded(
 ) -> Answer | None:
     """The answer of a measured or replayed record of the problem, or of a tuned range."""
     exact = _exact(problem, device, records, objective)
-    return exact or next(_in_ranges(problem, device, records, objective), None)
+    return exact or _in_ranges(problem, device, records, objective)
 
 
 def _exact(
@@ -81,8 +81,8 @@ def _exact(
 
 def _in_ranges(
     problem: Problem, device: Device, records: Records, objective: Objective
-) -> Iterator[Answer]:
-    """The answers of the ranges that cover the problem, that with the least expected loss first.
+) -> Answer | None:
+    """The answer of the range with the least expected loss that covers the problem.
 
     Measured ranges come before replayed ones, and of these the ranges that were tuned for the
     objective before others. Ranges that rest on predictions, or whose record is missing, predicted
@@ -92,10 +92,9 @@ def _in_ranges(
     def order(tuned: Range) -> tuple[int, bool, float]:
         return BEST_FIRST.index(tuned.evidence), tuned.objective != objective, tuned.loss
 
-    for tuned in sorted(records.ranges(device), key=order):
-        answer = _in_range(tuned, problem, device, records, objective)
-        if answer is not None:
-            yield answer
+    ranked = sorted(records.ranges(device), key=order)
+    answers = (_in_range(tuned, problem, device, records, objective) for tuned in ranked)
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def _in_range(
@@ -112,7 +111,7 @@ def _in_range(
     entry = best_legal(record, problem, device, objective, accuracy)
     if entry is None:
         return None
-    errors = learn_errors(problem, device, [record], objective)
+    errors = learn_errors(device, [record], objective)
     predictions = errors.predict([entry.config], problem, [entry.resources])
     time_us = float(predictions.times[0])
     if not math.isfinite(time_us):

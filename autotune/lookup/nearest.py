@@ -220,7 +220,7 @@ class Neighbourhood:
     @cached_property
     def errors(self) -> ModelError:
         """The cost model's errors on the nearest records."""
-        return ModelError((), self.device, self.learnt)
+        return ModelError(self.device, self.learnt)
 
     @cached_property
     def entries(self) -> dict[Config, tuple[Resources, RecordDigest]]:

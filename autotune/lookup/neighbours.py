@@ -8,14 +8,9 @@ from collections.abc import Iterable
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_model
-from autotune.families.shared.accuracy import (
-    ErrorLimit,
-    measured_limit,
-    possible_limit,
-    promised_limit,
-)
+from autotune.families.shared.accuracy import measured_limit, possible_limit, promised_limit
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.problem import Precision, Problem, distance
+from autotune.problem import Precision, Problem
 from autotune.records import Record
 from autotune.runners.objective import HOT, Objective
 
@@ -34,12 +29,6 @@ DECIMALS = 9
 
 TEACHERS = 128
 """Records that choices learn from, the nearest."""
-
-
-def remoteness(record: Neighbour, problem: Problem, device: Device) -> float:
-    """How far a record is from a problem on a device, in octaves."""
-    apart = distance(record.problem, problem)
-    return round(sum(differences(record.problem, record.device, problem, device), apart), DECIMALS)
 
 
 def differences(
@@ -77,19 +66,14 @@ def _eight_bit(recorded: Problem, asked: Problem) -> float:
 
 
 def learn_errors(
-    problem: Problem, device: Device, records: Iterable[Record], objective: Objective = HOT
+    device: Device, records: Iterable[Record], objective: Objective = HOT
 ) -> ModelError:
-    """The cost model's errors on the nearest records, from which those on the problem follow.
+    """The cost model's errors on a few records, from which those on problems near them follow.
 
     The model predicts hot times; with the objective "cold" the errors lead to cold ones.
     """
-
-    def order(record: Record) -> tuple[float, Problem]:
-        return remoteness(record, problem, device), record.problem
-
     usable = (record for record in records if record.evidence != "predicted")
-    nearest = sorted(usable, key=order)[:TEACHERS]
-    return ModelError((), device, samples([*map(RecordDigest.of, nearest)], objective))
+    return ModelError(device, samples([*map(RecordDigest.of, usable)], objective))
 
 
 def accuracy_filter(
@@ -101,18 +85,12 @@ def accuracy_filter(
     accurate the vendor's library is. A race is `verified`: only kernels that cannot keep it are
     refused.
     """
-    return AccuracyFilter(problem, error_limit(problem, device, records, verified=verified))
-
-
-def error_limit(
-    problem: Problem, device: Device, records: Iterable[Neighbour], *, verified: bool = False
-) -> ErrorLimit:
-    """The limit of the predicted error, as far as the records tell the vendor's error."""
     for record in records:
         error = record.baseline.relative_error if record.baseline else None
         if error is not None and _same_sums(record, problem) and same_model(record.device, device):
-            return measured_limit(problem, error)
-    return (possible_limit if verified else promised_limit)(problem, device)
+            return AccuracyFilter(problem, measured_limit(problem, error))
+    limit = possible_limit if verified else promised_limit
+    return AccuracyFilter(problem, limit(problem, device))
 
 
 def _same_sums(record: Neighbour, problem: Problem) -> bool:
@@ -122,7 +100,6 @@ def _same_sums(record: Neighbour, problem: Problem) -> bool:
         return False
 
     def products(posed: Problem) -> tuple[object, ...]:
-        sizes = posed.m, posed.n, posed.k, posed.batch
-        return *sizes, posed.layout, posed.precision.vendor, posed.output_type
+        return posed.batch, posed.layout, posed.precision.vendor, posed.output_type
 
     return products(record.problem) == products(problem)

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 
 from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.model_error import ModelError, Predictions, Sample, SampleGroup
+from autotune.candidates.model_error import ModelError, Predictions, Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
@@ -85,12 +85,13 @@ class Contenders:
         return replace(self, configs=first + rest, count=len(first))
 
     def following(
-        self, timed: Iterable[Sample], tried: Collection[Config], count: int
+        self, timed: Sequence[Sample], tried: Collection[Config], count: int
     ) -> tuple[Config, ...]:
         """The `count` candidates, but not those `tried`, with the shortest optimistic times, given
         samples of the first round."""
         rest = [config for config in self.configs if config not in tried]
-        predictions = ModelError(timed, self.device, self.learnt).predict(rest, self.problem)
+        groups = [*self.learnt, *groups_of(timed, self.problem, self.device)]
+        predictions = ModelError(self.device, groups).predict(rest, self.problem)
         times = predictions.cautious(-OPTIMISM)
         places = (place for place in times.argsort(kind="stable") if times[place] < math.inf)
         return tuple(rest[place] for place in islice(places, count))

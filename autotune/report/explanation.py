@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.candidates import cost, space
-from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.legality import FamilyRules
 from autotune.candidates.space import SURVEY
 from autotune.device import Device
@@ -16,13 +15,9 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
-from autotune.families.shared.accuracy import (
-    ACCURACY,
-    ErrorLimit,
-    measured_limit,
-    possible_limit,
-)
+from autotune.families.shared.accuracy import ACCURACY
 from autotune.lookup.answer import Answer
+from autotune.lookup.neighbours import accuracy_filter
 from autotune.occupancy import Occupancy
 from autotune.occupancy.roofline import intensity
 from autotune.problem import Problem
@@ -178,7 +173,9 @@ def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Valu
 def _verdicts(
     config: Config, problem: Problem, device: Device, record: Record | None
 ) -> tuple[RuleVerdict, ...]:
-    values, accuracy = config.values, AccuracyFilter(problem, _error_limit(problem, device, record))
+    # The rule does not know the vendor's error, even if it is recorded.
+    accuracy = accuracy_filter(problem, device, [record] if record else [], verified=True)
+    values = config.values
     rules = FamilyRules.of(config.family, problem, device)
     verdicts: list[RuleVerdict] = []
     for rule, kept in zip(rules.rules, rules.verdicts, strict=True):
@@ -194,12 +191,6 @@ def _verdicts(
             break
     rest = rules.rules[len(verdicts) :]
     return (*verdicts, *(RuleVerdict(rule.reason, "not reached", {}) for rule in rest))
-
-
-def _error_limit(problem: Problem, device: Device, record: Record | None) -> ErrorLimit:
-    """The limit beside the vendor's error, if that is recorded; the rule does not know it."""
-    error = record.baseline.relative_error if record and record.baseline else None
-    return possible_limit(problem, device) if error is None else measured_limit(problem, error)
 
 
 def _fit(

@@ -1,17 +1,181 @@
-"""The replaced and kept linear layers of a model, as a table."""
+"""Which linear layers of a model gain from tuned kernels by recorded times, and their table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.lookup.layers import FASTER, Report, Row
+from autotune.device import Device
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import recorded
+from autotune.problem import Epilogue, Problem
+from autotune.records import Records, Store
+from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable
+from autotune.runners.estimates import tied
+
+LAYOUT = "nt"
+"""The layout of `x @ weight.t()`: both are stored row by row, the weight as (outputs, inputs)."""
 
 NOTE = "gain: cuBLAS's time over the tuned kernel's, less 1"
+FASTER, TIE, UNKNOWN = "cuBLAS is faster", "a tie", "no record"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Linear layers of one shape, `x W^T + bias`.
+
+    Attributes:
+        names: their names in the model.
+        outputs: N.
+        inputs: K.
+        compute: the precision, or the name of the weights' type if no kernel takes it.
+        bias: whether they have one.
+    """
+
+    names: tuple[str, ...]
+    outputs: int
+    inputs: int
+    compute: str
+    bias: bool
+
+    def problems(self, m: int) -> tuple[Problem, ...]:
+        """The layers' GEMM with `m` rows of x, and the same without its bias, which costs a kernel
+        next to nothing.
+
+        Raises:
+            ProblemError: if `m` is no possible size.
+        """
+        plain = Problem(m, self.outputs, self.inputs, self.compute, LAYOUT)
+        return (replace(plain, epilogue=Epilogue(bias=True)), plain) if self.bias else (plain,)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Linear layers of one shape with one number of rows of x.
+
+    Attributes:
+        layer: the layers.
+        m: rows of x; None if no number of rows is recorded.
+        problem: the problem whose record decided; None if there is none.
+        ours_us: microseconds of the fastest kernel recorded for it.
+        cublas_us: microseconds of cuBLAS.
+        replaced: whether tuned kernels replace these layers.
+        why: why they do not, or not for this M; None if the kernel gains enough.
+    """
+
+    layer: Layer
+    m: int | None = None
+    problem: Problem | None = None
+    ours_us: float | None = None
+    cublas_us: float | None = None
+    replaced: bool = False
+    why: str | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Gain of the tuned kernel over cuBLAS, 0.25 = 25 %; below 0 it is slower."""
+        if self.ours_us is None or self.cublas_us is None:
+            return None
+        return self.cublas_us / self.ours_us - 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """Which linear layers of a model were replaced, and why the others were kept.
+
+    Attributes:
+        devices: names of the GPUs that hold the layers.
+        rows: one for each shape and number of rows, the layers of a shape one after the other.
+    """
+
+    devices: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """Names of the layers that tuned kernels serve."""
+        return tuple(self._names(True))
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the unchanged layers."""
+        return tuple(self._names(False))
+
+    def _names(self, replaced: bool) -> Iterator[str]:
+        names = (name for row in self.rows if row.replaced == replaced for name in row.layer.names)
+        return iter(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class LayerRecords:
+    """The measured problems and tuned ranges of a device, by which its layers are judged."""
+
+    device: Device
+    records: Records
+    problems: frozenset[Problem]
+    ranges: tuple[Range, ...]
+
+    @classmethod
+    def on(cls, device: Device, store: Store) -> LayerRecords:
+        """The records on a device, of the store and of the package."""
+        records = Records(store)
+        measured = frozenset(
+            record.problem for record in records.records(device) if record.evidence == "measured"
+        )
+        return cls(device, records, measured, records.ranges(device))
+
+    def answer(self, layer: Layer, m: int) -> Answer | None:
+        """The recorded answer for layers with `m` rows; None if nothing was measured."""
+        for problem in layer.problems(m):
+            if problem in self.problems or any(tuned.point(problem) for tuned in self.ranges):
+                answer = recorded(problem, self.device, self.records)
+                if answer is not None:
+                    return answer
+        return None
+
+    def row_counts(self, layer: Layer) -> tuple[int, ...]:
+        """The M that are recorded for such layers, ascending."""
+        return tuple(sorted({p.m for p in self.problems if p in layer.problems(p.m)}))
+
+
+def judge_layer(
+    layer: Layer, row_counts: Iterable[int] | None, records: LayerRecords, min_gain: float
+) -> tuple[Row, ...]:
+    """The layers with each number of rows; all are replaced if one number gains enough.
+
+    Args:
+        layer: the layers.
+        row_counts: values of M; None takes all that are recorded.
+        records: what was measured.
+        min_gain: least gain over cuBLAS, 0.05 = 5 %.
+    """
+    counts = records.row_counts(layer) if row_counts is None else tuple(row_counts)
+    rows = [_row(layer, m, records.answer(layer, m), min_gain) for m in counts]
+    if not rows:
+        return (Row(layer, why=UNKNOWN),)
+    gains = any(row.why is None for row in rows)
+    return tuple(replace(row, replaced=gains) for row in rows)
+
+
+def _row(layer: Layer, m: int, answer: Answer | None, min_gain: float) -> Row:
+    record, entry = (answer.record, answer.entry) if answer else (None, None)
+    if record is None or entry is None or record.evidence != "measured":
+        return Row(layer, m, why=UNKNOWN)
+    ours, cublas = entry.measurement, record.baseline
+    if cublas is None:
+        return Row(layer, m, record.problem, ours.time_us, why="cuBLAS was not timed")
+    row = Row(layer, m, record.problem, ours.time_us, cublas.time_us)
+    if tied(ours, cublas):
+        return replace(row, why=TIE)
+    if cublas.time_us <= ours.time_us:
+        return replace(row, why=FASTER)
+    gain = cublas.time_us / ours.time_us - 1
+    return replace(row, why=f"gain below {min_gain:.0%}" if gain < min_gain else None)
 
 
 def render(report: Report) -> RenderableType:
@@ -41,7 +205,7 @@ def layer_table(first: str, figures: Sequence[str]) -> FittedTable:
 def _cells(row: Row) -> tuple[str, ...]:
     layer = row.layer
     return (
-        _names(layer.names),
+        _named(layer.names),
         cell(row.m, "{}"),
         *(str(layer.outputs), str(layer.inputs), layer.compute),
         cell(row.ours_us, "{:.1f} us"),
@@ -51,7 +215,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _names(names: tuple[str, ...]) -> str:
+def _named(names: tuple[str, ...]) -> str:
     # A model that is itself a linear layer has no name.
     first = names[0] or "the model"
     return first if len(names) == 1 else f"{len(names)}: {first}, ..."

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from autotune.lookup.layers import Report, Row
+from autotune.report.layers import Report, Row
 from autotune.torch import autocast, gradients, invariant, operator, quantize, refusals, scaled
 from autotune.torch.linear import Linear
 from autotune.torch.operator import mm

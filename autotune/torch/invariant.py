@@ -13,10 +13,10 @@ from autotune.api import ranges
 from autotune.errors import ArrayError
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant
-from autotune.lookup.layers import Report, Row
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Records, Store
+from autotune.report.layers import Report, Row
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.settings import Policy
 from autotune.torch.layer_groups import LayerGroup

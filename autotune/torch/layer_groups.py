@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from autotune.lookup.layers import Layer
+from autotune.report.layers import Layer
 
 
 @dataclass(frozen=True)

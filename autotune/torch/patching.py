@@ -15,12 +15,12 @@ from autotune.api import tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
 from autotune.lookup.answer import untuned_card
-from autotune.lookup.layers import UNKNOWN, Layer, LayerRecords, Report, Row, judge_layer
 from autotune.problem import COMPUTES
 from autotune.problem.aliases import DtypeLike, canonical
 from autotune.records import Store
 from autotune.report import layers, quantized_layers, tuned_shapes
 from autotune.report.console import PlainConsole
+from autotune.report.layers import UNKNOWN, Layer, LayerRecords, Report, Row, judge_layer
 from autotune.report.quantized_layers import QuantizedReport
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.settings import Policy

@@ -11,8 +11,8 @@ from autotune.api import many
 from autotune.api.shapes import Shapes
 from autotune.api.shown import shown_all
 from autotune.errors import UsageError
-from autotune.lookup.layers import Layer, LayerRecords
 from autotune.records import Store
+from autotune.report.layers import Layer, LayerRecords
 from autotune.report.tuned_shapes import ShapeRow, ShapesReport
 from autotune.tuning.options import Search
 

@@ -117,10 +117,11 @@ class GemmTunable:
     ) -> tuple[Config, ...]:
         """The cost model's choices, and the winners on the nearest recorded problems."""
         records = Records(store)
-        problems = nearest(self.problem, own(device, records).problems)
-        near = (records.load(device, problem) for problem in problems)
-        alone = [] if self.family == AUTO else store.family_records(device, self.family)
-        return guesses(candidates.ranked, self.problem, [*filter(None, near), *alone], objective)
+        listed = () if self.family == AUTO else store.family_records(device, self.family)
+        of_family: dict[Problem, Record] = {record.problem: record for record in listed}
+        problems = nearest(self.problem, {*own(device, records).problems, *of_family})
+        near = (of_family.get(problem) or records.load(device, problem) for problem in problems)
+        return guesses(candidates.ranked, self.problem, [*filter(None, near)], objective)
 
     def describe(self, device: Device) -> Describe:
         """A block's resources and work, and the cost model's time."""
@@ -227,25 +228,27 @@ class QuickTunable(GemmTunable):
 def guesses(
     ranked: Sequence[Config],
     problem: Problem,
-    records: Iterable[Record],
+    near: Sequence[Record] = (),
     objective: Objective = HOT,
 ) -> tuple[Config, ...]:
-    """Configurations to try first: the model's best of each family, the winners on the nearest
-    recorded problems, and the model's other choices."""
+    """Configurations to try first: the model's best of each family, the winners on the `near`
+    problems and the runners-up on those of the same sizes, and the model's other choices."""
     chosen = diverse(ranked, problem, GUESSES + MORE_GUESSES)
     best_of = {config.family: config for config in reversed(chosen)}
-    winners = neighbouring_winners(problem, records, objective)
-    return tuple(dict.fromkeys((*sorted(best_of.values(), key=chosen.index), *winners, *chosen)))
+    winners = [record.best_by(objective).config for record in near]
+    same_sizes = (record for record in near if distance(record.problem, problem) == 0)
+    winners += [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
+    recorded = (for_compute(config, problem) for config in winners)
+    return tuple(dict.fromkeys((*sorted(best_of.values(), key=chosen.index), *recorded, *chosen)))
 
 
 def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
     """The `NEIGHBOURS` recorded problems of the same kind that are nearest in size, those of the
     same sizes in other layouts included.
 
-    Distance counts sizes and batch alone, unlike `lookup.neighbours.remoteness`: records that
-    differ in epilogue or output only tie.
+    Distance counts sizes and batch alone, unlike that of look-ups: records that differ in epilogue
+    or output only tie.
     """
-
     layout, *kind = kernel_kind(problem)
     alike: list[tuple[float, bool, Problem]] = []
     for item in recorded:
@@ -253,15 +256,3 @@ def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
         if own_kind == kind and (own_layout == layout or far == 0):
             alike.append((far, own_layout != layout, item))
     return [item for _, _, item in sorted(alike)[:NEIGHBOURS]]
-
-
-def neighbouring_winners(
-    problem: Problem, records: Iterable[Record], objective: Objective = HOT
-) -> list[Config]:
-    """The winners on the nearest problems, and then the runners-up of those with the same sizes."""
-    of = {record.problem: record for record in records}
-    near = [of[item] for item in nearest(problem, of)]
-    winners = [record.best_by(objective).config for record in near]
-    same_sizes = (record for record in near if distance(record.problem, problem) == 0)
-    runners_up = [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
-    return [for_compute(config, problem) for config in dict.fromkeys((*winners, *runners_up))]

@@ -76,7 +76,7 @@ class Race:
                 inaccurate.add(trial.config)
         if (lacking := self.most - len(tried - inaccurate)) > 0:
             timed = [
-                Sample(trial.config, trial.resources, time_us, raced.problem, raced.device)
+                Sample(trial.config, trial.resources, time_us)
                 for trial in trials
                 if trial.config in self.first and trial.resources
                 if (time_us := trial.time(raced.objective)) < math.inf

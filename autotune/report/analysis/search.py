@@ -16,7 +16,7 @@ from autotune.runners.predicted import PredictedRunner
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.search import Proposer
-from autotune.tuning.search.patience import ENOUGH
+from autotune.tuning.search.proposer import ENOUGH
 from autotune.tuning.tunable import SURVEY
 
 

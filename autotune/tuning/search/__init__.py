@@ -6,10 +6,8 @@ storage too. They do not depend on each other: either can be replaced.
 
 from __future__ import annotations
 
-from autotune.tuning.options import Sampler
 from autotune.tuning.search.axes import axes_of
-from autotune.tuning.search.patience import Patience
-from autotune.tuning.search.proposer import OUTLOOK, Proposer
+from autotune.tuning.search.proposer import Patience, Proposer
 from autotune.tuning.search.trial_log import TrialLog
 
-__all__ = ["OUTLOOK", "Patience", "Proposer", "Sampler", "TrialLog", "axes_of"]
+__all__ = ["Patience", "Proposer", "TrialLog", "axes_of"]

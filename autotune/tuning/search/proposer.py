@@ -10,6 +10,7 @@ from operator import attrgetter
 import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, TPESampler
+from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from autotune.candidates.features import Describe
@@ -18,13 +19,16 @@ from autotune.tuning.evaluate import Trial
 from autotune.tuning.options import Sampler
 from autotune.tuning.search.axes import Axis, SearchSpace, axes_of
 from autotune.tuning.search.sampler import SURE, FeasibleSampler, History, Projection
-from autotune.tuning.search.studies import study_of
 from autotune.tuning.search.surrogate import Surrogate
 
 # Trials before TPE has an opinion of its own.
 TPE_START = 20
 # Trials before there is an outlook.
 OUTLOOK = 40
+# The search stops once the untried configurations may be expected to improve the best time by less
+# than ENOUGH, LOOKS times in a row; the check runs every EVERY trials. docs/search.md measures the
+# cost.
+ENOUGH, LOOKS, EVERY = 0.0075, 3, 5
 
 
 class Proposer:
@@ -204,6 +208,46 @@ class Proposer:
         else:
             # TPE ignores FAIL and would ask for the neighbourhood again; PRUNED counts as bad.
             self._study.tell(running, state=TrialState.PRUNED)
+
+
+class Patience:
+    """Follows the improvement that a search expects of the configurations it has not tried.
+
+    Attributes:
+        outlook: the expected improvement at the last check, 0.01 for 1 %; None while unknown.
+    """
+
+    def __init__(self) -> None:
+        self.outlook: float | None = None
+        self._low, self._looked = 0, 0
+
+    def due(self, trials: int) -> bool:
+        """Whether the next check is due at this number of trials."""
+        return not self.over and trials >= self._looked + EVERY
+
+    def look(self, trials: int, outlook: float | None) -> None:
+        """Records the outlook at this number of trials."""
+        self._looked, self.outlook = trials, outlook
+        self._low = 0 if outlook is None or outlook >= ENOUGH else self._low + 1
+
+    @property
+    def over(self) -> bool:
+        """Whether the search should stop."""
+        return self._low >= LOOKS
+
+
+def study_of(
+    name: str, storage: BaseStorage | None = None, sampler: BaseSampler | None = None
+) -> optuna.Study:
+    """The study of that name, created if necessary; in memory without a storage."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        return optuna.create_study(
+            study_name=name, storage=storage, sampler=sampler, load_if_exists=True
+        )
+    finally:
+        optuna.logging.set_verbosity(verbosity)
 
 
 def _tpe(seed: int) -> BaseSampler:

@@ -28,8 +28,8 @@ from autotune.files.decoding import convert
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.axes import Axis
+from autotune.tuning.search.proposer import study_of
 from autotune.tuning.search.storage_url import connected, redacted, without_secrets
-from autotune.tuning.search.studies import study_of
 from autotune.tuning.search.trial_log import BROKEN, Owner, TrialLog, decode, encode, holding
 
 CONFIG, OWNER, SINCE, RESULT = "config", "owner", "since", "result"

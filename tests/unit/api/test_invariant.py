@@ -13,11 +13,12 @@ from support.sample_records import entry, record
 
 import autotune
 from autotune.api import coverage, invariant, ranges
-from autotune.candidates.legality import order_of
-from autotune.candidates.order_choice import OrderOutlook, ordered_by_time
+from autotune.api.invariant import OrderOutlook, probes, promising_orders
+from autotune.candidates.legality import is_legal, order_of
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
+from autotune.lookup.batch_invariant import ordered_by_time
 from autotune.problem.span import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
@@ -154,3 +155,22 @@ def test_problem_is_tuned_once_at_each_end() -> None:
     problems = [item.problem for item in FakePlace.tuned]
     assert problems[:2] == [SPAN.at(1), SPAN.at(64)]
     assert len({*problems}) == len(problems)
+
+
+def test_probes_are_even_in_their_logarithm() -> None:
+    assert probes(Span.parse("1..8192x512x1024")) == (1, 20, 406, 8192)
+    assert probes(Span.parse("3..4x512x1024")) == (3, 4)
+
+
+def test_promising_orders_serve_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invariant, "PROBES", 2)
+    monkeypatch.setattr(invariant, "LEADERS", 1)
+    span = Span.parse("8..16x128x256:bf16:nt")
+    outlooks = promising_orders(span, H100, 2)
+    assert [outlook.factor for outlook in outlooks] == sorted(each.factor for each in outlooks)
+    for outlook in outlooks:
+        assert tuple(outlook.best) == probes(span)
+        for size, configs in outlook.best.items():
+            problem = span.at(size)
+            assert 1 <= len(configs) <= 2
+            assert all(is_legal(config, problem, H100, outlook.order) for config in configs)

@@ -18,6 +18,7 @@ from support.sample_records import H100, entry, record
 import autotune
 from autotune import Shapes
 from autotune.api import many, tuning
+from autotune.api.many import spend
 from autotune.errors import (
     AutotuneError,
     BudgetError,
@@ -31,7 +32,6 @@ from autotune.records import Record, Store
 from autotune.report.tuned_shapes import ShapesReport
 from autotune.targets.workplace import Workplace
 from autotune.tuning.options import SHAPE_BUDGET_S, Search
-from autotune.tuning.shared_budget import spend
 
 SMALL, LARGE = Problem(64, 64, 64), Problem(2048, 2048, 2048)
 

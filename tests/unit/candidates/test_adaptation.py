@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from autotune.candidates import cost, space
 from autotune.candidates.adaptation import Adaptation, variants
-from autotune.candidates.legality import Legality
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.lookup.portfolio import members_of
@@ -32,6 +32,11 @@ def changed(config: Config, **values: int | str) -> Config:
     return Config.of(config.family, config.values | values)
 
 
+def worth_trying(problem: Problem, device: Device) -> Callable[[Config], bool]:
+    """Whether a configuration is legal and not too slow to try."""
+    return lambda config: space.rejection(config, problem, device) is None
+
+
 @pytest.mark.parametrize(("compute", "family"), [("f32", "simt"), ("bf16", "wgmma"), ("i8", "mma")])
 def test_legal_configuration_stays(compute: str, family: str) -> None:
     problem = Problem(1000, 600, 512, compute, "nt")
@@ -42,7 +47,7 @@ def test_legal_configuration_stays(compute: str, family: str) -> None:
 @pytest.mark.parametrize("device", [H200, L4], ids=lambda device: device.slug)
 @pytest.mark.parametrize("problem", UNLIKE, ids=str)
 def test_only_numbers_change_and_the_result_is_legal(problem: Problem, device: Device) -> None:
-    adapt, legal = Adaptation(problem, device), Legality(problem, device, recorded=False)
+    adapt, legal = Adaptation(problem, device), worth_trying(problem, device)
     fitting = [
         (config, adapted) for config in members_of(problem, H200) if (adapted := adapt(config))
     ]
@@ -64,7 +69,7 @@ def test_columns_that_are_not_tried_become_the_nearest() -> None:
 
 def test_stages_follow_the_tile() -> None:
     shallow = changed(WGMMA, bn=128, stages=3)
-    assert not Legality(SQUARE, H200, recorded=False)(shallow)
+    assert not worth_trying(SQUARE, H200)(shallow)
     adapted = Adaptation(SQUARE, H200)(shallow)
     assert adapted is not None
     assert adapted.integer("stages") > 3
@@ -88,7 +93,7 @@ def test_parameters_of_another_version_do_not_fit() -> None:
 @pytest.mark.parametrize("device", [H200, L4], ids=lambda device: device.slug)
 @pytest.mark.parametrize("problem", UNLIKE, ids=str)
 def test_repaired_configurations_are_legal(problem: Problem, device: Device) -> None:
-    adapt, legal = Adaptation(problem, device), Legality(problem, device, recorded=False)
+    adapt, legal = Adaptation(problem, device), worth_trying(problem, device)
     repaired = 0
     for config in members_of(problem, H200):
         adapted, mended = adapt(config), adapt.repaired(config)
@@ -126,7 +131,7 @@ def best(request: pytest.FixtureRequest) -> Config:
 
 
 def test_variants_are_legal_and_differ_in_one_parameter(best: Config) -> None:
-    legal = Legality(ODD, H200, recorded=False)
+    legal = worth_trying(ODD, H200)
     found = variants([best], ODD, H200)
     assert len(found) == len({*found}) > 5
     for variant in found:

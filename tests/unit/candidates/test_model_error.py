@@ -10,7 +10,14 @@ from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE
 
 from autotune.candidates import cost, space
-from autotune.candidates.model_error import ARITHMETIC, CORRECTED, ModelError, Sample
+from autotune.candidates.model_error import (
+    ARITHMETIC,
+    CORRECTED,
+    ModelError,
+    Sample,
+    SampleGroup,
+    groups_of,
+)
 from autotune.device import Device, find
 from autotune.families import registry
 from autotune.families.config import Config
@@ -18,11 +25,13 @@ from autotune.families.plan import Resources
 from autotune.problem import Problem
 
 
-def sample(width: int, error: float, problem: Problem = SQUARE, device: Device = H100) -> Sample:
-    """A time `error` times as long as the cost model predicts."""
+def samples(
+    width: int, error: float, problem: Problem = SQUARE, device: Device = H100
+) -> list[SampleGroup]:
+    """A sample, with a time `error` times as long as the cost model predicts."""
     config, resources = tiled(width), Resources(width**2, 32, 8 * width**2)
     time_us = error * cost.predict(config, problem, device, resources)
-    return Sample(config, resources, time_us, problem, device)
+    return groups_of([Sample(config, resources, time_us)], problem, device)
 
 
 def wgmma(problem: Problem) -> Config:
@@ -41,45 +50,45 @@ def deviation(model: ModelError, width: int, problem: Problem = SQUARE) -> float
 
 
 def test_without_samples_the_cost_model_is_kept() -> None:
-    assert error(ModelError((), H100), 16) == pytest.approx(1.0)
+    assert error(ModelError(H100), 16) == pytest.approx(1.0)
 
 
 def test_without_samples_the_deviation_is_the_prior() -> None:
-    assert deviation(ModelError((), H100), 16) == pytest.approx(math.sqrt(ARITHMETIC.signal))
+    assert deviation(ModelError(H100), 16) == pytest.approx(math.sqrt(ARITHMETIC.signal))
 
 
 def test_sample_is_reproduced_within_its_noise() -> None:
-    samples = [sample(16, 1.5)] * 4
-    assert error(ModelError(samples, H100), 16) == pytest.approx(1.5, rel=0.06)
+    alike = samples(16, 1.5) * 4
+    assert error(ModelError(H100, alike), 16) == pytest.approx(1.5, rel=0.06)
 
 
 def test_similar_problems_share_the_error() -> None:
-    model = ModelError([sample(16, 1.5)], H100)
+    model = ModelError(H100, samples(16, 1.5))
     near, far = Problem(4096, 4096, 4160), Problem(64, 64, 64)
     assert error(model, 16) > error(model, 16, near) > error(model, 16, far) > 1.0
 
 
 def test_deviation_grows_with_distance() -> None:
-    model = ModelError([sample(16, 1.5)], H100)
+    model = ModelError(H100, samples(16, 1.5))
     near, far = Problem(4096, 4096, 4160), Problem(64, 64, 64)
     assert deviation(model, 16) < deviation(model, 16, near) < deviation(model, 16, far)
 
 
 def test_sample_of_another_device_counts_less() -> None:
     own, foreign = (
-        ModelError([sample(16, 1.5, device=device)], H100) for device in (H100, find("h200"))
+        ModelError(H100, samples(16, 1.5, device=device)) for device in (H100, find("h200"))
     )
     assert error(own, 16) > error(foreign, 16) > 1.0
 
 
 def test_sample_of_another_layout_counts_less() -> None:
     nt = replace(SQUARE, layout="nt")
-    own, foreign = (ModelError([sample(16, 1.5, problem)], H100) for problem in (SQUARE, nt))
+    own, foreign = (ModelError(H100, samples(16, 1.5, problem)) for problem in (SQUARE, nt))
     assert error(own, 16) > error(foreign, 16) > 1.0
 
 
 def test_families_do_not_share_errors() -> None:
-    model = ModelError([sample(16, 1.5)], H100)
+    model = ModelError(H100, samples(16, 1.5))
     naive = space.feasible(SQUARE, H100, "naive").configs[0]
     assert model.predict([naive], SQUARE).deviations[0] == pytest.approx(
         math.sqrt(ARITHMETIC.signal)
@@ -87,14 +96,14 @@ def test_families_do_not_share_errors() -> None:
 
 
 def test_order_of_configurations_is_kept() -> None:
-    model = ModelError([sample(16, 1.5)], H100)
+    model = ModelError(H100, samples(16, 1.5))
     both = model.predict([tiled(32), tiled(16)], SQUARE).times
     alone = [model.predict([tiled(width)], SQUARE).times[0] for width in (32, 16)]
     assert both == pytest.approx(alone)
 
 
 def test_caution_avoids_uncertain_configurations() -> None:
-    predicted = ModelError([sample(16, 1.0)], H100).predict([tiled(16), tiled(2)], SQUARE)
+    predicted = ModelError(H100, samples(16, 1.0)).predict([tiled(16), tiled(2)], SQUARE)
     gains = predicted.cautious(1.0) / predicted.times
     assert gains[1] > gains[0] > 1.0
 
@@ -105,12 +114,13 @@ def test_corrected_errors_are_local(size: int, least: float, most: float) -> Non
     config, asked = wgmma(recorded), Problem(size, size, size, "bf16")
     resources = registry.find("wgmma").estimate(config, recorded)
     time_us = 1.5 * cost.predict(config, recorded, H100)
-    model = ModelError([Sample(config, resources, time_us, recorded, H100)] * 20, H100)
+    learnt = groups_of([Sample(config, resources, time_us)] * 20, recorded, H100)
+    model = ModelError(H100, learnt)
     (predicted,) = model.predict([config], asked).times
     assert least < predicted / cost.predict(config, asked, H100) < most
 
 
 def test_corrected_times_are_less_uncertain() -> None:
     problem = Problem(4096, 4096, 4096, "bf16")
-    (deviation,) = ModelError((), H100).predict([wgmma(problem)], problem).deviations
+    (deviation,) = ModelError(H100).predict([wgmma(problem)], problem).deviations
     assert deviation == pytest.approx(math.sqrt(CORRECTED.signal))

@@ -37,7 +37,7 @@ def holding(config: str) -> Record:
 def learnt(*records: Record) -> list[float]:
     """Times predicted by what the records teach."""
     config = Config.parse(WGMMA.replace("reduction=stream", "reduction=none"))
-    errors = learn_errors(BF16, H100, records)
+    errors = learn_errors(H100, records)
     return [
         float(time) for time in errors.predict([config], BF16, [Resources(128, 64, 1024)]).times
     ]

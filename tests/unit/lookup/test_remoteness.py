@@ -11,8 +11,8 @@ from support.sample_records import H100, record
 from autotune.device import find
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import Near, Pool
-from autotune.lookup.neighbours import remoteness
-from autotune.problem import Problem
+from autotune.lookup.neighbours import DECIMALS, differences
+from autotune.problem import Problem, distance
 from autotune.records import Record
 
 TEXTS = ("64x4096x4096:f8:nt:scale=block", "64x4096x4096:bf16:nn", "300x70x1000:f32:tn:bias")
@@ -30,6 +30,12 @@ def records(count: int) -> list[Record]:
     ]
 
 
+def remoteness(row: Record | RecordDigest) -> float:
+    """How far a record is from the problem that is asked about, in octaves."""
+    apart = sum(differences(row.problem, row.device, ASKED, H100))
+    return round(distance(row.problem, ASKED) + apart, DECIMALS)
+
+
 def nearest(made: Iterable[Record], count: int) -> list[Near]:
     return Pool(digests=map(RecordDigest.of, made)).nearest(ASKED, H100, count)
 
@@ -38,9 +44,9 @@ def test_pool_is_in_the_order_of_remoteness() -> None:
     made = {(row.problem, row.device): row for row in records(60)}
     pool = [*made.values()]
     ranked = nearest(pool, 60)
-    expected = sorted(pool, key=lambda row: (remoteness(row, ASKED, H100), row.problem))
+    expected = sorted(pool, key=lambda row: (remoteness(row), row.problem))
     assert [row.problem for _, row in ranked] == [row.problem for row in expected]
-    assert [apart for apart, _ in ranked] == [remoteness(row, ASKED, H100) for _, row in ranked]
+    assert [apart for apart, _ in ranked] == [remoteness(row) for _, row in ranked]
 
 
 def test_predicted_records_are_no_neighbours() -> None:

@@ -208,7 +208,7 @@ def test_nothing_is_noted_afterwards() -> None:
 
 
 def test_layer_takes_its_own_rows() -> None:
-    from autotune.lookup.layers import Layer
+    from autotune.report.layers import Layer
 
     layer = Layer(("up", "down"), 96, 32, "bf16", True)
     bias, plain = layer.problems(16)

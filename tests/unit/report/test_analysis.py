@@ -40,7 +40,7 @@ from autotune.report.record_page import record_figures, record_page
 from autotune.runners.base import Failure
 from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search.patience import ENOUGH
+from autotune.tuning.search.proposer import ENOUGH
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 

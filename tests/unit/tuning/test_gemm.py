@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,11 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.records import Entry, Record
+from autotune.records import Entry, Record, Store
 from autotune.runners.base import Measurement, Runner
-from autotune.runners.objective import COLD, HOT
+from autotune.runners.objective import COLD, HOT, Objective
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.gemm import NEIGHBOURS, GemmTunable, nearest, neighbouring_winners
+from autotune.tuning.gemm import NEIGHBOURS, GemmTunable, nearest
 from autotune.tuning.tunable import Candidates
 
 H100 = find("h100")
@@ -61,25 +62,33 @@ def test_best_predicted_comes_first() -> None:
     assert times == sorted(times)
 
 
-def test_neighbours_winners_of_the_objective_are_guessed() -> None:
+def guessed(folder: Path, *known: Record, objective: Objective = HOT) -> list[Config]:
+    """The first guesses where the cost model has none."""
+    store = Store(folder)
+    for row in known:
+        store.save(row)
+    nothing = Candidates((), (), {})
+    return [*GemmTunable(PROBLEM, "tiled").guesses(nothing, H100, store, objective)]
+
+
+def test_neighbours_winners_of_the_objective_are_guessed(tmp_path: Path) -> None:
     hot, cold = (
         Entry(tiled(width), Measurement(hot_us, cold_us=cold_us), RESOURCES, 1.0, "threads")
         for width, hot_us, cold_us in ((16, 5.0, 9.0), (32, 6.0, 8.0))
     )
     near = record(hot, cold, problem=replace(PROBLEM, m=74), device=H100)
-    assert neighbouring_winners(PROBLEM, [near], HOT) == [tiled(16)]
-    assert neighbouring_winners(PROBLEM, [near], COLD) == [tiled(32)]
+    assert guessed(tmp_path, near) == [tiled(16)]
+    assert guessed(tmp_path, near, objective=COLD) == [tiled(32)]
 
 
-def test_winner_of_another_layout_is_guessed_for_the_same_sizes() -> None:
+def test_winner_of_another_layout_is_guessed_for_the_same_sizes(tmp_path: Path) -> None:
     def recorded(width: int, **changes: Any) -> Record:
         made = Entry(tiled(width), Measurement(5.0), RESOURCES, 1.0, "threads")
         return record(made, problem=replace(PROBLEM, **changes), device=H100)
 
     turned, far = recorded(16, layout="nt"), recorded(8, layout="nt", m=74)
     own, other = recorded(24, n=106), recorded(32, compute="bf16")
-    known = [turned, far, own, other]
-    assert neighbouring_winners(PROBLEM, known) == [tiled(16), tiled(24)]
+    assert guessed(tmp_path, turned, far, own, other) == [tiled(16), tiled(24)]
 
 
 def test_only_the_nearest_problems_are_neighbours() -> None:

@@ -1,8 +1,9 @@
-"""A search's expectation of the configurations it has not tried."""
+"""A search's expectation of the configurations it has not tried, and the stop rule."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from support.sample_search import (
 
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import OUTLOOK, Proposer
-from autotune.tuning.search.patience import ENOUGH
+from autotune.tuning.search import Proposer
+from autotune.tuning.search.proposer import ENOUGH, EVERY, LOOKS, OUTLOOK, Patience
 from autotune.tuning.search.surrogate import CALM, GAIN, NEAR, SHARE, doubt
+
+LOW = 0.9 * ENOUGH
 
 
 def test_outlook_is_unknown_at_first() -> None:
@@ -87,3 +90,50 @@ def test_outlook_stays_high_where_nothing_can_be_foreseen() -> None:
     outlook = Proposer(space(), told=told).outlook()
     assert outlook is not None
     assert outlook > ENOUGH
+
+
+# The stop rule.
+
+
+def patience(*outlooks: float | None) -> Patience:
+    """A stop rule that has seen these outlooks, each when a look was due."""
+    made = Patience()
+    for number, outlook in enumerate(outlooks, 1):
+        made.look(number * EVERY, outlook)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("outlooks", "over"),
+    [
+        ([LOW] * LOOKS, True),
+        ([LOW] * (LOOKS - 1), False),
+        ([*[LOW] * (LOOKS - 1), ENOUGH, *[LOW] * (LOOKS - 1)], False),
+        ([*[LOW] * (LOOKS - 1), None, LOW], False),
+        ([0.2, *[LOW] * LOOKS], True),
+        ([None] * 9, False),
+        ([], False),
+    ],
+    ids=["low", "too few", "once worth it", "once unknown", "at last", "never known", "unlooked"],
+)
+def test_it_ends_after_low_outlooks_in_a_row(outlooks: Sequence[float | None], over: bool) -> None:
+    assert patience(*outlooks).over is over
+
+
+@pytest.mark.parametrize(("trials", "due"), [(0, False), (EVERY - 1, False), (EVERY, True)])
+def test_look_is_due_after_some_trials(trials: int, due: bool) -> None:
+    assert Patience().due(trials) is due
+
+
+def test_next_look_is_due_after_as_many() -> None:
+    made = Patience()
+    made.look(EVERY + 3, 0.1)  # several trials came back at once
+    assert [made.due(trials) for trials in (2 * EVERY, 2 * EVERY + 3)] == [False, True]
+
+
+def test_nothing_is_due_once_the_search_is_over() -> None:
+    assert not patience(*[LOW] * LOOKS).due(10**6)
+
+
+def test_stop_rule_keeps_the_last_outlook() -> None:
+    assert patience(0.3, 0.2).outlook == 0.2

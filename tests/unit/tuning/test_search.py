@@ -12,7 +12,8 @@ import pytest
 from autotune.families.config import Config
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Proposer, Sampler, axes_of
+from autotune.tuning.options import Sampler
+from autotune.tuning.search import Proposer, axes_of
 
 SAMPLERS: tuple[Sampler, ...] = ("gp", "tpe", "random", "exhaustive")
 LEARNING: tuple[Sampler, ...] = ("gp", "tpe")

@@ -12,12 +12,11 @@ from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
 from autotune import settings
-from autotune.lookup import layers
-from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.problem import Problem
 from autotune.records import Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.report.layers import render
+from autotune.report import layers
+from autotune.report.layers import Layer, LayerRecords, Report, Row, judge_layer, render
 
 LAYER = Layer(("up", "down"), 512, 256, "f32", bias=False)
 BIASED = replace(LAYER, bias=True)

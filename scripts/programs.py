@@ -1,4 +1,4 @@
-"""The programs of a wheel: `python -m autotune.lookup.programs FOLDER sm_90 ...` compiles them.
+"""Compiles the programs of a wheel: `python scripts/programs.py FOLDER sm_90 ...`.
 
 The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` names. It needs NVRTC
 or nvcc, and no GPU. Sizes are arguments of a kernel; layout, precision, scales, the widths of
@@ -10,7 +10,7 @@ they serve their own problems and their neighbours.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -145,14 +145,18 @@ def _programs(config: Config, problem: Problem) -> list[Template]:
     return [launch.template for launch in registry.plan(config, problem).launches]
 
 
-def main(folder: Path, archs: Iterable[str]) -> None:
+def main() -> None:
     """Writes the archive of each architecture."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for arch in archs:
-        path = folder / f"{arch}{installed.SUFFIX}"
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="where the archives go")
+    parser.add_argument("archs", nargs="+", help="architectures, such as sm_90")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for arch in arguments.archs:
+        path = arguments.folder / f"{arch}{installed.SUFFIX}"
         files.write_whole(path, compiled(arch))
         print(f"{path.name}: {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main()

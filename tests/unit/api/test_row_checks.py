@@ -11,6 +11,7 @@ import pytest
 from support.fake_runner import ORIGIN, FakeRunner, program
 from support.sample_records import SQUARE
 
+from autotune.api.invariant import ROWS, RowChecks
 from autotune.candidates import space
 from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
@@ -25,7 +26,6 @@ from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Ro
 from autotune.runners.objective import HOT, Objective
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.row_checks import ROWS, RowChecks
 
 H100 = find("h100")
 ORDER = "wgmma bf16 swap=1 shared 1024"

@@ -57,7 +57,9 @@ def test_portfolio_is_compiled_for_the_named_architectures(
     monkeypatch.setenv(PORTFOLIO, "sm_90")
     added, warnings = built()
     assert added == {"autotune/data/programs/sm_90.programs": "sm_90.programs"}
-    assert (len(compilers), warnings) == (1, [])
+    assert warnings == []
+    ((_, script, *_),) = compilers
+    assert (ROOT / script).is_file()
 
 
 def test_compiling_finds_what_an_isolated_build_has_installed(
