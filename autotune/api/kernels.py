@@ -174,6 +174,7 @@ def _measured(
 ) -> KernelRecord:
     """The record of a search on a GPU; with `first` the first results are the reference."""
     index, resolved = targets.measuring(device, str(tunable))
+    search.prepare()
 
     from autotune import gpu
     from autotune.tuning.loop import tune

@@ -65,6 +65,7 @@ def search_at(
     options are quick."""
     cache = settings.cache_dir()
     with workplace.opening(problem) as opened:
+        options.prepare()
         from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -186,7 +185,6 @@ class Surrogate:
             rest = random.permutation(self._sample[FIRST:])
             self._sample = np.append(self._sample[:FIRST], rest[: SAMPLE - FIRST])
         self._thread = ThreadPoolExecutor(1, "fit")
-        self._thread.submit(import_module, "scipy.optimize")  # before the first result is there
         # A fit under way, the number of results it begins with, and that from which it is used.
         self._fit: Future[Covariances] | None = None
         self._fitted, self._due = -1, 0
