@@ -25,9 +25,10 @@ PLAIN_SUMS = 64
 """Accumulators a thread from which the order of multiplication and a fence make a difference."""
 STAGES = {8: (3, 4, 5), 16: (2, 3, 4), 32: (2, 3, 4), 64: (2, 3, 4)}
 """Buffers of bk steps: with fewer, data comes too late; more only take shared memory."""
-STREAM_REGISTERS, STREAMS_IN_BOUNDS = 8, (9, 0)
-"""Further registers of stream-K, which spill if launch bounds do not leave them (NVRTC 13, sm_86
-and sm_120), and the compute capability where such kernels were measured without spills."""
+SUMMING_REGISTERS, MEASURED = {"fused": 8, "stream": 24}, (9, 0)
+"""Further registers of kernels that add up partial sums, by `reduction`: they spill if launch
+bounds do not leave them (NVRTC 13, sm_86, sm_89 and sm_120); and the compute capability where such
+kernels were measured without spills."""
 AHEAD, NARROW = 64, 96
 """Steps of K that copies run ahead at most, except for tiles whose rows and columns add up to 96 or
 less: those need the depth to keep memory busy."""
@@ -156,10 +157,10 @@ def _bounds_fault(loop: MainLoop, min_blocks: int, device: Device) -> str | None
     )
 
 
-def _registers_fault(loop: MainLoop, min_blocks: int, workers: int, device: Device) -> str | None:
+def _registers_fault(loop: MainLoop, min_blocks: int, reduction: str, device: Device) -> str | None:
     threads, needed = loop.threads, loop.register_estimate
-    if workers and min_blocks > 1 and device.compute_capability != STREAMS_IN_BOUNDS:
-        needed += STREAM_REGISTERS
+    if device.compute_capability != MEASURED:
+        needed += SUMMING_REGISTERS.get(reduction, 0)
     budget = launch_limits.register_budget(min_blocks, threads, device)
     if needed <= budget:
         return None

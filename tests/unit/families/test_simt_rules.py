@@ -176,5 +176,5 @@ def test_stream_k_leaves_registers_to_spare_in_launch_bounds() -> None:
     )
     plain = streamed.of("simt", {**streamed.values, "reduction": "none", "workers": 0})
     rejection = str(space.rejection(streamed, problem, card))
-    assert "about 130 a thread; 2 blocks of 256 threads leave 128" in rejection
+    assert "about 146 a thread; 2 blocks of 256 threads leave 128" in rejection
     assert space.rejection(plain, problem, card) is None
