@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import derived
@@ -18,7 +17,7 @@ def test_data_of_the_package_are_of_todays_inputs(name: str) -> None:
 
 
 @pytest.fixture
-def rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with one step, which is up to date."""
     command = ("-c", "open('doubled.txt', 'w').write(2 * open('text.txt').read())")
     steps = {"doubled": Step(("doubled.txt",), ("*xt.txt",), (command,))}
@@ -27,7 +26,7 @@ def rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(derived, "STEPS", steps)
     (tmp_path / "text.txt").write_text("a")
     derived.main()
-    yield tmp_path
+    return tmp_path
 
 
 def test_step_is_rebuilt_once(rebuilt: Path, capfd: pytest.CaptureFixture[str]) -> None:
