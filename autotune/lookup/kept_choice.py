@@ -6,7 +6,6 @@ a hash of all that it depends on, so that a choice made from other records is no
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -33,21 +32,27 @@ from autotune.version import __version__
 FOLDER = "choices"
 
 
+class _Plain(msgspec.Struct):
+    """The attributes of an answer that are written as they are."""
+
+    how: How
+    time_us: float | None
+    note: str
+    expected_loss: float | None
+    vendor: bool
+    vendor_us: float | None
+    advice: str
+
+
 class _KeptAnswer(msgspec.Struct):
     """An answer as it is written; `neighbour` is the problem whose record holds the configuration,
     on the device's own model."""
 
     problem: str
     config: str
-    how: How
-    neighbour: str | None
-    time_us: float | None
-    note: str
-    expected_loss: float | None
-    vendor: bool
     objective: str
-    vendor_us: float | None
-    advice: str
+    neighbour: str | None
+    plain: _Plain
 
 
 def kept_choice(
@@ -84,58 +89,36 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
         problem=problem,
         device=device,
         config=config,
-        how=kept.how,
         evidence="predicted",
         record=record,
-        time_us=kept.time_us,
-        note=kept.note,
-        expected_loss=kept.expected_loss,
-        vendor=kept.vendor,
         objective=objective_named(kept.objective),
-        vendor_us=kept.vendor_us,
-        advice=kept.advice,
+        **msgspec.structs.asdict(kept.plain),
     )
 
 
 def _written(answer: Answer) -> bytes:
-    kept = _KeptAnswer(
-        problem=str(answer.problem),
-        config=str(answer.config),
-        how=answer.how,
-        neighbour=str(answer.record.problem) if answer.record else None,
-        time_us=answer.time_us,
-        note=answer.note,
-        expected_loss=answer.expected_loss,
-        vendor=answer.vendor,
-        objective=str(answer.objective),
-        vendor_us=answer.vendor_us,
-        advice=answer.advice,
-    )
-    return msgspec.json.encode(kept)
+    neighbour = str(answer.record.problem) if answer.record else None
+    texts = str(answer.problem), str(answer.config), str(answer.objective)
+    plain = _Plain(*(getattr(answer, name) for name in _Plain.__struct_fields__))
+    return msgspec.json.encode(_KeptAnswer(*texts, neighbour, plain))
 
 
 def _path(problem: Problem, device: Device, records: Records, objective: Objective) -> Path:
     """The file of a choice, named by the problem, the device, the objective, the versions of the
     package and its kernels, the state of the records of all devices, and the package's files."""
     root = records.store.root
+    # A record that is saved or removed changes its folder.
     parts = (
         *(str(problem), device, str(objective), __version__),
         source_hash(*registry.kernel_sources()),
-        [*_states(_folders(root))],
+        [*_states((root / Record.FOLDER).glob("*"))],
         [*_states((*shipped.bundles(), installed.path(device.arch)))],
     )
     return root / FOLDER / device.slug / f"{sha256(repr(parts).encode()).hexdigest()[:32]}.json"
 
 
-def _folders(root: Path) -> list[Path]:
-    """The folders of records of all devices; a record that is saved or removed changes its own."""
-    with suppress(OSError), os.scandir(root / Record.FOLDER) as entries:
-        return sorted(Path(entry.path) for entry in entries)
-    return []
-
-
 def _states(paths: Iterable[Path]) -> Iterator[tuple[object, ...]]:
     """Each path with numbers that change with it; what cannot be read is left out."""
-    for path in paths:
+    for path in sorted(paths):
         with suppress(OSError):
             yield str(path), *files.identity(path.stat())
