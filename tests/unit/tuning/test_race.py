@@ -22,7 +22,7 @@ from autotune.tuning.gemm import QuickTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
 
-H100, PROBLEM = find("h100"), Problem.parse("300x200x1000:bf16")
+H100, PROBLEM = find("h100"), Problem.parse("300x202x1002:bf16")
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def test_second_round_is_of_what_was_fast(family: str, tunable: QuickTunable, st
     race(tunable, runner, store)
     first, second = runner.measured[:RACED], runner.measured[RACED:]
     assert {*first} == {*tunable.raced.first}
+    assert {config.family for config in first} == {"wgmma", "mma"}
     assert len({*second}) == FOLLOWING
     assert {config.family for config in second} == {family}
 
