@@ -34,8 +34,6 @@ from autotune.lookup.answer import expected_loss
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import Pool
 from autotune.lookup.neighbours import TEACHERS
-from autotune.problem import Problem
-from autotune.records import Record
 from autotune.runners.base import Measurement
 from autotune.runners.objective import HOT
 from autotune.runners.recording import Recording
@@ -60,15 +58,12 @@ def main(
 ) -> None:
     """Leave each recorded problem out in turn and look it up."""
     recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
-    records = {
-        recording.problem: record
-        for recording in recordings
-        if (record := record_of(recording)) is not None
-    }
+    records = [record for recording in recordings if (record := record_of(recording)) is not None]
     rich = [recording for recording in recordings if len(times(recording)) >= FEWEST]
     rows, models = list[Row](), list[float]()
     for members in by_correction(rich, learn or []):
-        rows += [row_of(recording, records) for recording in members]
+        digests = [*map(RecordDigest.of, records)]  # described with the correction of this part
+        rows += [row_of(recording, digests) for recording in members]
         models += [by_model(recording) for recording in members]
     show(rows)
     SHOWN.print(f"the cost model alone: geomean {geomean(models):.3f}, worst {min(models):.3f}")
@@ -99,14 +94,13 @@ def by_correction(
             yield [item for item, own in zip(recordings, folds, strict=False) if own == fold]
 
 
-def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
+def row_of(recording: Recording, digests: Sequence[RecordDigest]) -> Row:
     """The row of a recorded problem, looked up from the records of other sizes."""
     problem, device, measured = recording.problem, recording.device, times(recording)
+    sizes = problem.m, problem.n, problem.k
     rest = Pool(
         digests=(
-            RecordDigest.of(record)
-            for neighbour, record in records.items()
-            if (neighbour.m, neighbour.n, neighbour.k) != (problem.m, problem.n, problem.k)
+            each for each in digests if (each.problem.m, each.problem.n, each.problem.k) != sizes
         )
     )
     began = monotonic()

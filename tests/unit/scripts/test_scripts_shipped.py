@@ -22,6 +22,7 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from autotune import settings
+from autotune.lookup.digest import RecordDigest
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle
@@ -245,8 +246,8 @@ def test_left_out_problem_ignores_its_own_record(tmp_path: Path) -> None:
     recording = Recording.load(next(recordings(tmp_path / "sizes").glob("128*")))
     own = shipped_files.record_of(recording)
     assert own is not None
-    alone = left_out.row_of(recording, {})
-    assert left_out.row_of(recording, {recording.problem: own}).picked == alone.picked
+    alone = left_out.row_of(recording, [])
+    assert left_out.row_of(recording, [RecordDigest.of(own)]).picked == alone.picked
 
 
 def test_failure_counts_as_one_percent_in_the_mean() -> None:
