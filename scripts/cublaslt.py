@@ -13,7 +13,8 @@ import ctypes
 from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
-from autotune.errors import MissingError, RunnerError
+from autotune.errors import RunnerError
+from autotune.gpu.cublas import library_path
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 
@@ -125,7 +126,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
     problem = operands.problem
     if problem.batch > 1 or problem.epilogue != "none" or problem.precision.eight_bit:
         return []
-    library = CublasLt(library_path())
+    library = CublasLt(library_path("cublasLt"))
     handle, description = library.create(""), library.description(problem.compute, problem.layout)
     layout_a, layout_b, layout_c = (
         library.layout(kind, rows, columns, leading_dimension)
@@ -161,20 +162,3 @@ def _launches(run: Run) -> bool:
     except RunnerError:
         return False
     return True
-
-
-def library_path() -> str:
-    """Path of libcublasLt: the one that PyTorch has loaded, else an installed one.
-
-    Raises:
-        MissingError: if there is none.
-    """
-    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-    try:
-        path = load_nvidia_dynamic_lib("cublasLt").abs_path
-    except DynamicLibNotFoundError as error:
-        raise MissingError(f"no libcublasLt ({error}); PyTorch brings it") from error
-    if path is None:
-        raise MissingError("libcublasLt is loaded from an unknown place")
-    return str(path)

@@ -107,8 +107,8 @@ def version() -> str:
     return "" if any(failed) else ".".join(str(number.value) for number in numbers)
 
 
-def _library() -> Any:
-    """The installed library.
+def library_path(name: str) -> str:
+    """The path of `cublas` or `cublasLt`: the library that is loaded, else an installed one.
 
     Raises:
         MissingError: if there is none.
@@ -116,10 +116,21 @@ def _library() -> Any:
     from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
     try:
-        path = load_nvidia_dynamic_lib("cublas").abs_path
+        path = load_nvidia_dynamic_lib(name).abs_path
     except DynamicLibNotFoundError as error:
         raise MissingError(f"no cuBLAS: {error}; install PyTorch or nvidia-cublas") from error
-    return ctypes.CDLL(path)
+    if path is None:
+        raise MissingError(f"lib{name} is loaded from an unknown place")
+    return str(path)
+
+
+def _library() -> Any:
+    """The installed library.
+
+    Raises:
+        MissingError: if there is none.
+    """
+    return ctypes.CDLL(library_path("cublas"))
 
 
 def open_cublas(session: Session, operands: Operands) -> Run | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from support.paths import TESTS
 
 from autotune.errors import MissingError, RunnerError
+from autotune.gpu.cublas import library_path
 from autotune.problem import LAYOUTS, Problem
 
 STREAM = 0x5EED  # the only stream the fake accepts
@@ -95,7 +96,7 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> str:
 def baselines(
     fake_library: str, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
-    monkeypatch.setattr(cublaslt, "library_path", lambda: fake_library)
+    monkeypatch.setattr(cublaslt, "library_path", lambda _: fake_library)
     return lambda operands: cublaslt.open_baselines(session, operands)
 
 
@@ -170,7 +171,7 @@ def test_result_structure_has_the_headers_size() -> None:
 @pytest.fixture(scope="module")
 def real() -> str:
     try:
-        return cublaslt.library_path()
+        return library_path("cublasLt")
     except MissingError:
         pytest.skip("no libcublasLt")
 
