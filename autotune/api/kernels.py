@@ -174,7 +174,10 @@ def _measured(
 ) -> KernelRecord:
     """The record of a search on a GPU; with `first` the first results are the reference."""
     index, resolved = targets.measuring(device, str(tunable))
-    search.prepare()
+    if search.modelled:
+        from autotune.candidates.gaussian_process import import_ahead
+
+        import_ahead()
 
     from autotune import gpu
     from autotune.tuning.loop import tune

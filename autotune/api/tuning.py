@@ -65,7 +65,10 @@ def search_at(
     options are quick."""
     cache = settings.cache_dir()
     with workplace.opening(problem) as opened:
-        options.prepare()
+        if options.modelled:
+            from autotune.candidates.gaussian_process import import_ahead
+
+            import_ahead()
         from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from importlib import import_module
-from threading import Thread
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
@@ -172,11 +170,10 @@ class Search:
             return self.sampler
         return "exhaustive" if self.effort in ("quick", "exhaustive") else "gp"
 
-    def prepare(self) -> None:
-        """Imports SciPy in a thread if the search fits a Gaussian process, while its worker starts:
-        the import takes 0.3 s and more, which would be missed later."""
-        if self.sampling == "gp" and not self.quick:
-            Thread(target=import_module, args=("scipy.optimize",), daemon=True).start()
+    @property
+    def modelled(self) -> bool:
+        """Whether the search fits a Gaussian process."""
+        return self.sampling == "gp" and not self.quick
 
     @property
     def guided(self) -> bool:
