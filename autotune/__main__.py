@@ -90,7 +90,7 @@ class Signals:
 
 
 def _busy() -> bool:
-    """Whether any thread, such as one that compiles, would keep the process from ending."""
+    """Whether a running thread, such as a compiler's, would delay the end of the process."""
     import threading
 
     threads = {*threading.enumerate()} - {threading.main_thread()}

@@ -110,7 +110,7 @@ class RestrictedGemm(GemmTunable):
         """The configurations, ranked by the cost model."""
         safe = [config for config in self.configs if not unsafe(config)]
         most = survey or len(safe)
-        surveyed, rest = space.spread(safe, most), space.passed_over(safe, most)
+        surveyed, rest = space.spread(safe, most), space.skipped(safe, most)
         ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
         return Candidates(ranked, tuple(rest), {})
 

@@ -135,7 +135,7 @@ class _Clock:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is time to tune one more probe and judge the range again."""
+        """Whether the budget has time for one more probe and its judgement."""
         return monotonic() + 2 * self._kept_s < self._deadline
 
 
@@ -205,8 +205,7 @@ def _recorded(
 
 
 def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
-    """Whether a record has a measurement for the objective from a finished search; if `quick`, a
-    race will do."""
+    """Whether a finished search measured the objective; with `quick`, a finished race counts."""
     timed = record.of(objective) is not None
     ended = record.provenance.final or (quick and not record.provenance.interrupted)
     return timed and record.evidence != "predicted" and ended

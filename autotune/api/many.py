@@ -231,7 +231,7 @@ class Stake:
 
     @property
     def settled(self) -> bool:
-        """Whether too little is left for a search."""
+        """Whether the loss that is left is below `LEAST_GAIN`."""
         return self.left < LEAST_GAIN
 
 

@@ -254,7 +254,7 @@ def _fields(compute: DtypeLike | None, layout: str | None) -> ProblemDefaults:
 
 
 def _is_several(asked: object) -> TypeGuard[ShapesLike | PathLike[str]]:
-    """Whether the argument is several problems or a file of shapes. Three sizes are one problem."""
+    """Whether an argument names several problems or a file of them; three sizes are one."""
     if isinstance(asked, (str, Problem)):
         return False
     if isinstance(asked, Sequence) and asked:

@@ -273,8 +273,8 @@ class Load:
         return np.asarray(terms.total * factors)
 
     def correction_columns(self, terms: Terms) -> Floats:
-        """What the correction learns from beside parameters: the whole time, the shares of its
-        parts, the work, where blocks are resident, and the problem."""
+        """The inputs of the correction other than parameters: the total time, the shares of its
+        parts, the work, the residency of blocks, and the problem."""
         total = np.where(np.isfinite(terms.total), terms.total, 1.0)
         shares = np.log(np.maximum(terms.parts, LEAST_US) / total)
         resident = np.maximum(self.resident, 1.0)

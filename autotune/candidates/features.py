@@ -19,7 +19,8 @@ Floats = NDArray[np.float64]
 
 OCTAVE, ALIGNED, KIND, STORED = 0.25, 0.125, 1.0, 0.5
 MOST_ALIGNED = 4
-"""As log2: kernels move 16 bytes at most, and where 16 divides a size every tile is whole."""
+"""The largest alignment that counts, as log2: kernels move at most 16 bytes at once, and a size
+that 16 divides has whole tiles."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class Parameters:
 
     @classmethod
     def of(cls, configs: Sequence[Config]) -> Parameters:
-        """Those of configurations with the same parameters; the compute, which the problem has
-        too, is left out."""
+        """The parameters of configurations of one family, without the compute, which the problem
+        states."""
         first = configs[0].params
         numbered = tuple(name for name, value in first if not isinstance(value, str))
         worded = tuple(name for name, _ in first if name not in (*numbered, "compute"))

@@ -36,7 +36,7 @@ class KeptResults(dict[tuple[Value, ...], T]):
 
     Attributes:
         needs: these parameters.
-        pick: picks their values from those of a configuration, by name.
+        pick: returns the values of these parameters from all values of a configuration.
     """
 
     def __init__(
@@ -221,8 +221,7 @@ def _order_rule(summation_order: Callable[..., SummationOrder | None], order: st
 
 
 class Legality:
-    """Whether the families of this version can run configurations of a problem on a device, fast or
-    not.
+    """Judges whether configurations can run a problem on a device; slow ones are legal too.
 
     Args:
         problem: the problem.
@@ -235,7 +234,7 @@ class Legality:
         self._families: dict[str, FamilyRules | None] = {}
 
     def __call__(self, config: Config) -> bool:
-        """Whether a configuration is legal."""
+        """True for a legal configuration."""
         rules = self.rules(config.family)
         return rules is not None and rules.rejection(config, recorded=True) is None
 
@@ -250,7 +249,7 @@ class Legality:
 
 
 def is_legal(config: Config, problem: Problem, device: Device, order: str | None = None) -> bool:
-    """As `Legality`, for one configuration."""
+    """Whether one configuration can run a problem on a device; see `Legality`."""
     return Legality(problem, device, order=order)(config)
 
 

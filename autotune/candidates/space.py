@@ -197,8 +197,8 @@ def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
     return configs[:: _step(len(configs), most)]
 
 
-def passed_over(configs: Sequence[Config], most: int) -> list[Config]:
-    """The configurations that `spread` leaves out."""
+def skipped(configs: Sequence[Config], most: int) -> list[Config]:
+    """The configurations that `spread` skips."""
     left = [*configs]
     del left[:: _step(len(configs), most)]
     return left

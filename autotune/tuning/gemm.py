@@ -98,7 +98,7 @@ class GemmTunable:
                 rejected["quarantined"] += len(legal.configs) - len(safe)
             most = len(safe) + 1 if survey is None else survey
             surveyed += space.spread(safe, most)
-            unranked += space.passed_over(safe, most)
+            unranked += space.skipped(safe, most)
         if not surveyed:
             raise AutotuneError(self._without_candidates(runner, rejected))
         ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))

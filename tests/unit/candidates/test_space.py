@@ -184,7 +184,7 @@ def test_spread_keeps_all_of_few_configurations() -> None:
 def test_spread_passes_over_the_others() -> None:
     configs = space.feasible(Problem(64, 64, 64), H100).configs
     for most in (1, 7, 100, len(configs), len(configs) + 1):
-        sample, left = space.spread(configs, most), space.passed_over(configs, most)
+        sample, left = space.spread(configs, most), space.skipped(configs, most)
         assert sorted([*sample, *left]) == sorted(configs)
         assert not {*sample} & {*left}
 
