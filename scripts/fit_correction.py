@@ -1,7 +1,7 @@
 """Trains the networks that correct the cost model, and checks them on shapes left out.
 
-    python scripts/fit_correction.py docs/results/h100/trials docs/results/h200/trials \\
-        docs/results/h200/drawn --out autotune/data/correction.npz
+    python scripts/fit_correction.py docs/results/h100/trials.zip docs/results/h200/trials.zip \\
+        docs/results/h200/drawn.zip --out autotune/data/correction.npz
 
 learns the logarithm of measured over modelled time from the recordings in the folders, which have
 to be of one compute capability. Run it after `fit_cost.py`, whose coefficients it builds on, and
@@ -28,6 +28,7 @@ from joblib import Parallel, delayed
 from left_out_rows import geomean
 from numpy.typing import NDArray
 from provenance import of_recordings
+from recordings import contents
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
@@ -83,12 +84,12 @@ class Sample:
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders or archives of recordings.")],
     out: Annotated[Path | None, typer.Option(help="npz file for the networks.")] = None,
 ) -> None:
     """Train the correction on the recordings in FOLDERS and check it on shapes left out."""
-    paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
-    recordings = [Recording.load(path) for path in paths]
+    files = [file for folder in folders for file in contents(folder).values()]
+    recordings = [*map(Recording.loads, files)]
     capabilities = {recording.device.compute_capability for recording in recordings}
     if len(capabilities) != 1:
         raise typer.BadParameter(f"the recordings are of {len(capabilities)} compute capabilities")
@@ -103,7 +104,7 @@ def main(
             "compute_capability": [*capabilities.pop()],
             "recordings": len(recordings),
             "configurations": sum(len(sample.configs) for sample in samples),
-            "sha256": hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest(),
+            "sha256": hashlib.sha256(b"".join(files)).hexdigest(),
         }
         with out.open("wb") as file:
             np.savez_compressed(file, **arrays(trained(samples), about))

@@ -1,7 +1,7 @@
 """Measures how good look-ups are for shapes that were never tuned.
 
-    python scripts/left_out.py docs/results/h100/trials --learn docs/results/h100/trials \
-        --learn docs/results/h200/trials --learn docs/results/h200/drawn --fit
+    python scripts/left_out.py docs/results/h100/trials.zip --learn docs/results/h100/trials.zip \
+        --learn docs/results/h200/trials.zip --learn docs/results/h200/drawn.zip --fit
 
 needs no GPU. Each recorded problem is looked up from the records of the other recordings, without
 those of the same sizes, and the time of the picked configuration is compared with the fastest
@@ -24,6 +24,7 @@ from unittest.mock import patch
 import typer
 from fit_correction import folds_of, samples_of, trained
 from left_out_rows import SHOWN, Row, geomean, show, write
+from recordings import read
 from shipped_files import record_of
 
 from autotune.candidates import correction
@@ -46,9 +47,10 @@ BINS = 3
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="Folder of recordings.")],
+    folder: Annotated[Path, typer.Argument(help="Folder or archive of recordings.")],
     learn: Annotated[
-        list[Path] | None, typer.Option(help="Folder of recordings for the correction; repeatable.")
+        list[Path] | None,
+        typer.Option(help="Recordings to train the correction on; repeatable."),
     ] = None,
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit the expected losses and write them.")
@@ -57,7 +59,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="JSON file for the rows.")] = None,
 ) -> None:
     """Leave each recorded problem out in turn and look it up."""
-    recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
+    recordings = read(folder)
     records = [record for recording in recordings if (record := record_of(recording)) is not None]
     rich = [recording for recording in recordings if len(times(recording)) >= FEWEST]
     rows, models = list[Row](), list[float]()
@@ -83,7 +85,7 @@ def by_correction(
     if not learn:
         yield recordings
         return
-    seen = [Recording.load(path) for folder in learn for path in sorted(folder.glob("*.json.gz"))]
+    seen = [recording for place in learn for recording in read(place)]
     folds = folds_of([*recordings, *seen])
     samples = [sample for place, item in enumerate(seen) for sample in samples_of(place, item)]
     capability = recordings[0].device.compute_capability

@@ -46,7 +46,7 @@ from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 
-TRIALS = Path("docs/results/h100/trials")
+TRIALS = Path("docs/results/h100/trials.zip")
 WRITTEN_EACH = 10
 CONSOLE = Console(width=110, soft_wrap=True)
 
@@ -64,7 +64,7 @@ def main(
         Path | None, typer.Option(help="File to write; by default the package's.")
     ] = None,
     trials: Annotated[
-        Path, typer.Option(help="Folder of recordings to start searches from.")
+        Path, typer.Option(help="Folder or archive of recordings to start searches from.")
     ] = TRIALS,
     again: Annotated[bool, typer.Option("--again", help="Tune recorded problems again.")] = False,
     submitted: Annotated[

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from recordings import read
 from rich.table import Table
 
 from autotune import settings
@@ -29,7 +30,7 @@ TIMES = ("time_us", "cold_us")
 
 def best_of_recordings(folder: Path) -> list[Record]:
     """The ten fastest rows of each recording in a folder, as records."""
-    recordings = (Recording.load(path) for path in sorted(folder.glob("*.json.gz")))
+    recordings = read(folder)
     records = map(record_of, recordings)
     return [record for record in records if record is not None]
 

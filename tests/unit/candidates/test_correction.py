@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
-from support.paths import ROOT
+from support import results
 
 from autotune.candidates import correction, cost
 from autotune.candidates.correction import Network
@@ -22,7 +22,6 @@ from autotune.families import parameters, registry
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
 
 H200, A100 = find("h200"), find("a100")
 PROBLEM = Problem(1000, 2000, 512, "bf16")
@@ -110,8 +109,7 @@ def test_file_says_what_it_was_trained_on() -> None:
 @pytest.mark.parametrize("shape", ["1024x1024x1024-bf16-nn", "256x256x8192-f8-nt"])
 def test_recorded_times_are_ranked_better(shape: str) -> None:
     """By networks that have seen them; `scripts/fit_correction.py` judges by others."""
-    (path,) = ROOT.glob(f"docs/results/h200/trials/{shape}.json.gz")
-    recording = Recording.load(path)
+    recording = results.recording("h200", shape)
     ran = [row for row in recording.rows if isinstance(row.outcome, Measurement)]
     configs = [row.config for row in ran]
     measured = [row.outcome.time_us for row in ran if isinstance(row.outcome, Measurement)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import results
 from support.command_line import own_machine, run
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
@@ -18,7 +19,6 @@ from autotune.maintenance import exchange
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store, bundle, codec, plausibility, shipped
 from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
 
 pytestmark = pytest.mark.usefixtures("plausible_times")
 
@@ -141,11 +141,11 @@ def test_shipped_records_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_recordings_are_plausible() -> None:
-    results = Path(__file__).parents[3] / "docs" / "results"
-    paths = sorted(results.glob("*/trials/*.json.gz"))[::8]
-    assert len(paths) > 20
-    for path in paths:
-        made = Recording.loads(path.read_bytes())
+    listed = [
+        made for archive in results.archives("trials") for made in results.recorded(archive, 8)
+    ]
+    assert len(listed) > 20
+    for made in listed:
         outcomes = [row.outcome for row in made.rows if isinstance(row.outcome, Measurement)]
         for outcome in [*outcomes, *([made.baseline] if made.baseline else [])]:
             plausibility.check(
