@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 import platform
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune import compiler, files, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
-from autotune.report import surroundings
-from autotune.report.driver_state import driver_version, gpus, session_library
 from autotune.runners import recording
 from autotune.runtime.native.compiled import library as native_library
 from autotune.runtime.native.compiled import library_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 _INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
 _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
@@ -115,9 +117,9 @@ def _checked(name: str, check: Callable[[], _Result]) -> Check:
     try:
         return Check(name, *check())
     except CacheError as error:
-        return Check(name, False, str(error), surroundings.SET_CACHE)
+        return Check(name, False, str(error), SET_CACHE)
     except UsageError as error:  # only variables of the environment are used
-        return Check(name, False, str(error), surroundings.CORRECT)
+        return Check(name, False, str(error), CORRECT)
     except Exception as error:
         return Check(name, False, f"{type(error).__name__}: {error}", "report this as a bug")
 
@@ -275,6 +277,111 @@ def _recordings() -> _Result:
     return True, ", ".join(f"{name} ({count} configurations)" for name, count in rows.items()), ""
 
 
+SET_CACHE = "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
+CORRECT = "correct the variable or unset it; docs/cache.md lists all"
+
+
+def _cache() -> tuple[bool, str, str]:
+    """Whether the cache can be written."""
+    directory = files.ensure(settings.cache_dir())
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise settings.unusable(directory, "write to", error) from error
+    return True, f"{directory}, {shutil.disk_usage(directory).free / 1e9:.1f} GB free", ""
+
+
+def _temporary_files() -> tuple[bool, str, str]:
+    """Whether there is a directory for temporary files."""
+    return True, str(files.temporary_dir()), ""
+
+
+def _environment() -> tuple[bool, str, str]:
+    """Whether the variables of the environment with the package's prefix are right."""
+    if faults := "; ".join(settings.faults()):
+        return False, faults, CORRECT
+    return True, "no variable of autotune is wrong", ""
+
+
+def driver_version() -> int:
+    """The CUDA version that the driver supports, as 1000 major + 10 minor.
+
+    Raises:
+        ImportError: without `cuda.bindings`.
+        RuntimeError: without a driver.
+    """
+    from cuda.bindings import driver
+
+    return int(_call(driver.cuDriverGetVersion()))
+
+
+def gpus() -> list[tuple[str, str]]:
+    """Name and architecture of each GPU, at least one.
+
+    Raises:
+        ImportError: without `cuda.bindings`.
+        RuntimeError: without a driver, or one that finds no GPU.
+    """
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    attribute = driver.CUdevice_attribute
+    major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+    listed = []
+    for index in range(_call(driver.cuDeviceGetCount())):
+        device = _call(driver.cuDeviceGet(index))
+        name = _call(driver.cuDeviceGetName(256, device)).split(b"\0")[0].decode()
+        version = [_call(driver.cuDeviceGetAttribute(part, device)) for part in (major, minor)]
+        listed.append((name, f"sm_{version[0]}{version[1]}"))
+    return listed
+
+
+def _call(result: tuple[Any, ...]) -> Any:
+    """The value of a driver call, which comes after its status.
+
+    Raises:
+        RuntimeError: for any status but success.
+    """
+    status, *values = result
+    if int(status) != 0:
+        raise RuntimeError(f"the driver says {status.name}")
+    return values[0] if values else None
+
+
+def session_library() -> tuple[str | None, str]:
+    """The library that tuning calls the driver through, and why it is not PyCUDA; None and the
+    reason if there is none.
+
+    Raises:
+        UsageError: if `AUTOTUNE_SESSION` names another.
+    """
+    wanted = settings.session()
+    fault = "AUTOTUNE_SESSION asks for it" if wanted == "bindings" else pycuda_fault()
+    if wanted == "pycuda" and fault:
+        return None, f"{fault}, and AUTOTUNE_SESSION asks for it"
+    if not fault:
+        return f"PyCUDA {metadata.version('pycuda')}", ""
+    try:
+        return f"cuda.bindings {metadata.version('cuda-bindings')}", fault
+    except metadata.PackageNotFoundError:
+        return None, "cuda.bindings is not installed"
+
+
+def pycuda_fault() -> str | None:
+    """Why PyCUDA cannot be used; None if it can."""
+    if find_spec("pycuda") is None:
+        return "PyCUDA is not installed"
+    # In a separate process: a broken build may take its importer down.
+    command = [sys.executable, "-c", "import pycuda.driver"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return f"PyCUDA does not import: {lines[-1]}"
+
+
 _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("Python", _python),
     ("CUDA sources", _sources),
@@ -291,8 +398,8 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("report extra", _report),
     ("energy extra", _energy),
     ("compiled calls", _compiled_calls),
-    ("cache", surroundings.cache),
-    ("temporary files", surroundings.temporary_files),
-    ("environment", surroundings.environment),
+    ("cache", _cache),
+    ("temporary files", _temporary_files),
+    ("environment", _environment),
     ("recordings", _recordings),
 )

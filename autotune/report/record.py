@@ -8,23 +8,22 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.families.config import Config
+from autotune.families.source_text import shortened
 from autotune.lookup.answer import Answer, recorded_objective
-from autotune.records import Entry, FamilyRecord, OrderedRecord, Record
-from autotune.records.codec import encode
-from autotune.report import precision, vendor
-from autotune.report.entries import (
-    accuracy_facts,
-    difference,
-    energy_facts,
-    least_energy_facts,
-    occupancy_facts,
-    provenance,
-    runners_up,
-    titled,
-    us,
+from autotune.records import (
+    Entry,
+    FamilyRecord,
+    KernelRecord,
+    OrderedRecord,
+    Provenance,
+    Record,
+    TuningRecord,
 )
-from autotune.report.tables import ConfigText
-from autotune.runners.base import Measurement
+from autotune.records.codec import encode
+from autotune.report import joules, precision, us, vendor
+from autotune.report.tables import ConfigText, FittedTable, OneLine, Titled
+from autotune.runners.base import Evidence, Measurement
 from autotune.runners.objective import HOT, Objective
 
 # The label of the record that an answer takes from another problem or device.
@@ -32,13 +31,16 @@ _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 
 
 def render(
-    result: Record | Answer, objective: Objective = HOT, overall: Record | None = None
+    result: TuningRecord | Answer, objective: Objective = HOT, overall: Record | None = None
 ) -> RenderableType:
     """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
 
     Of a record it shows the best by the objective. `overall` is the record of all families beside
     that of one; its best follows in a line.
     """
+    if isinstance(result, KernelRecord):
+        return _render_kernel(result)
+    assert isinstance(result, (Record, Answer))
     answer = _answer(result, objective)
     title = titled(f"{_subject(answer)} on {answer.device.name}", answer.evidence)
     facts = Table.grid(padding=(0, 2))
@@ -273,3 +275,133 @@ def _neighbour(answer: Answer, record: Record) -> str:
     time_us = entry.measurement.time_us
     rate = record.problem.speed(time_us) / 1e12
     return f"{record.problem}{where}: {us(time_us)}, {rate:.2f} TFLOP/s {record.evidence} there"
+
+
+RUNNERS_UP = 5
+
+Facts = list[tuple[str, str]]
+"""Labels with their texts."""
+
+_STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
+
+
+def titled(text: str, evidence: Evidence) -> RenderableType:
+    """A line with the evidence at its right end; below it where the line has no room."""
+    return Titled(Text(text, style="bold"), Text(evidence.upper(), style=_STYLES[evidence]))
+
+
+def runners_up(best: Config, record: TuningRecord) -> FittedTable:
+    """The entries that follow the best, each with the parameters in which it differs."""
+    table = FittedTable()
+    ties = {entry.config for entry in record.ties} if best == record.best.config else set()
+    speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
+    for heading in ("runner-up", *speeds, "regs", "shared", "occ."):
+        table.add(heading)
+    table.add("differs in", "prose", worth=-0.5)
+    followers = [entry for entry in record.entries if entry.config != best]
+    for entry in followers[:RUNNERS_UP]:
+        time_us = entry.measurement.time_us
+        speed = (
+            [f"{record.problem.speed(time_us) / 1e12:.2f}"] if isinstance(record, Record) else []
+        )
+        table.add_row(
+            ("tied " if entry.config in ties else "") + us(time_us),
+            *speed,
+            str(entry.resources.registers),
+            str(entry.resources.shared),
+            f"{entry.occupancy:.0%}",
+            OneLine(difference(entry.config, best)),
+        )
+    return table
+
+
+def occupancy_facts(entry: Entry) -> list[tuple[str, str]]:
+    """The resources of a block, and the resident warps that follow."""
+    resources = entry.resources
+    return [
+        (
+            "block",
+            f"{resources.threads} threads, {resources.registers} registers a thread, "
+            f"{resources.shared} bytes shared, {resources.local} local",
+        ),
+        ("occupancy", f"{entry.occupancy:.1%}, bound by {entry.limiter}"),
+    ]
+
+
+def energy_facts(measurement: Measurement, baseline: Measurement | None, vendor: str) -> Facts:
+    """The energy of a run, with the power and the clock; nothing if it was not measured."""
+    energy = measurement.energy
+    if energy is None:
+        return []
+    rival = baseline.energy if baseline else None
+    beside = f"; {vendor} {joules(rival.joules)}" if rival else ""
+    spread = f" +- {joules(energy.spread_j)}" if energy.spread_j else ""
+    clock = f"{energy.power_w:.0f} W at {energy.clock_mhz:.0f} MHz"
+    return [("energy", f"{joules(energy.joules)}{spread} a run, {clock}{beside}")]
+
+
+def least_energy_facts(record: TuningRecord, config: Config) -> Facts:
+    """The configuration of the least energy, if that is another one."""
+    least = record.best_energy
+    if least is None or least.measurement.energy is None or least.config == config:
+        return []
+    amount = joules(least.measurement.energy.joules)
+    return [("least energy", f"{amount}: {difference(least.config, config)}")]
+
+
+def accuracy_facts(entry: Entry) -> list[tuple[str, str]]:
+    """The error and its bound; nothing if nothing ran."""
+    error, tolerance = entry.measurement.error, entry.measurement.tolerance
+    if error is None or tolerance is None:
+        return []
+    return [("error", f"{error:.2e} largest, {tolerance:.2e} allowed")]
+
+
+def difference(config: Config, best: Config) -> str:
+    """The parameters in which a configuration differs from the best."""
+    if config.family != best.family:
+        return str(config)
+    differing = tuple(pair for pair in config.params if pair not in best.params)
+    return pairs(Config(config.family, differing))
+
+
+def provenance(run: Provenance) -> str:
+    """The run that saved a record, in a line or two."""
+    driver = f"driver {run.driver}, " if run.driver else ""
+    ended = "quick race, " if run.quick else "interrupted after " if run.interrupted else ""
+    return (
+        f"{run.date}, {ended}{run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
+        f"{driver}{run.compiler}, autotune {run.autotune}, source {shortened(run.source)}"
+    )
+
+
+def pairs(config: Config) -> str:
+    """Such as `tile_width=16 specialized=1`."""
+    return " ".join(f"{name}={value}" for name, value in config.params)
+
+
+def _render_kernel(record: KernelRecord) -> RenderableType:
+    """The best configuration, its time and resources, the runners-up and the run."""
+    best = record.best
+    measured = best.measurement
+    spread = f" +- {us(measured.spread_us)}" if measured.spread_us else ""
+    cold = f", cold {us(measured.cold_us)}" if measured.cold_us else ""
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for label, value in (
+        ("time", f"{us(measured.time_us)}{spread}{cold}"),
+        *([] if best.score is None else [("objective", f"{best.score:.6g}")]),
+        *((name, f"{value:.6g}") for name, value in best.metrics),
+        *energy_facts(measured, None, ""),
+        *least_energy_facts(record, best.config),
+        ("config", str(best.config)),
+        *occupancy_facts(best),
+        *accuracy_facts(best),
+        *([("verified", f"against {record.verified}: no reference")] if record.verified else []),
+    ):
+        facts.add_row(label, ConfigText(value))
+    parts = [titled(f"{record.title} on {record.device.name}", record.evidence), facts]
+    if len(record.entries) > 1:
+        parts += [Text(), runners_up(best.config, record)]
+    return Group(*parts, Text(), Text(provenance(record.provenance), style="dim"))

@@ -17,8 +17,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_answer
 from autotune.problem import Problem
-from autotune.report import explained
-from autotune.report.explanation import completed, explain, least_us
+from autotune.report.explanation import compared, completed, explain, least_us, render, to_json, why
 from autotune.runners.objective import COLD, HOT
 
 PROBLEM = Problem(512, 512, 512)
@@ -96,7 +95,7 @@ def test_rules_about_speed_do_not_stop_the_kernel() -> None:
 
     assert (explanation.rejection, explanation.fit is None) == (str(rule), False)
     assert {verdict.finding for verdict in explanation.verdicts} == {"holds", "slow"}
-    assert explained.compared(answer, explain(WINNER, PROBLEM, H100, answer), explanation)[0] == (
+    assert compared(answer, explain(WINNER, PROBLEM, H100, answer), explanation)[0] == (
         f"left out of the search: {rule}"
     )
 
@@ -157,7 +156,7 @@ def test_recorded_times_and_resources_are_used() -> None:
     assert explanation.measured_us == 5000.0
     assert explanation.fit
     assert (explanation.fit.source, explanation.fit.resources) == ("recorded", best.resources)
-    assert explained.why(answer, explanation)[0] == "It is the only configuration of the record."
+    assert why(answer, explanation)[0] == "It is the only configuration of the record."
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -169,7 +168,7 @@ def test_text_fits_the_terminal(width: int, other: str | None) -> None:
     explanation = explain(chosen, PROBLEM, H100, answer) if chosen else None
     console = Console(width=width, record=True, file=None)
     with console.capture() as capture:
-        console.print(explained.render(answer, winner, explanation))
+        console.print(render(answer, winner, explanation))
     text = capture.get()
 
     assert max(map(len, text.splitlines())) <= width
@@ -179,7 +178,7 @@ def test_text_fits_the_terminal(width: int, other: str | None) -> None:
 def test_json_is_complete() -> None:
     answer = predicted_answer()
     winner = explain(WINNER, PROBLEM, H100, answer)
-    data: Any = json.loads(json.dumps(explained.to_json(answer, winner, winner)))
+    data: Any = json.loads(json.dumps(to_json(answer, winner, winner)))
 
     assert data["winner"]["config"] == data["config"]["config"] == str(WINNER)
     assert data["config"]["fit"]["limiter"] == winner.fit.occupancy.limiter if winner.fit else False
@@ -189,7 +188,7 @@ def test_json_is_complete() -> None:
 def test_resident_blocks_are_counted_in_plain_words() -> None:
     wide = Config.parse("tiled:tile_width=32,specialized=1")
     placed = {
-        config: " ".join(explained.why(answer, explain(config, PROBLEM, TURING, answer)))
+        config: " ".join(why(answer, explain(config, PROBLEM, TURING, answer)))
         for config in (wide, Config.parse("tiled:tile_width=16,specialized=1"))
         for answer in (predicted_answer(TURING, config),)
     }
