@@ -189,7 +189,7 @@ def _show_why(
     from autotune.targets.sources import DEFAULT
 
     answer = lookups.answered(problem, device or DEFAULT, objective_named(objective))
-    winner = explanation.explain(answer.config, problem, answer.device, answer)
+    winner = explanation.explain(answer.config, answer)
     variant, added = _variant(text, answer, compiled) if text else (None, {})
     if json:
         show_json(explanation.to_json(answer, winner, variant))
@@ -202,10 +202,10 @@ def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Ma
     from autotune.report import explanation
 
     config, added = explanation.completed(text, answer)
-    variant = explanation.explain(config, answer.problem, answer.device, answer)
+    variant = explanation.explain(config, answer)
     if compiled and variant.fit is not None:
         resources = _compiled(config, answer.problem, answer.device)
-        variant = explanation.explain(config, answer.problem, answer.device, answer, resources)
+        variant = explanation.explain(config, answer, resources)
     return variant, added
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from autotune.problem.precision import PRECISIONS
+from autotune.runners.base import Measurement
+from autotune.runners.objective import Objective
 
 
 def precision(compute: str) -> str:
@@ -60,3 +62,9 @@ def since(date: str, now: datetime) -> str:
     """The time since a date in ISO 8601, such as `3 d ago`; empty if the date cannot be read."""
     seconds = seconds_since(date, now)
     return "" if seconds is None else f"{age(seconds)} ago"
+
+
+def us_of(measurement: Measurement | None, objective: Objective) -> float | None:
+    """Microseconds of a measurement by an objective; None if it has no such time."""
+    estimate = measurement.estimate(objective) if measurement else None
+    return estimate.time_us if estimate else None

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -20,10 +19,6 @@ from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRe
 from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable
-
-if TYPE_CHECKING:
-    from autotune.report.tables import FittedTable
-
 
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {
@@ -177,7 +172,7 @@ def kernels(records: Sequence[KernelRecord]) -> str:
 
 
 def kernels_json(records: Sequence[KernelRecord]) -> list[dict[str, object]]:
-    """What `kernels` lists, as JSON data."""
+    """The user kernels of other caches as JSON data."""
     return [
         {
             "kernel": record.title,
@@ -190,7 +185,7 @@ def kernels_json(records: Sequence[KernelRecord]) -> list[dict[str, object]]:
 
 
 def import_summary(results: Sequence[ImportResult]) -> str:
-    """How many were new, better, equal and passed over, and why each of the last was."""
+    """The counts of new, better, equal and skipped records, and why each was skipped."""
     counts = Counter(result.change for result in results)
     shown = ", ".join(f"{counts[change]} {change}" for change in ("new", "better", "equal"))
     over = [result for result in results if result.change == "passed over"]
@@ -232,8 +227,6 @@ def _evidence(content: TuningRecord | Range) -> str:
 
 
 def _table(title: str, *columns: str) -> FittedTable:
-    from autotune.report.tables import FittedTable
-
     table = FittedTable(title=title, title_justify="left")
     for name in columns:
         table.add(name, "number" if name in ("files", "bytes") else "prose")
@@ -259,7 +252,7 @@ def fingerprint_table(ours: Fingerprint) -> RenderableType:
 
 
 def fingerprint_json(ours: Fingerprint) -> dict[str, object]:
-    """The same as JSON data, with the hashes of tuned ranges."""
+    """The hashes of shapes and of tuned ranges as JSON data."""
     shapes = {str(problem): digest for problem, digest in ours.shapes.items()}
     return {"fingerprint": ours.digest, "shapes": shapes, "ranges": dict(ours.ranges)}
 
@@ -287,7 +280,7 @@ def checks_table(checks: Sequence[TimeCheck], least: float) -> RenderableType:
 
 
 def checks_json(checks: Sequence[TimeCheck], least: float) -> dict[str, object]:
-    """The same as JSON data."""
+    """The comparison of times as JSON data."""
     rows = [
         {
             "shape": str(check.problem),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from autotune.candidates import cost, space
 from autotune.candidates.legality import FamilyRules
@@ -22,13 +25,10 @@ from autotune.occupancy import Occupancy
 from autotune.occupancy.roofline import attainable, intensity
 from autotune.problem import Problem
 from autotune.records import Entry, Record
-from autotune.report import precision, vendor
+from autotune.report import precision, us, us_of, vendor
+from autotune.report.tables import ConfigText, FittedTable
 from autotune.runners.estimates import TIE, tied
 from autotune.runners.objective import HOT, Objective
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 Finding = Literal["holds", "slow", "broken", "not reached"]
 
@@ -54,7 +54,7 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a configuration's blocks lie on a device.
+    """The placement of a configuration's blocks on a device.
 
     Attributes:
         resources: what a block takes of an SM.
@@ -107,40 +107,32 @@ def least_us(problem: Problem, device: Device, objective: Objective = HOT) -> tu
     return seconds * 1e6, "the peak" if compute >= seconds else "the memory's bandwidth"
 
 
-def explain(
-    config: Config,
-    problem: Problem,
-    device: Device,
-    answer: Answer,
-    compiled: Resources | None = None,
-) -> Explanation:
-    """Explains a configuration.
+def explain(config: Config, answer: Answer, compiled: Resources | None = None) -> Explanation:
+    """Explains a configuration of the problem and device of an answer.
 
     Args:
         config: the configuration, legal or not.
-        problem: the problem.
-        device: the device.
-        answer: the answer to a look-up of the problem, whose record may hold the configuration.
+        answer: the answer to a look-up, whose record may hold the configuration.
         compiled: its resources as compiled; None takes the record's or the family's estimate.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
     """
-    fault = FamilyRules.of(config.family, problem, device).domain_fault(config)
+    rules = FamilyRules.of(config.family, answer.problem, answer.device)
+    fault = rules.domain_fault(config)
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)
     own = answer.record if answer.record and answer.how == "exact" else None
-    verdicts = _verdicts(config, problem, device, own)
+    verdicts = _verdicts(config, answer, rules, own)
     faults = {verdict.finding: f"{verdict.rule}: {verdict.detail}" for verdict in verdicts[::-1]}
     if "broken" in faults:
         return Explanation(config, faults["broken"], verdicts, None, None)
     rejection = faults.get("slow", "")
     entries = own.entries if own else ()
     entry = next((entry for entry in entries if entry.config == config), None)
-    fit = _fit(config, problem, device, compiled, entry.resources if entry else None)
-    return Explanation(
-        config, rejection, verdicts, fit, entry.measurement.time_us if entry else None
-    )
+    measured_us = entry.measurement.time_us if entry else None
+    fit = _fit(config, answer, compiled, entry.resources if entry else None)
+    return Explanation(config, rejection, verdicts, fit, measured_us)
 
 
 def completed(text: str, answer: Answer) -> tuple[Config, Mapping[str, Value]]:
@@ -177,12 +169,12 @@ def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Valu
 
 
 def _verdicts(
-    config: Config, problem: Problem, device: Device, record: Record | None
+    config: Config, answer: Answer, rules: FamilyRules, record: Record | None
 ) -> tuple[RuleVerdict, ...]:
     # The rule does not know the vendor's error, even if it is recorded.
-    accuracy = accuracy_filter(problem, device, [record] if record else [], verified=True)
+    recorded = [record] if record else []
+    accuracy = accuracy_filter(answer.problem, answer.device, recorded, verified=True)
     values = config.values
-    rules = FamilyRules.of(config.family, problem, device)
     verdicts: list[RuleVerdict] = []
     for rule, kept in zip(rules.rules, rules.verdicts, strict=True):
         detail = kept.of(values)
@@ -200,12 +192,9 @@ def _verdicts(
 
 
 def _fit(
-    config: Config,
-    problem: Problem,
-    device: Device,
-    compiled: Resources | None,
-    recorded: Resources | None,
+    config: Config, answer: Answer, compiled: Resources | None, recorded: Resources | None
 ) -> Fit:
+    problem, device = answer.problem, answer.device
     family = registry.serving(config.family, problem)
     resources = compiled or recorded or family.estimate(config, problem, device)
     work = family.work(config, problem)
@@ -245,11 +234,6 @@ def render(
         added: the parameters of that one that the user left open.
         rules: whether to list every rule, of the other configuration if there is one.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    from autotune.report.tables import ConfigText
-
     lines: list[RenderableType] = [Text(f"{answer.problem} on {answer.device.name}", style="bold")]
     if variant is not None:
         lines.append(ConfigText(f"asked about: {variant.config}"))
@@ -289,16 +273,14 @@ def why(answer: Answer, winner: Explanation) -> list[str]:
     least, by = least_us(answer.problem, answer.device, answer.objective)
     if answer.time_us:
         lines.append(
-            f"{_us(answer.time_us)}, {least / answer.time_us:.1%} of the roofline: {by} of "
-            f"{precision(answer.problem.compute)} allows {_us(least)}"
+            f"{us(answer.time_us)}, {least / answer.time_us:.1%} of the roofline: {by} of "
+            f"{precision(answer.problem.compute)} allows {us(least)}"
         )
     own = answer.record if answer.how == "exact" else None
-    baseline = own.baseline.estimate(answer.objective) if own and own.baseline else None
-    if baseline and answer.time_us:
+    vendor_us = us_of(own.baseline, answer.objective) if own else None
+    if vendor_us and answer.time_us:
         name = vendor(answer.problem.compute)
-        lines.append(
-            f"{name} takes {_us(baseline.time_us)}, {baseline.time_us / answer.time_us:.2f}x"
-        )
+        lines.append(f"{name} takes {us(vendor_us)}, {vendor_us / answer.time_us:.2f}x")
     return lines + (_placed(answer, winner.fit) if winner.fit else [])
 
 
@@ -309,13 +291,13 @@ def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[
     lines = [f"left out of the search: {variant.rejection}"] if variant.rejection else []
     if variant.measured_us is not None and answer.time_us:
         slower = variant.measured_us / answer.time_us
-        lines.append(f"recorded: {_us(variant.measured_us)}, {slower:.3f}x the winner's time")
+        lines.append(f"recorded: {us(variant.measured_us)}, {slower:.3f}x the winner's time")
     ours = winner.fit.predicted_us if winner.fit else None
     if variant.fit.predicted_us is None:
         lines.append("no block fits an SM")
     else:
-        beside = f", and {_us(ours)} for the winner" if ours else ""
-        lines.append(f"the cost model predicts {_us(variant.fit.predicted_us)}{beside}")
+        beside = f", and {us(ours)} for the winner" if ours else ""
+        lines.append(f"the cost model predicts {us(variant.fit.predicted_us)}{beside}")
     differing = _differing(variant.config, winner.config)
     lines += [f"differs in {differing}"] if differing else ["it is the winner"]
     return lines + _placed(answer, variant.fit)
@@ -323,10 +305,6 @@ def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[
 
 def rule_table(explanation: Explanation) -> RenderableType:
     """A row for each rule: what it finds, and the numbers it reads or what is wrong with them."""
-    from rich.text import Text
-
-    from autotune.report.tables import FittedTable
-
     if not explanation.verdicts:
         return Text()
     table = FittedTable()
@@ -343,14 +321,14 @@ def rule_table(explanation: Explanation) -> RenderableType:
 
 
 def _margin(answer: Answer) -> str:
-    """How the winner stands among the recorded configurations, or whose choice it is."""
+    """The winner's lead over the other recorded configurations, or whose choice it is."""
     if answer.record is None or answer.how != "exact":
         return answer.note
     return why_it_won(answer.record.entries, answer.entry) if answer.entry else answer.note
 
 
 def _placed(answer: Answer, fit: Fit) -> list[str]:
-    """How the blocks lie on the device."""
+    """Sentences about the blocks on the device: their resources, occupancy, waves and roofline."""
     demand, resident = fit.resources, fit.occupancy
     limits = ", ".join(f"{blocks} by {name}" for name, blocks in resident.limits.items())
     rows, columns = fit.tile
@@ -406,10 +384,6 @@ def _counted(blocks: int) -> str:
 
 def _pairs(values: Mapping[str, Value]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def _us(time_us: float) -> str:
-    return f"{time_us:.1f} us" if time_us >= 100 else f"{time_us:.2f} us"
 
 
 def why_it_won(entries: Sequence[Entry], best: Entry) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -15,13 +14,10 @@ from autotune.maintenance.inventory import change, stale_change
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.ranges import Range
-from autotune.report import age, cell, seconds_since, tables
+from autotune.report import age, cell, seconds_since, tables, us_of
 from autotune.report.tables import FittedTable
 from autotune.runners.base import Evidence
 from autotune.runners.recording import Origin
-
-if TYPE_CHECKING:
-    from autotune.report.tables import FittedTable
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,6 @@ def record_rows(records: Iterable[TuningRecord], today: Origin) -> tuple[RecordR
 
 def record_table(rows: Sequence[RecordRow]) -> FittedTable:
     """The rows as a table; its last column says what changed since a record was measured."""
-    from autotune.report.tables import FittedTable
-
     table = FittedTable()
     table.add("problem", "text")
     table.add("device", "text", worth=-3)
@@ -183,9 +177,8 @@ class ShapeRow:
         answer = self.answer
         if answer is None or answer.record is None or answer.how not in ("exact", "predicted"):
             return None
-        baseline = answer.record.baseline
-        estimate = baseline.estimate(answer.objective) if baseline else None
-        return self.count * estimate.time_us if estimate else None
+        vendor_us = us_of(answer.record.baseline, answer.objective)
+        return None if vendor_us is None else self.count * vendor_us
 
     @property
     def gain(self) -> float | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.device import Device, SmLimits
@@ -18,9 +17,7 @@ from autotune.occupancy import Occupancy, roofline
 from autotune.occupancy.sweeps import BlockDemand, Headroom, best_block_sizes, headroom
 from autotune.problem import Problem
 from autotune.report import cell
-
-if TYPE_CHECKING:
-    from autotune.report.tables import FittedTable
+from autotune.report.tables import FittedTable, Kind
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
 
 
 WORTH = {"shared\nbytes": -7.5, "regs": -6.5, "limiter": -4.5, "limits": -11.5}
-"""What columns are worth that come before ones of more use; see `FittedTable`."""
+"""The worth of columns that stand before more useful ones; see `FittedTable`."""
 
 
 def render(rows: Sequence[OccupancyRow]) -> FittedTable:
@@ -144,8 +141,6 @@ def render(rows: Sequence[OccupancyRow]) -> FittedTable:
     The rows have the same size of a cluster; those of more than one block have no bounds, for lack
     of room.
     """
-    from autotune.report.tables import FittedTable, Kind
-
     size = rows[0].cluster
     bounds = rows if size == 1 else ()
     columns = {
@@ -276,8 +271,6 @@ def render_sweep(sweep: Sweep) -> FittedTable:
 
     One device has a column for each value, several have one column each, such as `8 (100%) warps`.
     """
-    from autotune.report.tables import FittedTable
-
     swept_names = sweep.swept or tuple(NAMES)
     table = FittedTable()
     for name in swept_names:
@@ -342,8 +335,6 @@ def headrooms(
 
 def render_headrooms(rooms: Mapping[str, Sequence[tuple[int, Headroom]]]) -> FittedTable:
     """A row for each block size and number of blocks, with the most a block may take."""
-    from autotune.report.tables import FittedTable
-
     table = FittedTable()
     for header in ("threads", "blocks\nan SM"):
         table.add(header, worth=1)

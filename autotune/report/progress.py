@@ -18,7 +18,7 @@ from rich.text import Text
 
 from autotune.problem import Problem
 from autotune.records import TuningRecord
-from autotune.report import joules, us, vendor
+from autotune.report import joules, us, us_of, vendor
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.objective import HOT, Objective
 from autotune.tuning.evaluate import Trial
@@ -78,8 +78,7 @@ class Speed:
 
     def compare(self, baseline: Measurement | None) -> None:
         """Compares with a vendor baseline from now on."""
-        estimate = baseline.estimate(self.objective) if baseline else None
-        self.vendor_us = estimate.time_us if estimate else None
+        self.vendor_us = us_of(baseline, self.objective)
 
     def of(self, time_us: float) -> str:
         """Such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
@@ -115,8 +114,8 @@ class Speed:
         if record.baseline is not None:
             self.compare(record.baseline)
         measurement = record.best_by(self.objective).measurement
-        estimate = measurement.estimate(self.objective)
-        best = self.of(estimate.time_us) if estimate else f"no {self.objective.time} time"
+        time_us = us_of(measurement, self.objective)
+        best = f"no {self.objective.time} time" if time_us is None else self.of(time_us)
         if self.objective.metered and measurement.energy is not None:
             best += f", {joules(measurement.energy.joules)} a run"
         ties = len(record.ties) if self.objective is HOT else 0
@@ -192,9 +191,9 @@ class PlainProgress(Shown):
         self._say(f"{feasible:,} configurations, {sum(rejected.values()):,} rejected{earlier}")
 
     def baseline(self, measurement: Measurement | None) -> None:
-        estimate = measurement.estimate(self._speed.objective) if measurement else None
-        if estimate is not None:
-            self._say(f"{self._speed.vendor}: {self._speed.of(estimate.time_us)}")
+        time_us = us_of(measurement, self._speed.objective)
+        if time_us is not None:
+            self._say(f"{self._speed.vendor}: {self._speed.of(time_us)}")
             self._speed.compare(measurement)
 
     def trial(self, trial: Trial, progress: Progress) -> None:

@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from autotune.device import Device
 from autotune.errors import CacheError
@@ -17,16 +20,11 @@ from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, TuningRecord
 from autotune.records.standing import BEST_FIRST
 from autotune.report import cell, us
+from autotune.report.tables import ConfigText, FittedTable
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.proposals import led_to, studies_of
 from autotune.tuning.search.trial_log import FinishedTrial, LoggedTrials, logs_in, read
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from autotune.report.tables import FittedTable
-
 
 Source = Literal["log", "record"]
 
@@ -168,11 +166,6 @@ def without_record(problem: Problem, device: Device, family: str, root: Path) ->
 
 def render(shown: Trials, top: int) -> RenderableType:
     """The fastest `top` trials, and the number of failures by stage with an example of each."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from autotune.report.tables import FittedTable
-
     timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
     table = FittedTable()
     speeds = () if shown.problem is None else ("TFLOP/s",)
@@ -193,8 +186,6 @@ def _timed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
-    from autotune.report.tables import ConfigText
-
     measured, resources = trial.outcome, trial.resources
     assert not isinstance(measured, Failure)
     speed = () if problem is None else (f"{problem.speed(measured.time_us) / 1e12:.2f}",)
@@ -309,8 +300,6 @@ def rejection_table(rejected: Mapping[str, int], failed: Mapping[str, int]) -> F
         rejected: before compilation, by the rule broken.
         failed: from compilation on, by the stage that failed.
     """
-    from autotune.report.tables import FittedTable
-
     table = FittedTable(title="rejected configurations", title_justify="left")
     table.add("reason", "text")
     table.add("configurations")

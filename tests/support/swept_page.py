@@ -11,7 +11,7 @@ from autotune.families.registry import plan
 from autotune.records import Entry, Provenance, Record
 from autotune.records.merging import KEPT
 from autotune.report.pages.page import write
-from autotune.report.pages.record import Analysis, analysed
+from autotune.report.pages.record import Analysis, analysed, headline
 from autotune.report.trials import Subject
 from autotune.runners.base import Candidate, Failure
 from autotune.tuning.evaluate import Trial
@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
 def analysis(subject: Subject) -> Analysis:
-    return analysed(subject, stale=None, now=NOW)
+    return analysed(subject, headline(subject, stale=None, now=NOW))
 
 
 def swept_subject() -> Subject:

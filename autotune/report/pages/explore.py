@@ -82,7 +82,7 @@ def _cards(own: SmLimits | None) -> dict[str, SmLimits]:
 
 
 def _limits_key(card: SmLimits) -> str:
-    """The same text for devices whose SMs have the same limits."""
+    """A text that is equal for devices whose SMs have the same limits."""
     values = [getattr(card, field.name) for field in fields(Sm)]
     return " ".join(map(str, [*values, card.granularity]))
 

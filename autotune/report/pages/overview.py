@@ -14,14 +14,11 @@ from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Store, TuningRecord
 from autotune.records.ranges import Range
-from autotune.report import since
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
 from autotune.report.pages.page import Section, asset, count, document, escape, percent, ratio
-from autotune.report.pages.record import over_vendor, roofline_share
+from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
-from autotune.runners.base import Evidence
-from autotune.runners.objective import COLD, HOT
 from autotune.targets import targets
 from autotune.version import __version__
 
@@ -34,46 +31,21 @@ WORTH = 0.01
 """Expected loss from which tuning a problem is suggested."""
 
 
-@dataclass(frozen=True)
-class OverviewRow:
-    """A problem or a call of a user kernel.
+@dataclass(frozen=True, kw_only=True)
+class OverviewRow(Result):
+    """A problem or a call of a user kernel among others.
 
     Attributes:
-        title: its text.
-        device: the device's name.
         how: `tuned`, or as in `lookup.Answer` where it is not.
-        evidence: what the time rests on.
-        family: the winner's kernel family.
         time_us: hot time; None if unknown.
-        tflops: TFLOP/s; None for a user kernel.
-        roofline_share, cold_roofline_share: as of a `Headline`.
-        over_hot, over_cold: the vendor baseline's time over the winner's; None if not timed.
         expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
         trials: of the last tuning run; None if it was not tuned.
-        age: since the record was saved.
-        changed: driver, compiler or kernel sources of this machine that changed since; None if
-            nothing did.
-        stale: `changed` if it includes the kernel sources, else None.
-        interrupted: whether the search ended before its limits.
     """
 
-    title: str
-    device: str
     how: str
-    evidence: Evidence
-    family: str
     time_us: float | None
-    tflops: float | None
-    roofline_share: float | None
-    cold_roofline_share: float | None
-    over_hot: float | None
-    over_cold: float | None
     expected_loss: float | None
-    trials: int | None
-    age: str
-    stale: str | None
-    interrupted: bool = False
-    changed: str | None = None
+    trials: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,51 +74,31 @@ class Suggestion:
 def record_row(
     record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None = None
 ) -> OverviewRow:
-    """The row of a record."""
-    best, problem = record.best, record.problem if isinstance(record, Record) else None
-    time_us = best.measurement.time_us
+    """The row of a record; the arguments are those of `result_fields`."""
     predicted = record.evidence == "predicted"
     return OverviewRow(
-        title=record.title,
-        device=record.device.name,
+        **result_fields(record, stale=stale, now=now, changed=changed),
         how="predicted" if predicted else "tuned",
-        evidence=record.evidence,
-        family=best.config.family,
-        time_us=time_us,
-        tflops=problem.speed(time_us) / 1e12 if problem else None,
-        roofline_share=roofline_share(record, best, HOT),
-        cold_roofline_share=roofline_share(record, record.best_cold, COLD),
-        over_hot=over_vendor(record, best, HOT),
-        over_cold=over_vendor(record, record.best_cold, COLD),
+        time_us=record.best.measurement.time_us,
         expected_loss=None if predicted else 0.0,
         trials=record.provenance.trials,
-        age=since(record.provenance.date, now),
-        stale=stale,
-        interrupted=record.provenance.interrupted,
-        changed=changed or stale,
     )
 
 
 def answer_row(answer: Answer) -> OverviewRow:
     """The row of a problem that was not tuned, from its look-up."""
     time_us, problem = answer.time_us, answer.problem
-    least = least_hot_seconds(problem, answer.device) * 1e6
+    least_us = least_hot_seconds(problem, answer.device) * 1e6
     return OverviewRow(
         title=str(problem),
         device=answer.device.name,
-        how=answer.how,
         evidence=answer.evidence,
         family=answer.config.family,
-        time_us=time_us,
         tflops=None if time_us is None else problem.speed(time_us) / 1e12,
-        roofline_share=None if time_us is None else least / time_us,
-        cold_roofline_share=None,
-        over_hot=None,
-        over_cold=None,
+        roofline_share=None if time_us is None else least_us / time_us,
+        how=answer.how,
+        time_us=time_us,
         expected_loss=answer.expected_loss,
-        trials=None,
-        age="",
-        stale=None,
     )
 
 

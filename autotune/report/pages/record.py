@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from shlex import quote
+from typing import Any
 
 from autotune.maintenance.inventory import change, stale_change
 from autotune.records import Entry, Record, Store, TuningRecord
-from autotune.report import since, vendor
+from autotune.report import since, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
 from autotune.report.pages.figures import (
@@ -76,64 +77,104 @@ from autotune.targets import targets
 from autotune.version import __version__
 
 
-@dataclass(frozen=True)
-class Headline:
-    """The winner of a record.
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A problem or a call of a user kernel, and how fast it runs.
 
     Attributes:
         title: the problem or call.
         device: the device's name.
         evidence: what the times rest on.
         family: the winner's kernel family.
-        config: the winner as text.
-        time_us, spread_us: median hot time and half the distance between the quartiles.
-        samples: number of hot samples.
-        cold_us: median time with L2 flushed; None if not measured.
         tflops: TFLOP/s; None for a user kernel.
-        peak_share: share of the precision's peak; None for a user kernel.
         roofline_share: the least hot time of the roofline over the time, for which what L2 holds is
             not moved again; None for a user kernel.
         cold_roofline_share: the least time with every matrix moved once over the cold time of the
             best cold configuration; None for a user kernel, or if none was measured.
-        vendor: the vendor baseline's label.
-        vendor_us, over_hot, over_cold: its time, and its times over the winner's (above 1 the
-            winner is faster); None if it was not timed.
-        occupancy, limiter: resident warps as a share of an SM's, and what limits them.
-        date, age: when the record was saved.
+        over_hot, over_cold: the vendor baseline's times over the winner's (above 1 the winner is
+            faster); None if it was not timed.
+        age: since the record was saved.
         changed: driver, compiler or kernel sources of this machine that changed since; None if
             nothing did.
         stale: `changed` if it includes the kernel sources, else None.
         interrupted: whether the search ended before its limits, so that it is not final.
-        why: a sentence that says why this configuration won.
-        commands: command lines that repeat it.
     """
 
     title: str
     device: str
     evidence: Evidence
     family: str
+    tflops: float | None
+    roofline_share: float | None
+    cold_roofline_share: float | None = None
+    over_hot: float | None = None
+    over_cold: float | None = None
+    age: str = ""
+    changed: str | None = None
+    stale: str | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline(Result):
+    """The winner of a record.
+
+    Attributes:
+        config: the winner as text.
+        time_us, spread_us: median hot time and half the distance between the quartiles.
+        samples: number of hot samples.
+        cold_us: median time with L2 flushed; None if not measured.
+        peak_share: share of the precision's peak; None for a user kernel.
+        vendor: the vendor baseline's label.
+        vendor_us: its time; None if it was not timed.
+        occupancy, limiter: resident warps as a share of an SM's, and what limits them.
+        date: when the record was saved.
+        why: a sentence that says why this configuration won.
+        commands: command lines that repeat it.
+    """
+
     config: str
     time_us: float
     spread_us: float
     samples: int
     cold_us: float | None
-    tflops: float | None
     peak_share: float | None
-    roofline_share: float | None
-    cold_roofline_share: float | None
     vendor: str
     vendor_us: float | None
-    over_hot: float | None
-    over_cold: float | None
     occupancy: float
     limiter: str
     date: str
-    age: str
-    changed: str | None
-    stale: str | None
-    interrupted: bool
     why: str
     commands: tuple[str, ...]
+
+
+def result_fields(
+    record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None
+) -> dict[str, Any]:
+    """The fields of a `Result` from a record.
+
+    Args:
+        record: the record.
+        stale: what changed on this machine since it was measured; None if it is not stale.
+        now: the present, with its time zone.
+        changed: what changed, also if that makes no record stale.
+    """
+    best, problem = record.best, record.problem if isinstance(record, Record) else None
+    return {
+        "title": record.title,
+        "device": record.device.name,
+        "evidence": record.evidence,
+        "family": best.config.family,
+        "tflops": problem.speed(best.measurement.time_us) / 1e12 if problem else None,
+        "roofline_share": roofline_share(record, best, HOT),
+        "cold_roofline_share": roofline_share(record, record.best_cold, COLD),
+        "over_hot": _over_vendor(record, best, HOT),
+        "over_cold": _over_vendor(record, record.best_cold, COLD),
+        "age": since(record.provenance.date, now),
+        "changed": changed or stale,
+        "stale": stale,
+        "interrupted": record.provenance.interrupted,
+    }
 
 
 def headline(
@@ -144,54 +185,35 @@ def headline(
     device_option: str | None = None,
     changed: str | None = None,
 ) -> Headline:
-    """The headline of a record.
-
-    Args:
-        subject: the record.
-        stale: what changed on this machine since it was measured; None if it is not stale.
-        now: the present, with its time zone.
-        device_option: the `--device` that finds the record; None if none is needed.
-        changed: what changed, also if that makes no record stale.
-    """
+    """The headline of a record; `device_option` is the `--device` that finds it, None if none is
+    needed, and the other arguments are those of `result_fields`."""
     record, problem = subject.record, subject.problem
     best = record.best
     measured = best.measurement
-    rate = problem.speed(measured.time_us) if problem else None
+    speed = problem.speed(measured.time_us) if problem else 0.0
     return Headline(
-        title=record.title,
-        device=record.device.name,
-        evidence=record.evidence,
-        family=best.config.family,
+        **result_fields(record, stale=stale, now=now, changed=changed),
         config=str(best.config),
         time_us=measured.time_us,
         spread_us=measured.spread_us,
         samples=measured.samples,
         cold_us=measured.cold_us,
-        tflops=None if rate is None else rate / 1e12,
-        peak_share=rate / record.device.peak(problem.compute) if problem and rate else None,
-        roofline_share=roofline_share(record, best, HOT),
-        cold_roofline_share=roofline_share(record, record.best_cold, COLD),
+        peak_share=speed / record.device.peak(problem.compute) if problem else None,
         vendor=vendor(problem.compute) if problem else "",
         vendor_us=record.baseline.time_us if record.baseline else None,
-        over_hot=over_vendor(record, best, HOT),
-        over_cold=over_vendor(record, record.best_cold, COLD),
         occupancy=best.occupancy,
         limiter=best.limiter,
         date=record.provenance.date,
-        age=since(record.provenance.date, now),
-        changed=changed or stale,
-        stale=stale,
-        interrupted=record.provenance.interrupted,
         why=why_it_won(record.entries, best),
         commands=_commands(subject, device_option),
     )
 
 
-def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
+def _over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
     """The vendor baseline's time over an entry's; None if either is unknown."""
-    ours = entry.measurement.estimate(objective) if entry else None
-    baseline = record.baseline.estimate(objective) if record.baseline else None
-    return baseline.time_us / ours.time_us if ours and baseline else None
+    ours_us = us_of(entry.measurement if entry else None, objective)
+    vendor_us = us_of(record.baseline, objective)
+    return vendor_us / ours_us if ours_us and vendor_us else None
 
 
 def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
@@ -199,10 +221,10 @@ def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objecti
 
     None for a user kernel, or if the time is unknown.
     """
-    timed = entry.measurement.estimate(objective) if entry else None
-    if timed is None or not isinstance(record, Record):
+    time_us = us_of(entry.measurement if entry else None, objective)
+    if time_us is None or not isinstance(record, Record):
         return None
-    return objective.least_seconds(record.problem, record.device) * 1e6 / timed.time_us
+    return objective.least_seconds(record.problem, record.device) * 1e6 / time_us
 
 
 def _commands(subject: Subject, device_option: str | None) -> tuple[str, ...]:
@@ -257,7 +279,7 @@ def leaders(subject: Subject) -> tuple[Leader, ...]:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The data of a record's report; see the modules of `analysis`.
+    """The data of a record's report.
 
     Attributes:
         source: where the trials are from.
@@ -314,19 +336,19 @@ class Analysis:
         top = self.headline
         figures, labels = shared_labels(self.figures())
         trials = {
-            "columns": [
-                {"name": column.name, "kind": column.kind} for column in self.trials.columns
-            ],
-            "rows": self.trials.rows,
+            **asdict(self.trials),
             "caption": "All trials, in the order of the search",
             "file": "trials.csv",
         }
-        tables = {"trials": trials} if self.steps else {}
         return document(
             f"{top.title} on {top.device}",
             tuple(_sections(self)),
             head=_head(self),
-            data={"figures": figures, "labels": labels, "tables": tables},
+            data={
+                "figures": figures,
+                "labels": labels,
+                "tables": {"trials": trials} if self.steps else {},
+            },
             script=asset("report.js"),
             footer=f"Made by autotune {escape(__version__)}. Recorded {escape(top.date)}. This "
             "file loads nothing from elsewhere.",
@@ -356,24 +378,19 @@ class Analysis:
 def analysis_of(selection: Selection, store: Store) -> Analysis:
     """The analysis of a single record, beside what this machine measures with."""
     (record,), today = selection.records, targets.here()
-    return analysed(
-        subject_of(record, store.root),
+    subject = subject_of(record, store.root)
+    top = headline(
+        subject,
         stale=stale_change(record, today),
         now=datetime.now(timezone.utc),
         device_option=device_option(record, selection.device_option),
         changed=change(record, today),
     )
+    return analysed(subject, top)
 
 
-def analysed(
-    subject: Subject,
-    *,
-    stale: str | None,
-    now: datetime,
-    device_option: str | None = None,
-    changed: str | None = None,
-) -> Analysis:
-    """The data of a record's report; the arguments are those of `headline`.
+def analysed(subject: Subject, headline: Headline) -> Analysis:
+    """The analysis of a record under its headline.
 
     Takes a second or two, mostly for the counts of rejected configurations.
     """
@@ -381,9 +398,7 @@ def analysed(
     return Analysis(
         source=subject.source,
         note=subject.note,
-        headline=headline(
-            subject, stale=stale, now=now, device_option=device_option, changed=changed
-        ),
+        headline=headline,
         steps=search_steps(subject),
         failures=failures(subject),
         stop=stop_sentence(subject),

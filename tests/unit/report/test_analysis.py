@@ -23,7 +23,7 @@ from support.sample_subject import (
     user_kernel,
 )
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
-from support.swept_page import swept_subject
+from support.swept_page import analysis, swept_subject
 
 from autotune.candidates.cost import fitted
 from autotune.occupancy import occupancy as resident_blocks
@@ -33,7 +33,6 @@ from autotune.report import since, trials
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import occupancy, parameters, roofline, search
 from autotune.report.pages.record import (
-    analysed,
     headline,
     leaders,
     roofline_share,
@@ -245,7 +244,7 @@ def test_log_gives_the_trials_of_the_record(
 def test_user_kernel_has_its_trials_and_no_roofline(tmp_path: Path) -> None:
     store, tuned = Store(tmp_path), tunable()
     record = tune(tuned, KernelRunner(), store, Search(), compile=compiled, origin=ORIGIN)
-    data = analysed(subject_of(record, tmp_path), stale=None, now=NOW)
+    data = analysis(subject_of(record, tmp_path))
     assert (data.source, len(data.steps)) == ("log", LEGAL)
     assert data.roofline is None
     assert {cost.name for cost in data.costs} == {"EACH", "THREADS"}
@@ -277,7 +276,7 @@ def test_record_without_its_log_stands_for_itself(tmp_path: Path) -> None:
 def test_record_alone_draws_no_search(tmp_path: Path) -> None:
     record = by_hand().record
     unclocked = replace(record, provenance=replace(record.provenance, seconds=0.0))
-    data = analysed(subject_of(unclocked, tmp_path), stale=None, now=NOW)
+    data = analysis(subject_of(unclocked, tmp_path))
     assert (data.steps, data.costs, data.heat, data.trials.rows) == ((), (), None, ())
     assert data.stop == "The search made 6 trials; only the best are in the record."
     assert data.summary.endswith("best 2 entries")
@@ -334,7 +333,7 @@ def test_whole_analysis_is_json(kind: str, tmp_path: Path) -> None:
         "one": subject_of(one_entry(), tmp_path),
         "kernel": subject_of(user_kernel(), tmp_path),
     }
-    data = analysed(subjects[kind], stale=None, now=NOW)
+    data = analysis(subjects[kind])
     text = json.dumps(data.to_json(), allow_nan=False)
     assert json.loads(text)["headline"]["title"] == subjects[kind].record.title
     assert data.summary.isascii()

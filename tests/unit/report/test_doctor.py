@@ -27,7 +27,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def check(name: str) -> doctor.Check:
-    return next(doctor._checked(title, run) for title, run in doctor._CHECKS if title == name)
+    return doctor._checked(name, doctor._CHECKS[name])
 
 
 def put(directory: Path, name: str, text: str) -> None:

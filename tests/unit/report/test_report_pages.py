@@ -21,7 +21,7 @@ from autotune.records.kernel_record import KernelEntry
 from autotune.report.pages import overview
 from autotune.report.pages.overview import Overview
 from autotune.report.pages.page import write
-from autotune.report.pages.record import analysed
+from autotune.report.pages.record import analysed, headline
 from autotune.report.trials import Subject, subject_of
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
@@ -73,7 +73,8 @@ def nasty_subject() -> Subject:
 
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
-    data = analysed(nasty_subject(), stale=NASTY, now=NOW, device_option=NASTY)
+    subject = nasty_subject()
+    data = analysed(subject, headline(subject, stale=NASTY, now=NOW, device_option=NASTY))
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html") as shown:
         shown.draw_everything()
