@@ -10,7 +10,7 @@ from autotune import settings
 from autotune.lookup.answer import Answer
 from autotune.maintenance import inventory
 from autotune.records import TuningRecord
-from autotune.report import listing, printing
+from autotune.report import listing, record, tables
 from autotune.targets import targets
 from autotune.targets.sources import DeviceLike
 
@@ -25,10 +25,10 @@ class Table:
         self._rendered = rendered
 
     def __str__(self) -> str:
-        return printing.text_of(self._rendered)
+        return tables.text_of(self._rendered)
 
     def _repr_html_(self) -> str:
-        return printing.html_of(self._rendered)
+        return tables.html_of(self._rendered)
 
 
 def table(result: TuningRecord | Answer) -> Table:
@@ -39,17 +39,21 @@ def table(result: TuningRecord | Answer) -> Table:
     Args:
         result: a record of a GEMM or of a user kernel, or the answer to a look-up.
     """
-    return Table(printing.rendered(result))
+    return Table(record.render(result))
 
 
 class RecordList(tuple[TuningRecord, ...]):
     """Records; `print` and notebooks show them as a table with a row for each."""
 
     def __str__(self) -> str:
-        return printing.text_of(listing.render(listing.rows(self, targets.here())), WIDTH)
+        return tables.text_of(self._table, WIDTH)
 
     def _repr_html_(self) -> str:
-        return printing.html_of(listing.render(listing.rows(self, targets.here())), WIDTH)
+        return tables.html_of(self._table, WIDTH)
+
+    @property
+    def _table(self) -> RenderableType:
+        return listing.record_table(listing.record_rows(self, targets.here()))
 
 
 def list_records(device: DeviceLike | None = None) -> RecordList:

@@ -30,7 +30,7 @@ from autotune.lookup.lookup import recorded
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.report.tuned_shapes import NO_TIME, TUNED, ShapeRow, ShapesReport
+from autotune.report.listing import NO_TIME, TUNED, ShapeRow, ShapesReport
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike

@@ -22,7 +22,7 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
     Raises:
         AutotuneError: if the trials are kept elsewhere, or the file cannot be written.
     """
-    from autotune.report.analysis.subject import subject_of  # imports Optuna
+    from autotune.report.trials import subject_of  # imports Optuna
 
     subject = subject_of(record, store.root)
     if subject.source != "log":

@@ -26,8 +26,8 @@ def shown(
     if progress is not True:
         yield None if progress is False else progress
         return
-    from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing
+    from autotune.report.tables import PlainConsole
 
     limits, console = Limits(options.trials, options.seconds), PlainConsole(stderr=True)
     with observing(problem, limits, console, plain=False, objective=options.objective) as bar:
@@ -42,8 +42,8 @@ def shown_each(
     if progress is not True:
         yield lambda _: None if progress is False else progress
         return
-    from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing_each
+    from autotune.report.tables import PlainConsole
 
     limits, console = Limits(options.trials, options.seconds), PlainConsole(stderr=True)
     with observing_each(limits, console, plain=False, objective=options.objective) as observed:
@@ -58,8 +58,8 @@ def shown_all(
     if progress is not True:
         yield lambda _problem, _seconds: None if progress is False else progress
         return
-    from autotune.report.console import PlainConsole
-    from autotune.report.progress_all import observing_all
+    from autotune.report.progress import observing_all
+    from autotune.report.tables import PlainConsole
 
     console = PlainConsole(stderr=True)
     with observing_all(count, budget_s, console, plain=False, objective=objective) as observed:

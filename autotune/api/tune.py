@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from autotune.problem.aliases import DtypeLike
     from autotune.records.ranges import Range
-    from autotune.report.tuned_shapes import ShapesReport
+    from autotune.report.listing import ShapesReport
     from autotune.runners.objective import Objective, ObjectiveText
     from autotune.tuning.events import Observer
     from autotune.tuning.options import Effort

@@ -184,17 +184,17 @@ def _show_why(
 ) -> None:
     """Shows why the best kernel won, and what the rules say of another configuration."""
     from autotune.api import lookups
-    from autotune.report import explained, explanation
+    from autotune.report import explanation
     from autotune.runners.objective import objective_named
     from autotune.targets.sources import DEFAULT
 
     answer = lookups.answered(problem, device or DEFAULT, objective_named(objective))
-    winner = explanation.explain(answer.config, problem, answer.device, answer)
+    winner = explanation.explain(answer.config, answer)
     variant, added = _variant(text, answer, compiled) if text else (None, {})
     if json:
-        show_json(explained.to_json(answer, winner, variant))
+        show_json(explanation.to_json(answer, winner, variant))
     else:
-        show(explained.render(answer, winner, variant, added, rules=rules))
+        show(explanation.render(answer, winner, variant, added, rules=rules))
 
 
 def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Mapping[str, Value]]:
@@ -202,10 +202,10 @@ def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Ma
     from autotune.report import explanation
 
     config, added = explanation.completed(text, answer)
-    variant = explanation.explain(config, answer.problem, answer.device, answer)
+    variant = explanation.explain(config, answer)
     if compiled and variant.fit is not None:
         resources = _compiled(config, answer.problem, answer.device)
-        variant = explanation.explain(config, answer.problem, answer.device, answer, resources)
+        variant = explanation.explain(config, answer, resources)
     return variant, added
 
 
@@ -229,7 +229,7 @@ def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
 def _show_trials(selections: Sequence[Trials], top: int | None, csv: bool, json: bool) -> None:
     """Shows trials as tables, as CSV or as JSON."""
     from autotune.report import trials as report
-    from autotune.report.analysis.trials import table_of
+    from autotune.report.trials import table_of
 
     for selected in selections:
         if selected.note:
@@ -293,8 +293,8 @@ def _show_kernels(
     """Shows the records of a user kernel, their trials, or why their best entries won."""
     from autotune import settings
     from autotune.records import codec
-    from autotune.report import kernel_record
-    from autotune.report.analysis.headline import why_it_won
+    from autotune.report.explanation import why_it_won
+    from autotune.report.record import render
     from autotune.report.trials import of_record
 
     if trials:
@@ -311,6 +311,6 @@ def _show_kernels(
         show_json({"records": [row | {"why": reason} if why else row for row, reason in pairs]})
         return
     for record, reason in zip(records, reasons, strict=True):
-        show(kernel_record.render(record))
+        show(render(record))
         if why:
             print(reason)

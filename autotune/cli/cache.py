@@ -150,11 +150,11 @@ def _list_records(
         for record in recorded(items)
         if slug in (None, record.device.slug) and _is_named(record, shapes, options)
     ]
-    rows = listing.rows(records, targets.here())
+    rows = listing.record_rows(records, targets.here())
     if json:
-        show_json({"records": listing.to_json(rows)})
+        show_json({"records": listing.records_json(rows)})
     elif rows:
-        show(listing.render(rows))
+        show(listing.record_table(rows))
     elif shapes:
         print(f"no records of {', '.join(shapes)}")
     else:
@@ -178,7 +178,7 @@ def _show_fingerprint(
     """Prints a hash of what would run."""
     from autotune.api.fingerprints import fingerprint
     from autotune.problem import problems_of
-    from autotune.report import comparing
+    from autotune.report import cache
     from autotune.targets.sources import DEFAULT
 
     if named := [word for word in shapes if names_kernel(word)]:
@@ -186,9 +186,9 @@ def _show_fingerprint(
     problems = problems_of(shapes, **options)
     ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
     if json:
-        show_json(comparing.fingerprint_json(ours))
+        show_json(cache.fingerprint_json(ours))
     elif shapes:
-        show(comparing.fingerprint_table(ours))
+        show(cache.fingerprint_table(ours))
     else:
         print(ours)
 

@@ -61,7 +61,7 @@ def check(
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
     from autotune.problem import problems_of
-    from autotune.report import comparing
+    from autotune.report import cache
     from autotune.runners.objective import TIMES, objective_named
     from autotune.targets.sources import DEFAULT
 
@@ -75,9 +75,9 @@ def check(
     problems, decides = problems_of(shapes, **options), objective_named(objective, TIMES)
     checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
     if json:
-        show_json(comparing.checks_json(checks, least))
+        show_json(cache.checks_json(checks, least))
     else:
-        show(comparing.checks_table(checks, least))
+        show(cache.checks_table(checks, least))
     if any(result.ratio < least for result in checks):
         raise click.exceptions.Exit(1)
 

@@ -25,7 +25,7 @@ def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
     from autotune.api.ladder import ladder as climb
     from autotune.problem import Problem
     from autotune.report import ladder, progress
-    from autotune.report.console import PlainConsole
+    from autotune.report.tables import PlainConsole
     from autotune.tuning.options import BUDGET_S
 
     problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from autotune.device import SmLimits
     from autotune.occupancy.sweeps import BlockDemand
-    from autotune.report.sweep import Sweep
+    from autotune.report.occupancy import Sweep
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
@@ -174,8 +174,7 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
     The page works offline and has all devices of the catalogue; it needs plotly, the extra
     `report`. Without a GPU and without a device it starts with an H100.
     """
-    from autotune.report.explore import explorer
-    from autotune.report.page import write
+    from autotune.report import pages
     from autotune.targets import sources, targets
 
     if name and device:
@@ -187,10 +186,10 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
         if text:
             raise
         own = None
-    write(out, explorer(own))
+    pages.write_explorer(out, own)
     print(f"{out}: open it in a browser")
     if opened:
-        click.launch(str(out))
+        pages.open_page(out)
 
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
@@ -240,30 +239,21 @@ def _sweep(
     registers: tuple[str, ...],
     shared: tuple[str, ...],
 ) -> Sweep:
-    from autotune.report import sweep as report
+    from autotune.report import occupancy as report
 
     return report.swept(devices, base, *_amounts(devices, threads, registers, shared))
 
 
 def _plot(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
     """Draws the curves through the first kernel of a sweep."""
-    from autotune.report.figures.curves import combined_figure, curve_figures
-    from autotune.report.page import write
-    from autotune.report.page.svg import write_svgs
-    from autotune.report.sweep_page import sweep_page
+    from autotune.report import pages
 
-    if path.suffix == ".svg":
-        figure = combined_figure(curve_figures(devices, sweep.first))
-        write_svgs({path.stem: figure}, path.parent)
-    elif path.suffix == ".html":
-        write(path, sweep_page(devices, sweep.first, sweep))
-    else:
-        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html or .svg")
+    pages.write_curves(path, devices, sweep)
     click.echo(f"{path}: written", err=True)
 
 
 def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:
-    from autotune.report import sweep as report
+    from autotune.report import occupancy as report
     from autotune.report.occupancy import render
 
     predicted = any(row.predicted for rows in sweep.rows.values() for row in rows)
@@ -278,7 +268,7 @@ def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> No
     alike = f"; {sweep.note}" if sweep.swept and sweep.note else ""
     print(f"{titles}{suffix}{alike}")
     rows = next(iter(sweep.rows.values()))
-    show(render(rows) if len(rows) == len(sweep.rows) == 1 else report.render(sweep))
+    show(render(rows) if len(rows) == len(sweep.rows) == 1 else report.render_sweep(sweep))
     for line in report.best_lines(sweep):
         print(line)
 
@@ -311,7 +301,7 @@ def _show_headroom(
     blocks: tuple[str, ...],
     json: bool,
 ) -> None:
-    from autotune.report import sweep as report
+    from autotune.report import occupancy as report
 
     if not threads:
         raise UsageError("--blocks takes --threads; give the threads of a block")

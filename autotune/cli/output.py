@@ -22,8 +22,7 @@ class Interrupted(Exception):
 
 def show(renderable: RenderableType) -> None:
     """Prints texts and tables: as wide as the terminal, elsewhere without wrapping a line."""
-    from autotune.report.console import PlainConsole
-    from autotune.report.tables import natural_width
+    from autotune.report.tables import PlainConsole, natural_width
 
     # A closed standard output is None.
     terminal = sys.stdout is not None and sys.stdout.isatty()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.problem.span import Span
     from autotune.records import KernelRecord, Record
-    from autotune.report.progress import Tally
+    from autotune.report.progress import Shown
     from autotune.runners.objective import Objective
     from autotune.tuning.options import Search
 
@@ -274,9 +274,9 @@ def _tune_shapes(
     from functools import partial
 
     from autotune.api import many
-    from autotune.report import tuned_shapes
-    from autotune.report.console import PlainConsole
-    from autotune.report.progress_all import observing_all
+    from autotune.report import listing
+    from autotune.report.progress import observing_all
+    from autotune.report.tables import PlainConsole
 
     observing = partial(
         observing_all, console=PlainConsole(stderr=True), plain=quiet, objective=search.objective
@@ -287,9 +287,9 @@ def _tune_shapes(
     except KeyboardInterrupt:
         raise Interrupted("the shapes tuned so far are kept; run again to go on") from None
     if json:
-        show_json({"shapes": tuned_shapes.to_json(report)})
+        show_json({"shapes": listing.shapes_json(report)})
     else:
-        show(tuned_shapes.render(report))
+        show(listing.shape_table(report))
     if report.failed:
         raise click.exceptions.Exit(1)
 
@@ -305,9 +305,8 @@ def _tune_span(
 ) -> None:
     """Tunes a range and shows it, with a progress bar of each search."""
     from autotune.api import ranges
-    from autotune.report import progress
-    from autotune.report import ranges as report
-    from autotune.report.console import PlainConsole
+    from autotune.report import listing, progress
+    from autotune.report.tables import PlainConsole
 
     limits = progress.Limits(search.trials, search.seconds)
     shown = progress.observing_each(
@@ -329,7 +328,7 @@ def _tune_span(
     if json:
         show_json(tuned.to_json() | {"device": tuned.device.name})
     else:
-        show(report.render(tuned))
+        show(listing.range_table(tuned))
 
 
 def _tune_spec(
@@ -338,7 +337,7 @@ def _tune_spec(
     """Tunes a user kernel and shows its record."""
     from autotune.api import kernel_specs
     from autotune.records import codec
-    from autotune.report import kernel_record
+    from autotune.report.record import render
 
     changes = ({"device": device} if device else {}) | ({"progress": False} if quiet else {})
     try:
@@ -348,7 +347,7 @@ def _tune_spec(
     if json:
         show_json(codec.encode(record))
     else:
-        show(kernel_record.render(record))
+        show(render(record))
 
 
 def _tune_problem(
@@ -363,14 +362,13 @@ def _tune_problem(
     """Tunes a shape and shows its record."""
     from autotune.api import tuning
     from autotune.report import progress
-    from autotune.report.console import PlainConsole
+    from autotune.report.tables import PlainConsole
 
     limits = progress.Limits(search.trials, search.seconds)
-    shown = progress.observing(
+    observing = progress.observing(
         problem, limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
     )
-    with shown as inner:
-        tally = progress.Tally(inner)
+    with observing as shown:
         try:
             tuned = tuning.search(
                 problem,
@@ -379,12 +377,12 @@ def _tune_problem(
                 devices=place.devices,
                 family=place.family,
                 recording=recording,
-                observer=tally,
+                observer=shown,
             )
         except KeyboardInterrupt:
             raise Interrupted("what was measured is kept; run again to go on") from None
-    rejected = _rejected(tuned, tally, place.family) if explain else None
-    _show_tuned(tuned, search.objective, rejected, tally.failed, json)
+    rejected = _rejected(tuned, shown, place.family) if explain else None
+    _show_tuned(tuned, search.objective, rejected, shown.failed, json)
 
 
 def _show_tuned(
@@ -397,7 +395,7 @@ def _show_tuned(
     """Shows the record, and with --explain the counts of rejected and failed configurations."""
     # Imported after the search, so that its workers start without waiting for them.
     from autotune.api.lookups import best_of_all
-    from autotune.report import record, rejections
+    from autotune.report import record, trials
 
     overall = best_of_all(tuned)
     if json:
@@ -406,10 +404,10 @@ def _show_tuned(
         return
     show(record.render(tuned, objective, overall))
     if rejected is not None:
-        show(rejections.render(rejected, failed))
+        show(trials.rejection_table(rejected, failed))
 
 
-def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:
+def _rejected(tuned: Record, shown: Shown, family: str) -> Mapping[str, int]:
     """Configurations rejected before compilation, by reason.
 
     A recording never proposes a configuration that it lacks. There the counts are of the whole
@@ -419,9 +417,9 @@ def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:
     from autotune.families.registry import families_of
 
     if tuned.evidence != "replayed":
-        return tally.rejected
+        return shown.rejected
     names = families_of(family, tuned.problem)
     spaces = [space.feasible(tuned.problem, tuned.device, name) for name in names]
     legal = sum(len(feasible.configs) for feasible in spaces)
     reasons = sum((Counter(feasible.rejected) for feasible in spaces), Counter[str]())
-    return {**reasons, "not recorded": max(0, legal - tally.feasible)}
+    return {**reasons, "not recorded": max(0, legal - shown.feasible)}

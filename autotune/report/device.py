@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from autotune.device import CLUSTER_SIZES, Device, SmLimits, catalogue, entries
 from autotune.problem.precision import PRECISIONS
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from autotune.report.tables import FittedTable
+from autotune.report.tables import FittedTable
 
 _LABELS = {
     "sms": "SMs",
@@ -27,9 +25,6 @@ _LABELS = {
 
 def render(device: Device) -> RenderableType:
     """A row for each property; sizes in bytes. Of a device of the catalogue also the sources."""
-    from rich.console import Group
-    from rich.text import Text
-
     table = _facts(_rows(device))
     sources = [Text(line, style="dim") for line in _sources(device)]
     return Group(table, *sources) if sources else table
@@ -42,8 +37,6 @@ def render_sm(sm: SmLimits) -> FittedTable:
 
 def render_catalogue() -> FittedTable:
     """A row for each device of the catalogue, in the catalogue's order."""
-    from autotune.report.tables import FittedTable
-
     table = FittedTable()
     table.add("key", "text")
     table.add("sm", "text")
@@ -77,7 +70,6 @@ def catalogue_json() -> dict[str, object]:
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> FittedTable:
-    from autotune.report.tables import FittedTable
 
     table = FittedTable(show_header=False)
     table.add("", "prose")

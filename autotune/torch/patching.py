@@ -18,10 +18,19 @@ from autotune.lookup.answer import untuned_card
 from autotune.problem import COMPUTES
 from autotune.problem.aliases import DtypeLike, canonical
 from autotune.records import Store
-from autotune.report import layers, quantized_layers, tuned_shapes
-from autotune.report.console import PlainConsole
-from autotune.report.layers import UNKNOWN, Layer, LayerRecords, Report, Row, judge_layer
-from autotune.report.quantized_layers import QuantizedReport
+from autotune.report.layers import (
+    UNKNOWN,
+    Layer,
+    LayerRecords,
+    QuantizedReport,
+    Report,
+    Row,
+    judge_layer,
+    layer_table,
+    quantized_table,
+)
+from autotune.report.listing import shape_table
+from autotune.report.tables import PlainConsole
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.settings import Policy
 from autotune.targets.workplace import Workplace
@@ -126,7 +135,7 @@ def patch(
         report = patch_invariant(_groups(model), numbers, options, kept)
     else:
         report = _patch_by_records(model, numbers, options, min_gain, kept, console)
-    console.print(layers.render(report))
+    console.print(layer_table(report))
     return report
 
 
@@ -180,7 +189,7 @@ def _patch_by_records(
     records = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
     if options and isinstance(rows, Shapes):
         tunable = [(group.ordinal, group.layer) for group in groups if group.obstacle is None]
-        console.print(tuned_shapes.render(tune_noted(tunable, rows, records, options)))
+        console.print(shape_table(tune_noted(tunable, rows, records, options)))
     table: list[Row] = []
     for group in groups:
         if group.obstacle is not None:
@@ -228,7 +237,7 @@ def _quantise(
     ]
     rows = patch_quantized(layers, model, quantization, sample, min_gain, options)
     report = QuantizedReport(quantization.compute, quantization.scale, rows)
-    _console(file).print(quantized_layers.render(report))
+    _console(file).print(quantized_table(report))
     return report
 
 

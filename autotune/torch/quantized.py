@@ -15,7 +15,7 @@ from autotune import runtime
 from autotune.api import tuning
 from autotune.errors import UsageError
 from autotune.problem import PRECISIONS, Epilogue, Problem
-from autotune.report.quantized_layers import QuantizedRow
+from autotune.report.layers import QuantizedRow
 from autotune.settings import Policy
 from autotune.torch.quantize import quantize_weight
 from autotune.torch.scaled import scaled_mm

@@ -13,7 +13,7 @@ from autotune.api.shown import shown_all
 from autotune.errors import UsageError
 from autotune.records import Store
 from autotune.report.layers import Layer, LayerRecords
-from autotune.report.tuned_shapes import ShapeRow, ShapesReport
+from autotune.report.listing import ShapeRow, ShapesReport
 from autotune.tuning.options import Search
 
 Rows = tuple[int, ...] | Shapes | None

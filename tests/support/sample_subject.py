@@ -11,7 +11,7 @@ from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
 from autotune.records.kernel_record import KernelEntry
-from autotune.report.analysis.subject import Subject
+from autotune.report.trials import Subject
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.trial_log import FinishedTrial

@@ -29,7 +29,7 @@ from autotune.errors import (
 )
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.report.tuned_shapes import ShapesReport
+from autotune.report.listing import ShapesReport
 from autotune.targets.workplace import Workplace
 from autotune.tuning.options import SHAPE_BUDGET_S, Search
 

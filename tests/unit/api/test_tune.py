@@ -16,7 +16,7 @@ from autotune.api import many, ranges, tuning
 from autotune.errors import ProblemError, UsageError
 from autotune.problem.span import Span
 from autotune.records.ranges import Range, Segment
-from autotune.report.tuned_shapes import ShapesReport
+from autotune.report.listing import ShapesReport
 from autotune.tuning.events import Silent
 
 WIDE = Problem(16, 4096, 4096, "bf16")

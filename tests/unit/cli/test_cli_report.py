@@ -22,7 +22,7 @@ from support.sample_subject import TRIALS, by_hand, searched, user_kernel
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.report.page import html
+from autotune.report.pages.page import plotly_js
 
 SHAPE = PROBLEM.shape
 
@@ -31,7 +31,7 @@ SHAPE = PROBLEM.shape
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The cache of a machine with one recording and no GPU; pages go to the folder beside it."""
     monkeypatch.chdir(tmp_path)
-    html.plotly_js.cache_clear()
+    plotly_js.cache_clear()
     return own_machine(monkeypatch, tmp_path)
 
 

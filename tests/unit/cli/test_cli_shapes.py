@@ -13,7 +13,7 @@ from autotune import Shapes
 from autotune.api import many, tuning
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
-from autotune.report.tuned_shapes import ShapesReport
+from autotune.report.listing import ShapesReport
 from autotune.tuning.options import Search
 
 QUICK = ("--device", DEVICE, "--trials", "2", "--budget", "30")

@@ -26,7 +26,7 @@ from autotune.problem.span import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment
-from autotune.report.ranges import render
+from autotune.report.listing import range_table
 from autotune.runners.objective import COLD
 from autotune.tuning.options import Search
 
@@ -351,7 +351,7 @@ def test_cold_range_is_read_back() -> None:
 
 def test_report_of_a_cold_range_says_so() -> None:
     console = Console(width=80, file=StringIO(), color_system=None)
-    console.print(render(tuned_range(objective=COLD)))
+    console.print(range_table(tuned_range(objective=COLD)))
     assert isinstance(console.file, StringIO)
     first = console.file.getvalue().splitlines()[0].rstrip()
     assert first == "1..512x1024x1024:f32:nn on NVIDIA H100 80GB HBM3: measured, cold"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from support.command_line import own_machine
 from support.fake_runner import ORIGIN, compiled
-from support.sample_recording import recorded
 from support.sample_records import H100
 from support.sample_subject import (
     SHAPE,
@@ -24,23 +23,23 @@ from support.sample_subject import (
     user_kernel,
 )
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
+from support.swept_page import analysis, swept_subject
 
 from autotune.candidates.cost import fitted
-from autotune.errors import AutotuneError
-from autotune.occupancy import occupancy
+from autotune.occupancy import occupancy as resident_blocks
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.report.analysis import parameters, rejections, residency, roofline, search, trials
-from autotune.report.analysis.headline import age, headline, roofline_share, why_it_won
-from autotune.report.analysis.reasons import sentence
-from autotune.report.analysis.search import Outlook
-from autotune.report.analysis.subject import subject_of, subject_of_recording
-from autotune.report.analysis.whole import analysed
-from autotune.report.record_page import record_figures, record_page
-from autotune.runners.base import Failure
+from autotune.report import since, trials
+from autotune.report.explanation import why_it_won
+from autotune.report.pages import occupancy, parameters, roofline, search
+from autotune.report.pages.record import (
+    headline,
+    leaders,
+    roofline_share,
+)
+from autotune.report.trials import subject_of
 from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search.proposer import ENOUGH
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -59,19 +58,9 @@ def test_search_that_only_failed_has_no_best_time() -> None:
     assert [step.best_us for step in search.search_steps(failed)] == [None]
 
 
-@pytest.mark.parametrize(
-    ("rest", "end"),
-    [
-        (None, "The search stopped after 6 trials, the last 5 s after the first began."),
-        (Outlook(90, 0.002), "the 90 configurations that were not tried to beat the best by 0.20%"),
-        (
-            Outlook(90, 0.02),
-            f"by 2.00% together, above the {ENOUGH:.2%} at which a search stops",
-        ),
-    ],
-)
-def test_stop_sentence_names_trials_and_the_rest(rest: Outlook | None, end: str) -> None:
-    assert end in search.stop_sentence(by_hand(), rest)
+def test_stop_sentence_names_trials_and_the_last() -> None:
+    end = "The search stopped after 6 trials, the last 5 s after the first began."
+    assert search.stop_sentence(by_hand()) == end
 
 
 def test_headline_has_the_record_s_numbers() -> None:
@@ -141,11 +130,11 @@ def test_only_entry_needs_no_comparison() -> None:
     ],
 )
 def test_age_is_in_the_largest_whole_unit(past: timedelta, text: str) -> None:
-    assert age((NOW - past).isoformat(), NOW) == text
+    assert since((NOW - past).isoformat(), NOW) == text
 
 
 def test_malformed_date_has_no_age() -> None:
-    assert age("yesterday", NOW) == ""
+    assert since("yesterday", NOW) == ""
 
 
 def test_roofline_places_tiles_by_the_bytes_they_load() -> None:
@@ -187,17 +176,17 @@ def test_values_are_ordered_numbers_before_words() -> None:
 
 
 def test_occupancy_curves_are_the_calculator_s() -> None:
-    data = residency.residency(by_hand())
+    data = occupancy.residency(by_hand())
     assert data is not None
     block = data.resources
     for curve in data.curves:
         assert curve.winner in curve.values
         for value, share in zip(curve.values, curve.occupancy, strict=True):
             taken = {"threads": 256, "registers": 33, "shared": 2048} | {curve.resource: value}
-            assert share == occupancy(H100, **taken).occupancy
+            assert share == resident_blocks(H100, **taken).occupancy
     assert len(data.points) == len(TIMES)
     row, column = 3, data.registers.index(64)
-    resident = occupancy(H100, threads=block.threads, registers=64, shared=data.shared[row])
+    resident = resident_blocks(H100, threads=block.threads, registers=64, shared=data.shared[row])
     assert data.shares[row][column] == resident.occupancy
 
 
@@ -205,22 +194,18 @@ def test_device_without_occupancy_rules_has_no_curves() -> None:
     subject = by_hand()
     device = replace(H100, compute_capability=(99, 9))
     assert (
-        residency.residency(replace(subject, record=replace(subject.record, device=device))) is None
+        occupancy.residency(replace(subject, record=replace(subject.record, device=device))) is None
     )
 
 
-def test_rejections_have_a_sentence_and_an_example() -> None:
-    rows = rejections.rejections(by_hand())
+def test_rejections_have_an_example() -> None:
+    rows = search.rejections(by_hand())
     assert (rows[0].reason, rows[0].count) == ("compile", 1)
     assert rows[0].example == "tiled:tile_width=32,specialized=1: error: 3 < 2 & more"
-    simt = rejections.rejections(replace(by_hand(), families=("simt",)))[1:]
-    assert all(row.sentence and ": " in row.example for row in simt)
+    simt = search.rejections(replace(by_hand(), families=("simt",)))[1:]
+    assert all(": " in row.example for row in simt)
     divisibility = next(row for row in simt if row.reason == "divisibility")
     assert divisibility.example == "bm=16, wm=32: wm=32 does not divide bm=16"
-
-
-def test_unknown_rule_names_what_it_reads() -> None:
-    assert sentence("a new rule", ("bm", "bn")) == "The rule reads bm, bn."
 
 
 def test_table_has_a_row_for_each_trial() -> None:
@@ -235,9 +220,9 @@ def test_table_has_a_row_for_each_trial() -> None:
 
 
 def test_leaders_name_what_they_differ_in() -> None:
-    first, second = trials.leaders(by_hand())
+    first, second = leaders(by_hand())
     assert (first.differs, first.loss) == ("the winner", 0.0)
-    assert second.differs == "tile_width=32, specialized=0"
+    assert second.differs == "tile_width=32 specialized=0"
     assert second.loss == pytest.approx(0.1)
 
 
@@ -259,7 +244,7 @@ def test_log_gives_the_trials_of_the_record(
 def test_user_kernel_has_its_trials_and_no_roofline(tmp_path: Path) -> None:
     store, tuned = Store(tmp_path), tunable()
     record = tune(tuned, KernelRunner(), store, Search(), compile=compiled, origin=ORIGIN)
-    data = analysed(subject_of(record, tmp_path), stale=None, now=NOW)
+    data = analysis(subject_of(record, tmp_path))
     assert (data.source, len(data.steps)) == ("log", LEGAL)
     assert data.roofline is None
     assert {cost.name for cost in data.costs} == {"EACH", "THREADS"}
@@ -291,13 +276,13 @@ def test_record_without_its_log_stands_for_itself(tmp_path: Path) -> None:
 def test_record_alone_draws_no_search(tmp_path: Path) -> None:
     record = by_hand().record
     unclocked = replace(record, provenance=replace(record.provenance, seconds=0.0))
-    data = analysed(subject_of(unclocked, tmp_path), stale=None, now=NOW)
+    data = analysis(subject_of(unclocked, tmp_path))
     assert (data.steps, data.costs, data.heat, data.trials.rows) == ((), (), None, ())
     assert data.stop == "The search made 6 trials; only the best are in the record."
     assert data.summary.endswith("best 2 entries")
     drawn = {"roofline", "occupancy-threads", "occupancy-registers", "occupancy-shared"}
-    assert {*record_figures(data)} == drawn | {"occupancy-map", "leaders"}
-    page = record_page(data)
+    assert {*data.figures()} == drawn | {"occupancy-map", "leaders"}
+    page = data.page()
     assert "the record has its best 2 entries of 6 trials only" in page.lower()
     assert "table-trials" not in page.partition("<script")[0]
 
@@ -340,34 +325,15 @@ def test_log_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert f"{log}: cannot be read: Is a directory" in subject.note
 
 
-def test_recording_stands_for_a_search() -> None:
-    recording = recorded()
-    subject = subject_of_recording(recording)
-    assert len(subject.trials) == len(recording.rows)
-    assert subject.record.best.measurement.time_us == 8.0
-    assert [row.trial.config for row in subject.trials] == [row.config for row in recording.rows]
-    assert "recorded one after another" in search.stop_sentence(subject, None)
-
-
-def test_recording_without_times_is_refused() -> None:
-    recording = recorded()
-    failed = tuple(
-        replace(row, outcome=Failure("verify", "wrong"), config=row.config)
-        for row in recording.rows
-    )
-    with pytest.raises(AutotuneError, match="no configuration of 256x256x256:f32:nn has a time"):
-        subject_of_recording(replace(recording, rows=failed))
-
-
 @pytest.mark.parametrize("kind", ["log", "recording", "one", "kernel"])
 def test_whole_analysis_is_json(kind: str, tmp_path: Path) -> None:
     subjects = {
         "log": by_hand(),
-        "recording": subject_of_recording(recorded()),
+        "recording": swept_subject(),
         "one": subject_of(one_entry(), tmp_path),
         "kernel": subject_of(user_kernel(), tmp_path),
     }
-    data = analysed(subjects[kind], stale=None, now=NOW)
+    data = analysis(subjects[kind])
     text = json.dumps(data.to_json(), allow_nan=False)
     assert json.loads(text)["headline"]["title"] == subjects[kind].record.title
     assert data.summary.isascii()
@@ -379,21 +345,3 @@ def one_entry() -> Record:
     record = by_hand().record
     assert isinstance(record, Record)
     return only(record, 1)
-
-
-def test_outlook_counts_what_was_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_machine(monkeypatch, tmp_path)
-    monkeypatch.setattr("autotune.tuning.search.proposer.OUTLOOK", 5)
-    swept = subject_of_recording(recorded())
-    simt = [row for row in swept.trials if row.trial.config.family == "simt"]
-    few = replace(swept, source="log", families=("simt", "gemv"), trials=tuple(simt[:12]))
-    rest = search.remaining(few)
-    assert rest is not None
-    assert rest.untried == len(simt) - 12
-    assert 0 <= rest.gain < 1
-    assert search.remaining(replace(few, trials=tuple(simt[:4]))) is None
-
-
-def test_trials_that_are_no_search_have_no_outlook() -> None:
-    assert search.remaining(subject_of_recording(recorded())) is None
-    assert search.remaining(replace(by_hand(), families=("gone",))) is None

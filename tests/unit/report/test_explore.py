@@ -14,8 +14,8 @@ from autotune.device import SMS, Device, SmLimits, catalogue, find
 from autotune.occupancy import roofline
 from autotune.occupancy.sweeps import BlockDemand
 from autotune.problem.precision import PRECISIONS
-from autotune.report.explore import SIDES, explorer
-from autotune.report.page import percent, write
+from autotune.report.pages.explore import SIDES, explorer
+from autotune.report.pages.page import percent, write
 
 SETTINGS = 1000
 ODD = replace(find("h100"), name='</script><b>"O\'Neil" & \u03bc', sms=131)

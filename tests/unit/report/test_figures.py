@@ -11,42 +11,50 @@ import plotly.io
 import pytest
 from support.chromium import MISSING, program
 from support.sample_subject import by_hand, user_kernel
+from support.swept_page import analysis
 
 from autotune.errors import AutotuneError, MissingError
-from autotune.report import parts
-from autotune.report.analysis.overview import OverviewRow, SizeCurve
-from autotune.report.analysis.parameters import HeatMap
-from autotune.report.analysis.subject import subject_of
-from autotune.report.analysis.whole import Analysis, analysed
-from autotune.report.figures import base
-from autotune.report.figures.overview import ratio_figure, size_figure
-from autotune.report.figures.parameters import cost_figure, heat_figure
-from autotune.report.figures.search import search_figure
-from autotune.report.overview_page import Overview, overview_page
-from autotune.report.page import svg
-from autotune.report.page.svg import write_svgs
-from autotune.report.record_page import record_figures, record_page
+from autotune.report.pages import figures, page
+from autotune.report.pages.figures import write_svgs
+from autotune.report.pages.overview import (
+    Overview,
+    OverviewRow,
+    SizeCurve,
+    ratio_figure,
+    size_figure,
+)
+from autotune.report.pages.parameters import HeatMap, cost_figure, heat_figure
+from autotune.report.pages.search import search_figure
+from autotune.report.trials import subject_of
 
 NASTY = "<b>&amp;<script>"
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
-def analysis() -> Analysis:
-    return analysed(by_hand(), stale=None, now=NOW)
-
-
 def row(title: str, hot: float | None) -> OverviewRow:
     return OverviewRow(
-        *(title, "H100", "tuned", "measured", "simt", 1.0, 2.0, 0.5, 0.4),
-        *(hot, hot, 0.0, 30, "1 d ago", None),
+        title=title,
+        device="H100",
+        evidence="measured",
+        family="simt",
+        tflops=2.0,
+        roofline_share=0.5,
+        cold_roofline_share=0.4,
+        over_hot=hot,
+        over_cold=hot,
+        age="1 d ago",
+        how="tuned",
+        time_us=1.0,
+        expected_loss=0.0,
+        trials=30,
     )
 
 
 def overview_text(*rows: OverviewRow) -> str:
-    return overview_page(Overview(rows, (), (), ()))
+    return Overview(rows, (), (), ()).page()
 
 
-def accepted(figure: base.Figure) -> None:
+def accepted(figure: figures.Figure) -> None:
     """Fails if plotly does not know a property or refuses its value."""
     plotly.graph_objects.Figure(figure)
 
@@ -55,18 +63,18 @@ def test_shares_of_the_roofline_say_what_is_compared() -> None:
     assert "hot: what L2 holds is not moved; cold: every matrix is moved once" in overview_text(
         row("64x64x64", 1.0)
     )
-    page = record_page(analysis())
+    page = analysis(by_hand()).page()
     for remark in ("what L2 holds is not moved", "every matrix moved once"):
         assert f"<small>{remark}</small>" in page
 
 
 def test_configurations_may_break_behind_commas() -> None:
-    assert "bm=1,<wbr>bn=2" in parts.table([("example", "prose")], [("bm=1,bn=2",)], "")
-    assert "simt,1" in parts.table([("family", "word")], [("simt,1",)], "")
+    assert "bm=1,<wbr>bn=2" in page.table({"example": "prose"}, [("bm=1,bn=2",)], "")
+    assert "simt,1" in page.table({"family": "word"}, [("simt,1",)], "")
 
 
 def test_plotly_accepts_the_pictures_of_a_record() -> None:
-    figures = record_figures(analysis())
+    figures = analysis(by_hand()).figures()
     assert list(figures) == [
         *("search", "roofline", "parameters", "heat"),
         *("occupancy-threads", "occupancy-registers", "occupancy-shared", "occupancy-map"),
@@ -77,7 +85,7 @@ def test_plotly_accepts_the_pictures_of_a_record() -> None:
 
 
 def test_plotly_accepts_the_pictures_of_a_user_kernel(tmp_path: Path) -> None:
-    figures = record_figures(analysed(subject_of(user_kernel(), tmp_path), stale=None, now=NOW))
+    figures = analysis(subject_of(user_kernel(), tmp_path)).figures()
     assert "roofline" not in figures
     for figure in figures.values():
         accepted(figure)
@@ -89,7 +97,7 @@ def test_plotly_accepts_the_pictures_of_several_problems() -> None:
 
 
 def test_failures_are_drawn_by_stage_above_the_times() -> None:
-    steps = analysis().steps
+    steps = analysis(by_hand()).steps
     names = {trace["name"]: trace for trace in search_figure(steps, 9.0)["data"]}
     assert list(names) == ["tiled", "best so far", "cuBLAS", "failed: compile"]
     assert names["tiled"]["y"] == [20.0, 16.0, 12.0, 10.0, 11.0]
@@ -104,11 +112,11 @@ def test_names_are_not_read_as_markup() -> None:
     assert trace["x"] == ["&lt;b&gt;&amp;amp;&lt;script&gt;"]
     assert "<" not in figure["layout"]["xaxis"]["title"]["text"]
     assert "<script>" not in trace["hovertemplate"]
-    assert base.config_text(f"a:{NASTY}=1") == "a: &lt;b&gt;&amp;amp;&lt;script&gt;=1"
+    assert figures.config_text(f"a:{NASTY}=1") == "a: &lt;b&gt;&amp;amp;&lt;script&gt;=1"
 
 
 def test_labels_of_near_values_are_joined() -> None:
-    costs = analysis().costs
+    costs = analysis(by_hand()).costs
     losses = (replace(value, loss=0.001 * n) for n, value in enumerate(costs[0].values))
     near = replace(costs[0], values=tuple(losses))
     (_, values) = cost_figure([near, costs[1]])["data"]
@@ -119,7 +127,7 @@ def test_svg_files_are_written_for_each_picture(tmp_path: Path) -> None:
     pytest.importorskip("kaleido")
     if program() is None:
         pytest.skip(MISSING)
-    paths = write_svgs({"rooflines": record_figures(analysis())["roofline"]}, tmp_path / "new")
+    paths = write_svgs({"rooflines": analysis(by_hand()).figures()["roofline"]}, tmp_path / "new")
     assert [path.name for path in paths] == ["rooflines.svg"]
     text = paths[0].read_text("utf-8")
     assert text.startswith("<svg")
@@ -133,7 +141,7 @@ def test_only_pictures_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     pytest.importorskip("kaleido")
     monkeypatch.setattr(plotly.io, "write_images", drawn)
-    figures = {"roofline": record_figures(analysis())["roofline"]}
+    figures = {"roofline": analysis(by_hand()).figures()["roofline"]}
     for _ in range(2):
         (path,) = write_svgs(figures, tmp_path)
     path.write_text("<svg>mine</svg>")
@@ -143,9 +151,9 @@ def test_only_pictures_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_missing_kaleido_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(svg, "find_spec", lambda _name: None)
+    monkeypatch.setattr(figures, "find_spec", lambda _name: None)
     with pytest.raises(MissingError, match="kaleido, which is not installed: pip install"):
-        write_svgs(record_figures(analysis()), tmp_path)
+        write_svgs(analysis(by_hand()).figures(), tmp_path)
 
 
 def test_missing_browser_names_what_to_install(
@@ -157,7 +165,7 @@ def test_missing_browser_names_what_to_install(
     monkeypatch.setattr(plotly.io, "write_images", no_browser)
     message = r"--svg draws with Chrome .* Google Chrome to be installed\); install one \(`apt-get"
     with pytest.raises(MissingError, match=message):
-        write_svgs(record_figures(analysis()), tmp_path)
+        write_svgs(analysis(by_hand()).figures(), tmp_path)
 
 
 def test_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +174,7 @@ def test_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(plotly.io, "write_images", full)
     with pytest.raises(AutotuneError, match="No space left on device"):
-        write_svgs(record_figures(analysis()), tmp_path)
+        write_svgs(analysis(by_hand()).figures(), tmp_path)
 
 
 def test_nothing_to_draw_writes_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from autotune.problem import Problem
 from autotune.records import Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.report import layers
-from autotune.report.layers import Layer, LayerRecords, Report, Row, judge_layer, render
+from autotune.report.layers import Layer, LayerRecords, Report, Row, judge_layer, layer_table
 
 LAYER = Layer(("up", "down"), 512, 256, "f32", bias=False)
 BIASED = replace(LAYER, bias=True)
@@ -124,7 +124,7 @@ def test_layer_without_a_bias_ignores_records_with_one(store: Store) -> None:
 
 def shown(*rows: Row) -> str:
     text = StringIO()
-    Console(width=120, file=text).print(render(Report((H100.name,), rows)))
+    Console(width=120, file=text).print(layer_table(Report((H100.name,), rows)))
     return text.getvalue()
 
 

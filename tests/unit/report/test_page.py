@@ -16,8 +16,8 @@ import pytest
 from support.chromium import OpenedPage, opened
 
 from autotune.errors import AutotuneError, MissingError
-from autotune.report import page
-from autotune.report.page import Section, html
+from autotune.report.pages import page
+from autotune.report.pages.page import Section
 
 Scheme = Literal["light", "dark"]
 INK: dict[Scheme, str] = {"light": "rgb(28, 36, 48)", "dark": "rgb(230, 234, 240)"}
@@ -39,7 +39,7 @@ FIGURE = {"data": [{"y": [1, 3, 2], "name": "y"}], "layout": {"xaxis": {}, "yaxi
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    html.plotly_js.cache_clear()
+    page.plotly_js.cache_clear()
 
 
 def sample() -> str:
@@ -70,7 +70,7 @@ def texts(shown: OpenedPage, selector: str) -> list[str]:
 
 
 def test_data_cannot_end_its_script_element() -> None:
-    encoded = html.encoded({"text": NASTY})
+    encoded = page.encoded({"text": NASTY})
     assert "<" not in encoded
     assert json.loads(encoded) == {"text": NASTY}
 
@@ -86,11 +86,11 @@ def test_page_refers_to_no_other_file() -> None:
 
 
 def test_page_offers_no_button_that_uploads() -> None:
-    script = html.asset("page.js")
+    script = page.asset("page.js")
     listed = re.search(r"modeBarButtons: \[(.+)\],$", script, re.MULTILINE)
     assert listed is not None, "plotly.js chooses the buttons"
     names = re.findall(r'"(\w+)"', listed[1])
-    assert [name for name in names if f'name:"{name}"' not in html.plotly_js()] == []
+    assert [name for name in names if f'name:"{name}"' not in page.plotly_js()] == []
     assert [name for name in names if re.search("cloud|share|send|edit|studio", name, re.I)] == []
     assert 'plotlyServerURL: ""' in script
 

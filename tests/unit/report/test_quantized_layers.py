@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from autotune.report.quantized_layers import QuantizedReport, QuantizedRow, render
+from autotune.report.layers import QuantizedReport, QuantizedRow, quantized_table
 
 FASTER = QuantizedRow("mlp.up", 14336, 4096, 16, 30.0, 15.0, 0.0321, replaced=True)
 SLOWER = QuantizedRow("mlp.down", 4096, 14336, 16, 30.0, 60.0, 0.03, why="gains less than 0%")
@@ -15,7 +15,7 @@ UNTIMED = QuantizedRow("head", 128, 64, replaced=True)
 
 def shown(report: QuantizedReport) -> list[str]:
     console = Console(file=StringIO(), width=120)
-    console.print(render(report))
+    console.print(quantized_table(report))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
 
 

@@ -13,8 +13,8 @@ from support.chromium import OpenedPage, opened
 from support.swept_page import page as page
 from support.swept_page import swept as swept
 
-from autotune.report.analysis import parameters
-from autotune.report.analysis.subject import Subject
+from autotune.report.pages import parameters
+from autotune.report.trials import Subject
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ from typing import Literal
 
 import pytest
 from support.chromium import opened
-from support.sample_recording import recorded
 from support.sample_records import H100
 from support.sample_subject import by_hand, user_kernel
-from support.swept_page import NOW, analysis
+from support.swept_page import NOW, analysis, swept_subject
 from support.swept_page import page as page
 from support.swept_page import swept as swept
 
@@ -19,12 +18,11 @@ from autotune.families.config import Config, Value
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.kernel_record import KernelEntry
-from autotune.report.analysis import overview
-from autotune.report.analysis.subject import Subject, subject_of, subject_of_recording
-from autotune.report.analysis.whole import analysed
-from autotune.report.overview_page import Overview, overview_page
-from autotune.report.page import write
-from autotune.report.record_page import record_page
+from autotune.report.pages import overview
+from autotune.report.pages.overview import Overview
+from autotune.report.pages.page import write
+from autotune.report.pages.record import analysed, headline
+from autotune.report.trials import Subject, subject_of
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.trial_log import FinishedTrial
@@ -75,8 +73,9 @@ def nasty_subject() -> Subject:
 
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
-    data = analysed(nasty_subject(), stale=NASTY, now=NOW, device_option=NASTY)
-    write(tmp_path / "page.html", record_page(data))
+    subject = nasty_subject()
+    data = analysed(subject, headline(subject, stale=NASTY, now=NOW, device_option=NASTY))
+    write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html") as shown:
         shown.draw_everything()
         title = f"{nasty_subject().record.title} on A {NASTY}"
@@ -91,7 +90,7 @@ def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
 
 def large(count: int) -> Subject:
     """A search of that many trials of the fast kernels, as long as real ones in every field."""
-    swept = subject_of_recording(recorded())
+    swept = swept_subject()
     simt = [row.trial for row in swept.trials if row.trial.config.family == "simt"]
     trials = []
     for number in range(count):
@@ -104,7 +103,7 @@ def large(count: int) -> Subject:
 
 
 def test_report_of_3000_trials_stays_small(tmp_path: Path) -> None:
-    text = record_page(analysis(large(3000)))
+    text = analysis(large(3000)).page()
     assert len(text.encode()) < 8e6
     write(tmp_path / "page.html", text)
     with opened(tmp_path / "page.html") as shown:
@@ -123,7 +122,7 @@ def test_sparse_records_have_pages(kind: str, tmp_path: Path) -> None:
         "kernel": subject_of(user_kernel(), tmp_path),
         "failed": replace(by_hand(), trials=by_hand().trials[4:5]),
     }
-    write(tmp_path / "page.html", record_page(analysis(subjects[kind])))
+    write(tmp_path / "page.html", analysis(subjects[kind]).page())
     with opened(tmp_path / "page.html", width=400) as shown:
         shown.draw_everything()
         assert shown.page.locator("#table-trials tbody tr").count() == len(subjects[kind].trials)
@@ -150,7 +149,7 @@ def test_overview_page_draws_every_picture(tmp_path: Path) -> None:
         ),
         overview.suggestions(rows),
     )
-    write(tmp_path / "page.html", overview_page(data))
+    write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html", width=400) as shown:
         shown.draw_everything()
         assert shown.page.evaluate(DRAWN) == 2

@@ -13,19 +13,17 @@ from support.swept_page import NOW, analysis
 
 from autotune.device import find
 from autotune.occupancy import BlockDemand
-from autotune.report.analysis.overview import record_row, size_curves
-from autotune.report.explore import explorer
-from autotune.report.overview_page import Overview, overview_page
-from autotune.report.page import write
-from autotune.report.record_page import record_page
-from autotune.report.sweep import swept
-from autotune.report.sweep_page import sweep_page
+from autotune.report.occupancy import swept
+from autotune.report.pages.explore import explorer
+from autotune.report.pages.occupancy import sweep_page
+from autotune.report.pages.overview import Overview, record_row, size_curves
+from autotune.report.pages.page import write
 
 
 def overview() -> str:
     record = by_hand().record
     row = record_row(record, stale=None, now=NOW)
-    return overview_page(Overview((row,), size_curves([record]), (), ()))
+    return Overview((row,), size_curves([record]), (), ()).page()
 
 
 def sweep() -> str:
@@ -35,7 +33,7 @@ def sweep() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "report": lambda: record_page(analysis(by_hand())),
+    "report": lambda: analysis(by_hand()).page(),
     "overview": overview,
     "sweep": sweep,
     "explore": explorer,

@@ -18,11 +18,9 @@ from support.sample_subject import by_hand
 from autotune.device import SmLimits, find
 from autotune.occupancy import BlockDemand, curve
 from autotune.occupancy.sweeps import RESOURCES
-from autotune.report.analysis.residency import residency
-from autotune.report.explore import START, explorer
-from autotune.report.figures.curves import curve_figures
-from autotune.report.figures.residency import curve_figure, map_figure
-from autotune.report.page import write
+from autotune.report.pages.explore import START, explorer
+from autotune.report.pages.occupancy import curve_figure, curve_figures, map_figure, residency
+from autotune.report.pages.page import write
 
 DEMAND = BlockDemand(256, 40, 16384)
 DEVICES: dict[str, SmLimits] = {name: find(name) for name in ("h100", "rtx 3090", "textbook-d")}

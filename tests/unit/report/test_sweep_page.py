@@ -12,11 +12,10 @@ from support.chromium import NAMES, opened
 from autotune.device import SMS, SmLimits, find
 from autotune.errors import AutotuneError
 from autotune.occupancy.sweeps import BlockDemand
-from autotune.report.figures.curves import combined_figure, curve_figures
-from autotune.report.page import write
-from autotune.report.page.svg import write_svgs
-from autotune.report.sweep import swept
-from autotune.report.sweep_page import sweep_page
+from autotune.report.occupancy import swept
+from autotune.report.pages.figures import write_svgs
+from autotune.report.pages.occupancy import combined_figure, curve_figures, sweep_page
+from autotune.report.pages.page import write
 
 DEVICES: dict[str, SmLimits] = {"h100": find("h100"), "</script> & <b>": SMS[8, 6]}
 DEMAND = BlockDemand(256, 40, 16384)

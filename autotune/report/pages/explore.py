@@ -14,8 +14,7 @@ from autotune.occupancy import roofline
 from autotune.occupancy.sweeps import LARGEST_REGISTERS, RESOURCES, STAIRS, BlockDemand, amounts
 from autotune.occupancy.tables import BARRIERS, limit_tables
 from autotune.problem.precision import PRECISIONS
-from autotune.report.page import Section, document, escape, percent
-from autotune.report.page.html import asset
+from autotune.report.pages.page import Section, asset, document, escape, percent
 
 SIDES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 256)
 """Sides of a block's tile of C that the roofline offers."""
@@ -83,7 +82,7 @@ def _cards(own: SmLimits | None) -> dict[str, SmLimits]:
 
 
 def _limits_key(card: SmLimits) -> str:
-    """The same text for devices whose SMs have the same limits."""
+    """A text that is equal for devices whose SMs have the same limits."""
     values = [getattr(card, field.name) for field in fields(Sm)]
     return " ".join(map(str, [*values, card.granularity]))
 

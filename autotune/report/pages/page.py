@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Literal
 
 from autotune.errors import MissingError
 from autotune.files import output
@@ -115,7 +117,7 @@ def encoded(value: object) -> str:
 
 def asset(name: str) -> str:
     """The text of a file beside this module."""
-    return (resources.files("autotune.report.page") / name).read_text(encoding="utf-8")
+    return (resources.files("autotune.report.pages") / name).read_text(encoding="utf-8")
 
 
 @cache
@@ -159,3 +161,107 @@ def _version(text: str) -> tuple[int, ...]:
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
         numbers.append(int(digits or 0))
     return tuple(numbers)
+
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def time_us(microseconds: float | None) -> str:
+    """A time to four digits, in ns, µs, ms or s; a dash if there is none."""
+    if microseconds is None or not math.isfinite(microseconds):
+        return "–"
+    if microseconds == 0:
+        return "0 µs"
+    for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "µs")):
+        if abs(microseconds) >= size:
+            return f"{_digits(microseconds / size)} {unit}"
+    return f"{_digits(microseconds * 1e3)} ns"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share (0..1) in percent; a dash if there is none."""
+    return "–" if share is None or not math.isfinite(share) else f"{share:.{digits}%}"
+
+
+def ratio(value: float | None) -> str:
+    """A ratio such as `1.26x`; a dash if there is none."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.2f}x"
+
+
+def count(value: float) -> str:
+    """A whole number with thousands separated, such as `12,345`."""
+    return f"{value:,.0f}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value to four digits with a decimal prefix, such as `4.814 TB/s`."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    for size, prefix in _PREFIXES:
+        if abs(value) >= size:
+            return f"{_digits(value / size)} {prefix}{unit}"
+    return f"{_digits(value)} {unit}"
+
+
+def _digits(value: float) -> str:
+    """Four digits, all those before the point included."""
+    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 1
+    return f"{value:,.{max(0, 4 - whole)}f}"
+
+
+Kind = Literal["number", "word", "prose"]
+"""How a column of a table is set: numbers to the right, words without breaks, prose with them."""
+
+
+def plot(name: str, description: str, caption: str, size: str = "") -> str:
+    """The place of a figure with its caption; the description is for screen readers."""
+    return (
+        f'<figure><div class="plot {size}" id="{name}" data-figure="{name}" role="group" '
+        f'aria-label="{escape(description)}"></div>'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def facts(items: Iterable[tuple[str, str, str]]) -> str:
+    """Figures of a headline: label, value and a remark, as plain texts."""
+    cells = (
+        f"<div><dt>{escape(label)}</dt><dd>{escape(value)}<small>{escape(remark)}</small></dd></div>"
+        for label, value, remark in items
+    )
+    return f'<dl class="facts">{"".join(cells)}</dl>'
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of plain text; `kind` is a class of the style sheet."""
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def commands(lines: Sequence[str]) -> str:
+    """Command lines to copy."""
+    return f"<pre><code>{escape(chr(10).join(lines))}</code></pre>"
+
+
+def breakable(text: object) -> str:
+    """Plain text that may break behind its commas, as configurations have no blanks."""
+    return escape(text).replace(",", ",<wbr>")
+
+
+def table(headings: Mapping[str, Kind], rows: Iterable[Sequence[object]], caption: str) -> str:
+    """A table of plain texts that neither sorts nor filters."""
+    head = "".join(
+        f'<th scope="col" class="{kind}">{escape(name)}</th>' for name, kind in headings.items()
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{kind}">{breakable(value) if kind == "prose" else escape(value)}</td>'
+            for value, kind in zip(row, headings.values(), strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )

@@ -5,7 +5,7 @@ const page = (() => {
   const data = (name) => JSON.parse(document.getElementById(`data-${name}`).textContent);
   const finite = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-  // As in numbers.py.
+  // As in page.py.
   const digits = (value) => {
     const whole = Math.abs(value) >= 1 ? String(Math.trunc(Math.abs(value))).length : 1;
     const places = Math.max(0, 4 - whole);
