@@ -1,52 +1,67 @@
-"""User kernels: tune one, look it up, list the occupancy of its configurations."""
+"""User kernels: tune one, look it up, list the occupancy of its configurations.
+
+A specification is a Python file whose `KERNEL` has the keywords of `tune_kernel`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune import compiler, files, settings
-from autotune.api.kernel_replays import replay, replayed
-from autotune.api.kernel_runs import (
-    checked,
-    compiling,
-    digest_of,
-    stand_in,
-    tunable_of,
-    work_of,
-)
-from autotune.api.recordings import save_recording
-from autotune.api.shown import shown
-from autotune.errors import NotFoundError
+from autotune.api.tuning import save_recording, shown
+from autotune.compiler import CompileFailure, Program
+from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Value
+from autotune.families.plan import Template
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
+from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin
+from autotune.runners.replay import ReplayRunner
 from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.targets.sources import DEFAULT, DeviceLike, ReplayedFile, source_of
+from autotune.tuning.evaluate import Compile
+from autotune.tuning.events import Observer
 from autotune.tuning.options import Search
 from autotune.user_kernels import (
     Compilation,
     KernelTable,
     KernelTunable,
+    UserKernel,
     Verification,
+    Workload,
     call_of,
+    check_signature,
     define_kernel,
+    first_results,
     occupancy_table,
+    source_folder,
+    workload,
 )
-from autotune.user_kernels.arrays import on_hosts
+from autotune.user_kernels.arrays import in_own_library, on_hosts
 from autotune.user_kernels.definition import Predicate
 from autotune.user_kernels.expected import Reference
 from autotune.user_kernels.geometry import Extents, SharedBytes
 from autotune.user_kernels.grids import Divisor
-from autotune.user_kernels.outcomes import Metric, Score
+from autotune.user_kernels.mistakes import Places, macros_kept, variables_filled
+from autotune.user_kernels.outcomes import Metric, Score, check_metrics
+from autotune.user_kernels.workload import unverified, with_results
 
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer
     from autotune.user_kernels import Workload
+
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
@@ -256,3 +271,243 @@ def kernel_occupancy(
     tunable = KernelTunable(kernel, KernelCall(kernel.name, ()))
     with compiling(kernel) as (compiled, _):
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
+
+
+def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:
+    """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
+
+    Raises:
+        NotFoundError: if there is no such file.
+        UsageError: if it is of another call.
+    """
+    source = source_of(device)
+    if not isinstance(source, ReplayedFile):
+        return None
+    recording = KernelRecording.load(source.path)
+    if recording.call != call:
+        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {call}")
+    return recording
+
+
+def replay(
+    tunable: KernelTunable,
+    recording: KernelRecording,
+    store: Store,
+    search: Search,
+    progress: bool | Observer,
+) -> KernelRecord:
+    """Searches among recorded outcomes. Nothing is compiled and nothing runs."""
+    from autotune.tuning.loop import tune
+
+    source = tunable.digest(recording.origin.source)
+    origin = Origin(recording.origin.driver, recording.origin.compiler, source)
+    runner = ReplayRunner(recording, search.seed)
+    with shown(None, search, progress) as observer:
+        run = tunable, runner, store, search
+        return tune(*run, compile=_uncompiled, origin=origin, observer=observer)
+
+
+def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:
+    return CompileFailure(template, arch, "a replay compiles nothing", "")
+
+
+def tunable_of(
+    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
+) -> KernelTunable:
+    """The kernel and its call, with the user's numbers."""
+    return KernelTunable(
+        *(kernel, work.call, work.arguments),
+        metrics=check_metrics(metrics),
+        score=search.score if isinstance(search.score, Score) else None,
+        metered=search.meters_trials,
+    )
+
+
+def work_of(
+    name: str,
+    arguments: Sequence[object],
+    reference: Reference | None,
+    verify: Verification,
+) -> Workload:
+    """The call with the results that a reference expects; without one, with none."""
+    hosts = on_hosts(arguments)
+    if reference is None:
+        return unverified(name, hosts)
+    own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
+    return workload(name, hosts, own, rtol=verify.rtol, atol=verify.atol)
+
+
+def stand_in(
+    tunable: KernelTunable,
+    work: Workload,
+    index: int,
+    compile: Compile,
+    verify: Verification,
+) -> Workload:
+    """The call with the results of the first configuration that runs as those expected."""
+    from autotune import gpu
+
+    runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
+    try:
+        config, results = first_results(tunable, runner, compile)
+    finally:
+        runner.close()
+    return with_results(work, results, str(config), rtol=verify.rtol, atol=verify.atol)
+
+
+@contextmanager
+def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
+    """A compiler of the kernel's configurations, the folder of its source and those of headers."""
+    cache = settings.cache_dir()
+    with source_folder(kernel) as (folder, includes):
+        compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)
+        yield macros_kept(compile), (folder, includes)
+
+
+def checked(
+    tunable: KernelTunable,
+    arguments: Sequence[object],
+    arch: str,
+    compile: Compile,
+    places: Places,
+) -> Compile:
+    """A compiler of trials, after a check of the first and the last legal configuration: their
+    arguments against the signature, their macros and their variables.
+
+    Where all trials stand since an earlier run, nothing else compiles.
+
+    Raises:
+        UsageError: for another signature, a macro that the source changes, or a variable that
+            nothing fills.
+    """
+    kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
+    legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
+    if legal:
+        check_signature(kernel, legal[0], arguments, arch, places)
+    for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
+        trials(kernel.source.template(config), arch)
+    return trials
+
+
+def digest_of(tunable: KernelTunable, places: Places) -> str:
+    """A hash of all that times depend on but the device."""
+    folder, includes = places
+    file = tunable.kernel.source.file
+    return tunable.digest(compiler.source_hash(file, directory=folder, includes=includes))
+
+
+NAME = "KERNEL"
+"""The variable of a specification."""
+
+MODULE = "autotune_spec"
+"""The `__name__` of a specification while it runs."""
+
+
+_VALUES = {
+    **dict.fromkeys(("include", "defines", "options"), "compile=autotune.Compilation({0}=...)"),
+    **dict.fromkeys(("rtol", "atol", "time_limit"), "verify=autotune.Verification({0}=...)"),
+    **dict.fromkeys(
+        ("trials", "seed", "sampler", "jobs", "objective", "energy", "storage"),
+        "search=autotune.Search({0}=...)",
+    ),
+    "budget": "search=autotune.Search(seconds=...)",
+    "observer": "progress=...",
+}
+"""Where former keywords of `tune_kernel` are now."""
+
+
+def tune_spec(
+    path: Path, changes: Mapping[str, object], fields: Mapping[str, object]
+) -> KernelRecord:
+    """Tunes the kernel of a specification.
+
+    Args:
+        path: a Python file whose `KERNEL` is a mapping of keywords of `tune_kernel` to their
+            values, or a function that returns one. A relative path of a source is looked for
+            beside it.
+        changes: keywords that replace the file's.
+        fields: replacements for fields of the file's `search`. An objective replaces a score too.
+
+    Raises:
+        UsageError: for a file that is no specification, and as `tune_kernel`.
+        AutotuneError: as `tune_kernel`.
+    """
+    keywords = {**read_spec(path), **changes}
+    own = dict(fields) | ({"score": None} if "objective" in fields else {})
+    keywords["search"] = replace(keywords.get("search") or Search(), **own)
+    _require(path, keywords, "arguments")
+    record: KernelRecord = tune_kernel(**keywords)
+    return record
+
+
+def spec_occupancy(path: Path, device: str | None) -> KernelTable:
+    """The occupancy of the kernel of a specification; needs no GPU if the device is named.
+
+    Raises:
+        UsageError: for a file that is no specification, and as `kernel_occupancy`.
+    """
+    keywords = read_spec(path)
+    names = inspect.signature(kernel_occupancy).parameters
+    chosen = {name: value for name, value in keywords.items() if name in names}
+    return kernel_occupancy(**chosen | ({"device": device} if device else {}))
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """The keywords of a specification, with its source beside it.
+
+    Raises:
+        UsageError: for a file that cannot be run or has no `KERNEL`, and for one that lacks or
+            misspells a keyword.
+    """
+    spec = _run(path).get(NAME)
+    if callable(spec):
+        spec = _called(path, spec)
+    if not isinstance(spec, Mapping):
+        raise UsageError(
+            f"{path} has no {NAME}; set it to a dict of the keywords of autotune.tune_kernel, or "
+            "to a function that returns one"
+        )
+    known_names = [*inspect.signature(tune_kernel).parameters]
+    for name in spec:
+        if name not in known_names:
+            close = get_close_matches(str(name), known_names, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = f"; give {_VALUES[name].format(name)}" if name in _VALUES else hint
+            raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
+    keywords = dict(spec)
+    _require(path, keywords, "source", "name", "parameters")
+    source = keywords["source"]
+    if isinstance(source, Path) and not source.is_absolute():
+        keywords["source"] = path.resolve().parent / source
+    return keywords
+
+
+def _require(path: Path, keywords: Mapping[str, object], *names: str) -> None:
+    if missing := [name for name in names if name not in keywords]:
+        raise UsageError(f"{path}: {NAME} lacks {', '.join(missing)}")
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """The variables of a Python file, which may import what lies beside it."""
+    if not path.is_file():
+        raise UsageError(f"{path} is no file; give a Python file with {NAME}")
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(path), run_name=MODULE))
+        return names
+    finally:
+        sys.path.remove(folder)
+
+
+def _called(path: Path, function: Callable[[], Any]) -> Any:
+    """The result of the user's code; a failure in a line that says where."""
+    try:
+        return function()
+    except AutotuneError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
+        where = f"{path}:{lines[-1]}" if lines else f"{path}"
+        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error

@@ -1,18 +1,35 @@
-"""Look a problem up: its record, or the configuration that would run."""
+"""Look a problem up, list the records, show them as tables and compare machines by a hash."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
 
 from autotune import settings
 from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
+from autotune.lookup import batch_invariant as invariant
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import finder
+from autotune.maintenance import fingerprints, inventory
+from autotune.maintenance.fingerprints import Fingerprint
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
-from autotune.records import FamilyRecord, OrderedRecord, Record, Records, Store, merging
+from autotune.records import (
+    FamilyRecord,
+    OrderedRecord,
+    Record,
+    Records,
+    Store,
+    TuningRecord,
+    merging,
+)
+from autotune.report import listing, printing
 from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
@@ -199,3 +216,93 @@ def other_tools(result: Record | Answer) -> str | None:
         return None
     today = targets.here()
     return None if merging.stale(record, today) else merging.changes(record, today)
+
+
+WIDTH = 120
+"""Columns of the table in Python."""
+
+
+class Table:
+    """A record or an answer as a table; `print` shows it as text, a notebook as HTML."""
+
+    def __init__(self, rendered: RenderableType) -> None:
+        self._rendered = rendered
+
+    def __str__(self) -> str:
+        return printing.text_of(self._rendered)
+
+    def _repr_html_(self) -> str:
+        return printing.html_of(self._rendered)
+
+
+def table(result: TuningRecord | Answer) -> Table:
+    """A record or an answer with all its facts, as `autotune best` prints it.
+
+        print(autotune.table(autotune.choose(300, 4096, 4096)))
+
+    Args:
+        result: a record of a GEMM or of a user kernel, or the answer to a look-up.
+    """
+    return Table(printing.rendered(result))
+
+
+class RecordList(tuple[TuningRecord, ...]):
+    """Records; `print` and notebooks show them as a table with a row for each."""
+
+    def __str__(self) -> str:
+        return printing.text_of(listing.render(listing.rows(self, targets.here())), WIDTH)
+
+    def _repr_html_(self) -> str:
+        return printing.html_of(listing.render(listing.rows(self, targets.here())), WIDTH)
+
+
+def list_records(device: DeviceLike | None = None) -> RecordList:
+    """All records of the cache, of GEMMs and of user kernels, by device and problem.
+
+        for record in autotune.list_records("h100"):
+            print(record)
+
+    A file that cannot be read costs a warning. Records that the package ships are not listed.
+
+    Args:
+        device: only this device, as for `tune`; None for all.
+
+    Raises:
+        DeviceError: if there is no such device.
+        MissingError: if it is a GPU of this machine and there is none.
+    """
+    slug = None if device is None else targets.resolve(device).slug
+    items = inventory.listed(settings.cache_dir())
+    for item in items:
+        if item.fault is not None:
+            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
+    listed = inventory.recorded(items)
+    return RecordList(record for record in listed if slug in (None, record.device.slug))
+
+
+def fingerprint(
+    *shapes: ProblemLike, device: DeviceLike = DEFAULT, batch_invariant: bool = False
+) -> Fingerprint:
+    """A hash of what would run on a device: `str()` of two are equal exactly if both would launch
+    the same kernels.
+
+        ours = str(autotune.fingerprint("16x4096x4096:bf16:nt"))
+
+    It covers the configuration of every shape, hot and cold, the programs with their sources and
+    compiler, the evidence, and whether cuBLAS was measured to be faster.
+
+    Args:
+        shapes: the problems; without any, all records and tuned ranges of the device, also the
+            batch-invariant ones.
+        device: as for `tune`.
+        batch_invariant: whether the shapes run by their batch-invariant ranges.
+
+    Raises:
+        ProblemError: for an impossible shape.
+        DeviceError: if there is no such device.
+        MissingError: without a GPU, if no other device is given.
+    """
+    problems = [problem_of(shape) for shape in shapes]
+    find = invariant.batch_invariant if batch_invariant else finder(settings.mode())
+    store = Store(settings.cache_dir())
+    return fingerprints.fingerprint(problems, targets.resolve(device), store, find)

@@ -13,37 +13,24 @@ from typing import TextIO
 import click
 
 from autotune import environment, settings
-from autotune.cli import (
-    answers,
-    cache,
-    comparing,
-    completion,
-    devices,
-    export,
-    ladder,
-    occupancy,
-    report,
-    topics,
-    tuning,
-)
-from autotune.cli.options import VerbGroup
-from autotune.cli.output import Interrupted, show_line
+from autotune.cli import cache, completion, device, export, lookup, report, topics, tuning
+from autotune.cli.options import Interrupted, VerbGroup, show_line
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
 
 NAME = "autotune"
 
 VERBS: dict[str, tuple[click.Command, ...]] = {
-    "Tune and use": (tuning.tune, answers.best, export.export),
+    "Tune and use": (tuning.tune, lookup.best, export.export),
     "Understand": (
         report.report,
-        ladder.ladder,
-        occupancy.occupancy,
-        occupancy.explore,
-        devices.device,
+        tuning.ladder,
+        device.occupancy,
+        device.explore,
+        device.device,
         topics.help_,
     ),
-    "Maintain": (devices.doctor, cache.cache, comparing.check),
+    "Maintain": (device.doctor, cache.cache, lookup.check),
 }
 """The verbs by their headings."""
 

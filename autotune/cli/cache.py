@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli import completion
-from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
+    SECONDS,
     ProblemOptions,
     Verb,
     VerbArgument,
     VerbGroup,
     json_option,
+    names_kernel,
     problem_options,
     refuse,
     shape_argument,
+    show,
+    show_json,
+    show_line,
 )
-from autotune.cli.output import SECONDS, show, show_json, show_line
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -176,7 +179,7 @@ def _show_fingerprint(
     json: bool,
 ) -> None:
     """Prints a hash of what would run."""
-    from autotune.api.fingerprints import fingerprint
+    from autotune.api.lookups import fingerprint
     from autotune.problem import problems_of
     from autotune.report import comparing
     from autotune.targets.sources import DEFAULT

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli import completion
-from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
     ProblemOptions,
     VerbCommand,
     batch_invariant_option,
     json_option,
+    names_kernel,
     objective_option,
     problem_options,
     shape_argument,
+    show_json,
 )
-from autotune.cli.output import show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,17 +1,24 @@
-"""Options that several verbs share, the problem's among them, and how help shows a verb."""
+"""What several verbs share: options, the help of a verb, and the ways to print a result."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
 from autotune.cli import completion
 from autotune.errors import UsageError
+from autotune.files.plain import visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 
 if TYPE_CHECKING:
     from autotune.problem import ProblemDefaults
@@ -35,6 +42,15 @@ PROBLEM_OPTIONS: Mapping[str, type] = {
 }
 """The options of a problem, by the keywords of `problem_of`. Help leaves them out, as the problem's
 text states the same: see `autotune help shapes`."""
+
+
+_KERNEL = re.compile(r"\s*[A-Za-z_]")
+"""The start of a user kernel's name; shapes start with a number."""
+
+
+def names_kernel(word: str) -> bool:
+    """Whether a word of the command line names a user kernel, not a shape."""
+    return _KERNEL.match(word) is not None
 
 
 class VerbArgument(click.Argument):
@@ -217,3 +233,45 @@ def refuse(subject: str, **stated: object) -> None:
     names = [f"--{name.replace('_', '-')}" for name, value in stated.items() if value]
     if names:
         raise UsageError(f"{subject} takes no {', '.join(names)}; leave it out")
+
+
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+"""Seconds of each unit of time on the command line."""
+
+
+class Interrupted(Exception):
+    """A signal ended the verb; the text, if any, says what became of its work."""
+
+
+def show(renderable: RenderableType) -> None:
+    """Prints texts and tables: as wide as the terminal, elsewhere without wrapping a line."""
+    from autotune.report.console import PlainConsole
+    from autotune.report.tables import natural_width
+
+    # A closed standard output is None.
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = PlainConsole()
+    if not terminal:
+        console = PlainConsole(width=natural_width(console, renderable))
+    console.print(renderable, crop=False)
+
+
+def show_line(text: str, file: TextIO | None = None) -> None:
+    """Prints one line, whatever a path or a reason in it holds."""
+    print(visible(text), file=file)
+
+
+def show_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints rows as CSV with a header."""
+    import csv
+
+    if sys.stdout is None:  # closed
+        return
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+
+
+def show_json(data: object) -> None:
+    """Prints data as indented JSON."""
+    print(json.dumps(data, indent=2, allow_nan=False))

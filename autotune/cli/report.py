@@ -17,8 +17,8 @@ from autotune.cli.options import (
     json_option,
     problem_options,
     shape_argument,
+    show_json,
 )
-from autotune.cli.output import show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:

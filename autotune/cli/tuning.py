@@ -1,4 +1,4 @@
-"""The verb that searches and records: tune, of shapes, ranges, files and user kernels."""
+"""The verbs that search: tune, of shapes, ranges, files and user kernels; and ladder."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli import completion
-from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
+    SECONDS,
+    Interrupted,
     ProblemOptions,
+    VerbArgument,
     VerbCommand,
+    device_option,
     family_option,
     json_option,
+    names_kernel,
     objective_choice,
     problem_options,
     refuse,
     shape_argument,
+    show,
+    show_json,
 )
-from autotune.cli.output import SECONDS, Interrupted, show, show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from autotune.report.progress import Tally
     from autotune.runners.objective import Objective
     from autotune.tuning.options import Search
+
 
 _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 """The start of a shape or a range; everything else names a file."""
@@ -336,13 +342,13 @@ def _tune_spec(
     spec: Path, device: str | None, fields: Mapping[str, object], quiet: bool, json: bool
 ) -> None:
     """Tunes a user kernel and shows its record."""
-    from autotune.api import kernel_specs
+    from autotune.api import kernels
     from autotune.records import codec
     from autotune.report import kernel_record
 
     changes = ({"device": device} if device else {}) | ({"progress": False} if quiet else {})
     try:
-        record: KernelRecord = kernel_specs.tune_spec(spec, changes, fields)
+        record: KernelRecord = kernels.tune_spec(spec, changes, fields)
     except KeyboardInterrupt:
         raise Interrupted("what was measured is kept; run again to go on") from None
     if json:
@@ -425,3 +431,48 @@ def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:
     legal = sum(len(feasible.configs) for feasible in spaces)
     reasons = sum((Counter(feasible.rejected) for feasible in spaces), Counter[str]())
     return {**reasons, "not recorded": max(0, legal - tally.feasible)}
+
+
+@click.command("ladder", cls=VerbCommand)
+@click.argument("n", type=int, cls=VerbArgument, metavar="N", text="Side of the square matrices.")
+@device_option
+@click.option(
+    "--tune/--no-tune",
+    default=None,
+    help="Tune the best simt kernel first.  [default: on a GPU of this machine]",
+)
+@json_option
+def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
+    """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
+
+    Without a GPU and without --device it prints the times recorded on an H100.
+    """
+    from autotune.api.ladder import ladder as climb
+    from autotune.problem import Problem
+    from autotune.report import ladder, progress
+    from autotune.report.console import PlainConsole
+    from autotune.tuning.options import BUDGET_S
+
+    problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
+    with progress.observing(problem, limits, PlainConsole(stderr=True), plain=False) as observer:
+        try:
+            climbed = climb(n, device=device or _local_or_recorded(), tune=tune, observer=observer)
+        except KeyboardInterrupt:
+            raise Interrupted("what was measured is kept; run again to go on") from None
+    if json:
+        show_json(ladder.to_json(climbed))
+    else:
+        show(ladder.render(climbed))
+
+
+def _local_or_recorded() -> str:
+    """The GPU of this machine, or without one the recording of an H100."""
+    from autotune.errors import MissingError
+    from autotune.targets import sources, targets
+
+    try:
+        targets.resolve()
+    except MissingError:
+        click.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
+        return "replay:h100"
+    return sources.DEFAULT

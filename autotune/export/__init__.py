@@ -7,8 +7,8 @@
 An export launches exactly what `autotune.matmul` launches; `document` states its plans as JSON.
 """
 
-from autotune.export.kernel_writer import WrittenKernels, write_kernels
 from autotune.export.library import ExportedGemm, ExportedLibrary, gather
+from autotune.export.user_kernels import WrittenKernels, write_kernels
 from autotune.export.writer import FORMATS, WrittenExport, check_format, write, write_library
 
 __all__ = [

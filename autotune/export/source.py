@@ -1,14 +1,15 @@
-"""A single instance of a kernel template as a source file that needs no header."""
+"""Single kernels as files: machine code, PTX, or a source that needs no header."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune import settings
+from autotune import compiler, settings
 from autotune.compiler import Program
-from autotune.export.c_text import line_comments
+from autotune.export.library import ExportedLibrary, ptx_of
+from autotune.export.text import line_comments
 from autotune.families.plan import Argument, Launch, Struct, TensorMap
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
@@ -115,3 +116,41 @@ def _value(name: str, argument: Argument, indent: str = INDENT) -> list[str]:
     if isinstance(value, TensorMap):
         value = f"tensor map of {value.base}, as the launch plan says"
     return [f"{indent}{name} = {value}"]
+
+
+Content = Callable[[Launch, Program, str], bytes]
+
+
+def kernel_files(library: ExportedLibrary, format: str) -> dict[str, tuple[str, bytes]]:
+    """The file name and content of each kernel of a library, by the key of its program.
+
+    Raises:
+        AutotuneError: if a kernel does not compile to PTX.
+    """
+    content = _CONTENT[format]
+    files: dict[str, tuple[str, bytes]] = {}
+    for gemm in library.gemms:
+        title = f"{gemm.problem} on {gemm.device.name}"
+        for launch, program in zip(gemm.plan.launches, gemm.programs, strict=True):
+            if program.key not in files:
+                stem = f"{library.name}-{program.template.kernel}-{len(files)}-{program.arch}"
+                files[program.key] = f"{stem}.{format}", content(launch, program, title)
+    return files
+
+
+def _cubin(launch: Launch, program: Program, title: str) -> bytes:
+    del launch, title
+    return program.cubin
+
+
+def _ptx(launch: Launch, program: Program, title: str) -> bytes:
+    del launch, title
+    return ptx_of(program, lambda program: compiler.ptx(program.template, program.arch))
+
+
+def _cu(launch: Launch, program: Program, title: str) -> bytes:
+    return specialised(launch, program, title).encode()
+
+
+_CONTENT: dict[str, Content] = {"cubin": _cubin, "ptx": _ptx, "cu": _cu}
+KERNEL_FORMATS = tuple(_CONTENT)

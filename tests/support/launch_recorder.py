@@ -10,7 +10,7 @@ from typing import Any
 from autotune.device import Device
 from autotune.driver.arguments import layout
 from autotune.export import ExportedLibrary
-from autotune.export.general import General
+from autotune.export.library import General
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer

@@ -13,7 +13,7 @@ from support.paths import ROOT
 from support.sample_user_kernels import KernelRunner
 
 from autotune import gpu
-from autotune.api.kernel_specs import read_spec
+from autotune.api.kernels import read_spec
 from autotune.device import find
 from autotune.errors import UsageError
 

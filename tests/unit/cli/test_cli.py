@@ -18,7 +18,7 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import __version__, device, gpu, settings
 from autotune.candidates import space
-from autotune.cli.output import show
+from autotune.cli.options import show
 from autotune.cli.tuning import parse_seconds
 from autotune.errors import UsageError
 from autotune.families import registry

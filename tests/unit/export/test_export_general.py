@@ -13,7 +13,7 @@ from support.served_precisions import SERVED
 
 from autotune import device
 from autotune.candidates import space
-from autotune.export.general import General, generals
+from autotune.export.library import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.problem import LAYOUTS, PRECISIONS, Problem

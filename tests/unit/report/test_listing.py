@@ -14,7 +14,7 @@ from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
 from autotune import settings
-from autotune.api.listing import RecordList
+from autotune.api.lookups import RecordList
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import Problem

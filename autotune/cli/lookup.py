@@ -1,8 +1,10 @@
-"""The verb that looks up: best, with the trials behind the answer and the reasons for it."""
+"""The verbs that look up: best, with its trials and reasons, and check, against a bundle."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,12 +18,15 @@ from autotune.cli.options import (
     device_option,
     family_option,
     json_option,
+    names_kernel,
     objective_option,
     problem_options,
     refuse,
     shape_argument,
+    show,
+    show_csv,
+    show_json,
 )
-from autotune.cli.output import show, show_csv, show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,21 +36,16 @@ if TYPE_CHECKING:
     from autotune.families.config import Config, Value
     from autotune.families.plan import Resources
     from autotune.lookup.answer import Answer
+    from autotune.maintenance.regression import TimeCheck
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
+    from autotune.runners.objective import Objective
+
 
 TOP = 20
 """Number of trials that are printed by default."""
-
-_KERNEL = re.compile(r"\s*[A-Za-z_]")
-"""The start of a user kernel's name; shapes start with a number."""
-
-
-def names_kernel(word: str) -> bool:
-    """Whether a word of the command line names a user kernel, not a shape."""
-    return _KERNEL.match(word) is not None
 
 
 @click.command("best", cls=VerbCommand)
@@ -314,3 +314,81 @@ def _show_kernels(
         show(kernel_record.render(record))
         if why:
             print(reason)
+
+
+@click.command("check", cls=VerbCommand)
+@shape_argument("[MxNxK]...", "Shapes.  [default: all that are recorded in the bundle]", nargs=-1)
+@problem_options
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="BUNDLE",
+    help="File of `autotune cache export` with the times.",
+)
+@click.option(
+    "--min",
+    "least",
+    type=float,
+    default=0.95,
+    metavar="RATIO",
+    help="Least ratio of the bundle's time to today's.  [default: 0.95]",
+)
+@device_option
+@objective_option
+@click.option("--allow-predicted", is_flag=True, help="Check predicted times too.")
+@json_option
+def check(
+    shapes: tuple[str, ...],
+    options: ProblemOptions,
+    against: Path | None,
+    least: float,
+    device: str | None,
+    objective: str,
+    allow_predicted: bool,
+    json: bool,
+) -> None:
+    """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
+    from autotune.problem import problems_of
+    from autotune.report import comparing
+    from autotune.runners.objective import TIMES, objective_named
+    from autotune.targets.sources import DEFAULT
+
+    if against is None or not 0 < least < float("inf"):
+        raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
+    if kernels := [word for word in shapes if names_kernel(word)]:
+        raise UsageError(
+            f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
+            "`autotune tune SPEC.py` again"
+        )
+    problems, decides = problems_of(shapes, **options), objective_named(objective, TIMES)
+    checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
+    if json:
+        show_json(comparing.checks_json(checks, least))
+    else:
+        show(comparing.checks_table(checks, least))
+    if any(result.ratio < least for result in checks):
+        raise click.exceptions.Exit(1)
+
+
+def _checked(
+    against: Path,
+    problems: Sequence[Problem],
+    device: str,
+    objective: Objective,
+    allow_predicted: bool,
+) -> list[TimeCheck]:
+    """The times of today beside those of a bundle."""
+    from autotune import compiler, settings
+    from autotune.api import lookups
+    from autotune.maintenance import exchange, regression
+    from autotune.records import Record
+    from autotune.targets import targets
+
+    records = [item for item in exchange.read(against) if isinstance(item, Record)]
+    allowed = {"allow_predicted": allow_predicted}
+    resolved = targets.resolve(device)
+    times = regression.references(records, problems, resolved, objective, **allowed)
+    opened = partial(targets.opened, device=device)
+    chosen = partial(lookups.answered, device=device, objective=objective)
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    return [*regression.check(times, opened, chosen, build, objective, **allowed)]
