@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from autotune import compiler, files, settings
 from autotune.api.shapes import Shapes, ShapesLike
@@ -27,7 +28,6 @@ from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.objective import Objective
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.targets import targets
-from autotune.targets.local import ALL
 from autotune.targets.sources import DEFAULT, DeviceLike, gpu_numbers
 from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
@@ -42,14 +42,18 @@ if TYPE_CHECKING:
     from autotune.records.ranges import Range
     from autotune.report.tuned_shapes import ShapesReport
     from autotune.runners.base import Runner
-    from autotune.runners.objective import Objective, ObjectiveText
-    from autotune.tuning.events import Observer
+    from autotune.runners.objective import ObjectiveText
     from autotune.tuning.gemm import QuickTunable
     from autotune.tuning.options import Effort
 
 
 DevicesLike = DeviceLike | Sequence[int]
 """A device, or several GPUs of this machine by their numbers."""
+
+ProgressLike = bool | Literal["lines"] | Observer
+"""Whether progress is shown, as a bar or as lines; or the caller's observer."""
+
+_GPUS = re.compile(r"(?:(?:gpu|cuda):)?(all|\d+(?:,\d+)+)", re.IGNORECASE)
 
 
 class TuneOptions(TypedDict, total=False):
@@ -67,7 +71,7 @@ class TuneOptions(TypedDict, total=False):
     loss: float | None
     batch_invariant: bool
     recording: str | Path | None
-    progress: bool | Observer
+    progress: ProgressLike
 
 
 # A text may be that of a range, which no type tells. It is also a sequence of texts, for mypy.
@@ -99,7 +103,7 @@ def tune(
     loss: float | None = None,
     batch_invariant: bool = False,
     recording: str | Path | None = None,
-    progress: bool | Observer = True,
+    progress: ProgressLike = True,
 ) -> Record | Range | ShapesReport:
     """Searches the fastest kernel of a problem and records the best ten.
 
@@ -151,8 +155,8 @@ def tune(
         recording: for one problem, a file such as `mine.json.gz` for the outcomes of all
             configurations that were tried on a GPU; `device="replay:mine.json.gz"` searches among
             them without one.
-        progress: whether to show a progress bar, on standard error or in the notebook; or an
-            observer, which receives the progress events instead.
+        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
+            plain lines; or an observer, which receives the progress events instead.
 
     Returns:
         The record of one problem; the `Range`; or of several problems a `ShapesReport`, with a row
@@ -195,7 +199,7 @@ class TuneCall:
         device: where problems are measured.
         numbers: several GPUs in its place; None for none.
         family: kernel family.
-        progress: whether to show a progress bar, or an observer in its place.
+        progress: as for `tune`.
         began: when the call began, by `time.monotonic`.
     """
 
@@ -203,7 +207,7 @@ class TuneCall:
     device: DeviceLike
     numbers: str | Sequence[int] | None
     family: str
-    progress: bool | Observer
+    progress: ProgressLike
     began: float
 
     def on(self, problem: Problem, recording: str | Path | None) -> Record:
@@ -253,8 +257,11 @@ class TuneCall:
 def _place(device: DevicesLike) -> tuple[DeviceLike, str | Sequence[int] | None]:
     """The device, and the GPUs that stand in its place, if there are several."""
     if isinstance(device, str):
-        several = device.strip() == ALL or ("," in device and gpu_numbers(device))
-        return (DEFAULT, device.strip()) if several else (device, None)
+        if several := _GPUS.fullmatch(device.strip()):
+            return DEFAULT, several[1].lower()
+        return (
+            (DEFAULT, device.strip()) if "," in device and gpu_numbers(device) else (device, None)
+        )
     return (DEFAULT, device) if isinstance(device, Sequence) else (device, None)
 
 
@@ -296,7 +303,7 @@ def _counted(asked: ShapesLike | PathLike[str], fields: ProblemDefaults) -> Shap
 
 @contextmanager
 def shown(
-    problem: Problem | None, options: Search, progress: bool | Observer
+    problem: Problem | None, options: Search, progress: ProgressLike
 ) -> Iterator[Observer | None]:
     """The observer of a search: the caller's, or one that shows it on standard error or in a
     notebook.
@@ -304,48 +311,50 @@ def shown(
     Args:
         problem: what is tuned; None for a user kernel.
         options: the search, with its limits.
-        progress: whether to show anything, or the caller's observer.
+        progress: as for `tune`.
     """
-    if progress is not True:
+    if progress is not True and progress != "lines":
         yield None if progress is False else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing
 
-    limits, console = Limits(options.trials, options.seconds), PlainConsole(stderr=True)
-    with observing(problem, limits, console, plain=False, objective=options.objective) as bar:
+    limits, lines = Limits(options.trials, options.seconds), progress == "lines"
+    console = PlainConsole(stderr=True)
+    with observing(problem, limits, console, plain=lines, objective=options.objective) as bar:
         yield bar
 
 
 @contextmanager
 def shown_each(
-    options: Search, progress: bool | Observer
+    options: Search, progress: ProgressLike
 ) -> Iterator[Callable[[Problem], Observer | None]]:
     """As `shown`, for one search after another: a function from a problem to its observer."""
-    if progress is not True:
+    if progress is not True and progress != "lines":
         yield lambda _: None if progress is False else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress import Limits, observing_each
 
-    limits, console = Limits(options.trials, options.seconds), PlainConsole(stderr=True)
-    with observing_each(limits, console, plain=False, objective=options.objective) as observed:
+    limits, lines = Limits(options.trials, options.seconds), progress == "lines"
+    console = PlainConsole(stderr=True)
+    with observing_each(limits, console, plain=lines, objective=options.objective) as observed:
         yield observed
 
 
 @contextmanager
 def shown_all(
-    objective: Objective, progress: bool | Observer, count: int, budget_s: float
+    objective: Objective, progress: ProgressLike, count: int, budget_s: float
 ) -> Iterator[Callable[[Problem, float], Observer | None]]:
     """As `shown_each`, for up to `count` searches that share a budget."""
-    if progress is not True:
+    if progress is not True and progress != "lines":
         yield lambda _problem, _seconds: None if progress is False else progress
         return
     from autotune.report.console import PlainConsole
     from autotune.report.progress_all import observing_all
 
-    console = PlainConsole(stderr=True)
-    with observing_all(count, budget_s, console, plain=False, objective=objective) as observed:
+    console, lines = PlainConsole(stderr=True), progress == "lines"
+    with observing_all(count, budget_s, console, plain=lines, objective=objective) as observed:
         yield observed
 
 

@@ -10,13 +10,11 @@ import click
 
 from autotune.cli import completion
 from autotune.cli.options import (
-    ProblemOptions,
     VerbCommand,
     batch_invariant_option,
     json_option,
     names_kernel,
     objective_option,
-    problem_options,
     shape_argument,
     show_json,
 )
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
     help="Format: c (a library); cubin, ptx or cu (a file a kernel); json; or, of user kernels, h "
     "(a header with the best values).  [default: c]",
 )
-@problem_options
 @objective_option
 @click.option(
     "--device",
@@ -84,7 +81,6 @@ def export(
     out: Path,
     name: str | None,
     format: str,
-    options: ProblemOptions,
     objective: str,
     device: tuple[str, ...],
     batch_invariant: bool,
@@ -121,7 +117,6 @@ def export(
         ptx=ptx,
         bench=bench,
         cublaslt=cublaslt,
-        **options,
     )
     products = _products(written)
     if json:

@@ -11,7 +11,6 @@ import click
 
 from autotune.cli import completion
 from autotune.cli.options import (
-    ProblemOptions,
     VerbArgument,
     VerbCommand,
     batch_invariant_option,
@@ -19,8 +18,8 @@ from autotune.cli.options import (
     family_option,
     json_option,
     names_kernel,
+    objective_choice,
     objective_option,
-    problem_options,
     refuse,
     shape_argument,
     show,
@@ -63,7 +62,6 @@ TOP = 20
     text="With --why, a configuration to compare, such as tiled:tile_width=16. Parameters that it "
     "leaves open are the winner's, or those of the fastest by the cost model.",
 )
-@problem_options
 @device_option
 @click.option("--exact", is_flag=True, help="Print tuned problems only; exit status 3 for others.")
 @family_option("Print what was tuned for this family alone; exit status 3 if nothing.")
@@ -91,7 +89,6 @@ TOP = 20
 def best(
     shape: str,
     config: str | None,
-    options: ProblemOptions,
     device: str | None,
     exact: bool,
     family: str | None,
@@ -122,12 +119,12 @@ def best(
         refuse(asked, exact=exact, batch_invariant=batch_invariant, family=why and family)
     if names_kernel(shape):
         refuse("a user kernel", exact=exact, family=family, batch_invariant=batch_invariant)
-        refuse("a user kernel", rules=rules, compile=compiled, **options)
+        refuse("a user kernel", rules=rules, compile=compiled)
         if config is not None:
             raise UsageError("the rules are for shapes; a user kernel takes no CONFIG")
         _show_kernels(_kernels(shape, device), why, trials, top, csv, json)
         return
-    problem = problem_of(shape, **options)
+    problem = problem_of(shape)
     if trials:
         _show_trials([_found(problem, device, family)], top, csv, json)
     elif why:
@@ -318,7 +315,6 @@ def _show_kernels(
 
 @click.command("check", cls=VerbCommand)
 @shape_argument("[MxNxK]...", "Shapes.  [default: all that are recorded in the bundle]", nargs=-1)
-@problem_options
 @click.option(
     "--against",
     type=click.Path(path_type=Path),
@@ -334,12 +330,11 @@ def _show_kernels(
     help="Least ratio of the bundle's time to today's.  [default: 0.95]",
 )
 @device_option
-@objective_option
+@objective_choice("What chooses the kernel, and is compared", default="hot", timed=True)
 @click.option("--allow-predicted", is_flag=True, help="Check predicted times too.")
 @json_option
 def check(
     shapes: tuple[str, ...],
-    options: ProblemOptions,
     against: Path | None,
     least: float,
     device: str | None,
@@ -360,7 +355,7 @@ def check(
             f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
             "`autotune tune SPEC.py` again"
         )
-    problems, decides = problems_of(shapes, **options), objective_named(objective, TIMES)
+    problems, decides = problems_of(shapes), objective_named(objective, TIMES)
     checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
     if json:
         show_json(comparing.checks_json(checks, least))

@@ -7,8 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -17,32 +16,12 @@ from autotune.errors import UsageError
 from autotune.files.plain import visible
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from rich.console import RenderableType
 
-
-if TYPE_CHECKING:
-    from autotune.problem import ProblemDefaults
-
-    ProblemOptions = ProblemDefaults
-else:
-    ProblemOptions = dict  # the problem's modules are imported by the verbs that need them
+    from autotune.runners.objective import Objective
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
-
-PROBLEM_OPTIONS: Mapping[str, type] = {
-    "compute": str,
-    "layout": str,
-    "batch": int,
-    "epilogue": str,
-    "output": str,
-    "scale": str,
-    "accumulate": str,
-    "e5m2": str,
-    "accuracy": str,
-}
-"""The options of a problem, by the keywords of `problem_of`. Help leaves them out, as the problem's
-text states the same: see `autotune help shapes`."""
-
 
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
 """The start of a user kernel's name; shapes start with a number."""
@@ -82,7 +61,6 @@ class VerbGroup(click.Group):
 
     Args:
         headings: names of verbs by the headings above them.
-        moved: what replaces each verb of earlier versions.
     """
 
     command_class = VerbCommand
@@ -90,18 +68,16 @@ class VerbGroup(click.Group):
     def __init__(
         self,
         *arguments: Any,
-        headings: Mapping[str, tuple[str, ...]] | None = None,
-        moved: Mapping[str, str] | None = None,
+        headings: Mapping[str, Sequence[str]] | None = None,
         **attributes: Any,
     ) -> None:
         super().__init__(*arguments, **attributes)
-        self.headings, self.moved = headings or {}, moved or {}
+        self.headings = headings
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the verbs, in the order of the headings."""
+        """The names of the verbs, in the order in which they were added."""
         del ctx
-        listed = [name for names in self.headings.values() for name in names]
-        return listed or [*self.commands]
+        return [*self.commands]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -109,12 +85,10 @@ class VerbGroup(click.Group):
         """The verb that the first argument names.
 
         Raises:
-            UsageError: if there is no such verb, or it has moved to another.
+            UsageError: if there is no such verb.
         """
         name = args[0]
         if name not in self.commands and not name.startswith("-"):
-            if name in self.moved:
-                raise UsageError(f"`{ctx.command_path} {name}` is now {self.moved[name]}")
             close = get_close_matches(name, self.commands, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise UsageError(f"no verb {name!r}{hint or f'; see `{ctx.command_path} --help`'}")
@@ -122,7 +96,7 @@ class VerbGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the verbs below their headings."""
-        headings = self.headings or {"Commands": tuple(self.list_commands(ctx))}
+        headings = self.headings or {"Commands": self.list_commands(ctx)}
         width = max(map(len, self.commands))
         for heading, names in headings.items():
             rows = [(f"{name:{width}}", _first_sentence(self.commands[name])) for name in names]
@@ -134,21 +108,6 @@ def _first_sentence(command: click.Command) -> str:
     """The first sentence of a verb's help, without its period."""
     text = command.help or ""
     return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
-
-
-def problem_options(verb: Verb) -> Verb:
-    """Gives a verb the options of a problem, hidden from its help. Its parameter `options` receives
-    the stated ones."""
-
-    @wraps(verb)
-    def command(**values: Any) -> None:
-        given_values = {name: values.pop(name) for name in PROBLEM_OPTIONS}
-        stated = {name: value for name, value in given_values.items() if value is not None}
-        verb(options=cast("ProblemOptions", stated), **values)
-
-    for name, kind in PROBLEM_OPTIONS.items():
-        command = click.option(f"--{name}", type=kind, hidden=True)(command)
-    return cast("Verb", command)
 
 
 def shape_argument(
@@ -176,29 +135,41 @@ def family_option(text: str) -> Callable[[Verb], Verb]:
 
 
 class ObjectiveOption(click.Option):
-    """An option whose help ends with the table of objectives, which is imported for it alone."""
+    """The option of an objective. The table of objectives ends its help, and is imported for help
+    and completion alone.
+
+    Args:
+        timed: whether it takes times alone, no energy.
+    """
+
+    def __init__(self, names: Any, *, timed: bool = False, **attributes: Any) -> None:
+        super().__init__(names, metavar="NAME", **attributes)
+        self.timed = timed
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """The objectives that it takes, the default first."""
+        from autotune.runners.objective import OBJECTIVES, TIMES
+
+        return TIMES if self.timed else [*OBJECTIVES]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option and its help."""
-        from autotune.runners.objective import OBJECTIVES
-
         record = super().get_help_record(ctx)
         if record is None:
             return None
-        listed = alternatives([f"{objective} ({objective.summary})" for objective in OBJECTIVES])
-        return record[0], f"{record[1]}: {listed}.  [default: {OBJECTIVES[0]}]"
+        listed = alternatives([f"{each} ({each.summary})" for each in self.objectives])
+        return record[0], f"{record[1]}: {listed}.  [default: {self.objectives[0]}]"
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The objectives that a word begins."""
+        del ctx
+        return completion.matching(map(str, self.objectives), incomplete)
 
 
 def objective_choice(text: str, **attributes: Any) -> Callable[[Verb], Verb]:
     """The option of an objective; `text` says what it decides."""
-    return click.option(
-        "--objective",
-        cls=ObjectiveOption,
-        metavar="NAME",
-        shell_complete=completion.objectives,
-        help=text,
-        **attributes,
-    )
+    return click.option("--objective", cls=ObjectiveOption, help=text, **attributes)
 
 
 device_option = click.option(
@@ -235,8 +206,25 @@ def refuse(subject: str, **stated: object) -> None:
         raise UsageError(f"{subject} takes no {', '.join(names)}; leave it out")
 
 
-SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-"""Seconds of each unit of time on the command line."""
+def seconds_of(text: str, name: str, examples: str, units: str) -> float:
+    """Seconds of a text such as `60s` or `1.5h`.
+
+    Args:
+        text: the value of an option.
+        name: the noun of the message.
+        examples: the forms that the message gives.
+        units: letters of the units; a blank allows a number without one, of seconds.
+
+    Raises:
+        UsageError: for another form.
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd]?)", text.strip().lower())
+    if match is None or (match[2] or " ") not in units:
+        raise UsageError(f"malformed {name} {text!r}; give {examples}")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Interrupted(Exception):

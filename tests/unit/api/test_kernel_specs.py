@@ -84,8 +84,6 @@ def test_occupancy_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (("64x64x64",), "a user kernel is tuned alone; give one SPEC.py"),
         (("--family", "simt"), "a user kernel takes no --family; leave it out"),
-        (("--device", "gpu:0,1"), "a user kernel takes no --devices; leave it out"),
-        (("--compute", "bf16"), "a user kernel takes no --compute; leave it out"),
         (("--recording", "x.json.gz"), "a user kernel takes no --recording; leave it out"),
     ],
 )
