@@ -21,7 +21,7 @@ from autotune.cli.options import (
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.export import WrittenExport
+    from autotune.export import ExportedLibrary, WrittenExport
     from autotune.runners.objective import Objective
 
 
@@ -128,7 +128,7 @@ def export(
         print(path)
 
 
-def _products(written: WrittenExport) -> list[dict[str, str]]:
+def _products(written: WrittenExport[ExportedLibrary]) -> list[dict[str, str]]:
     """A row for each exported problem and device."""
     return [
         {

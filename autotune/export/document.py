@@ -8,7 +8,13 @@ from hashlib import sha256
 
 from autotune.compiler import Program
 from autotune.export.files import MADE_BY
-from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel, ptx_file
+from autotune.export.library import (
+    CompiledKernels,
+    ExportedGemm,
+    ExportedLibrary,
+    FallbackKernel,
+    ptx_file,
+)
 from autotune.families.plan import Argument, Launch, LaunchPlan, Struct, TensorMap
 from autotune.version import __version__
 
@@ -19,18 +25,26 @@ def document(library: ExportedLibrary, files: Mapping[str, str]) -> dict[str, ob
     """A library without its machine code. `files` has the names of the kernels' own files, by the
     key of the program."""
     return {
-        "schema": SCHEMA,
-        "made_by": f"{MADE_BY}{__version__}",
-        "name": library.name,
+        **head(library),
         "counters": library.counters,
         "devices": [device.to_json() for device in library.devices],
-        "kernels": [
-            _kernel(program, files.get(program.key)) | ptx_json(program, library.ptx, files)
-            for program in library.programs.values()
-        ],
+        "kernels": programs_json(library, files),
         "products": [_gemm(gemm) for gemm in library.gemms],
         "general": [_fallback(fallback) for fallback in library.fallbacks],
     }
+
+
+def head(library: CompiledKernels) -> dict[str, object]:
+    """The first fields of an export's document."""
+    return {"schema": SCHEMA, "made_by": f"{MADE_BY}{__version__}", "name": library.name}
+
+
+def programs_json(library: CompiledKernels, files: Mapping[str, str]) -> list[dict[str, object]]:
+    """The programs of an export, with the names of their own files, if they have some."""
+    return [
+        _program(program, library.ptx.get(program.key), files.get(program.key))
+        for program in library.programs.values()
+    ]
 
 
 def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, object]:
@@ -46,9 +60,9 @@ def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, obje
     }
 
 
-def _kernel(program: Program, file: str | None) -> dict[str, object]:
+def _program(program: Program, ptx: bytes | None, file: str | None) -> dict[str, object]:
     template = program.template
-    return {
+    data: dict[str, object] = {
         "key": program.key,
         "symbol": program.symbol,
         "arch": program.arch,
@@ -61,20 +75,14 @@ def _kernel(program: Program, file: str | None) -> dict[str, object]:
         "barriers": program.barriers,
         "compiler": program.compiler,
         "sha256": sha256(program.cubin).hexdigest(),
-        **({} if file is None else {"file": file}),
     }
-
-
-def ptx_json(
-    program: Program, ptx: Mapping[str, bytes], files: Mapping[str, str]
-) -> dict[str, object]:
-    """The JSON of a program's PTX: its SHA-256, and its file where the cubin has one."""
-    text = ptx.get(program.key)
-    if text is None:
-        return {}
-    file = files.get(program.key)
-    name = {} if file is None else {"ptx_file": ptx_file(file)}
-    return {"ptx_sha256": sha256(text).hexdigest(), **name}
+    if file is not None:
+        data["file"] = file
+    if ptx is not None:
+        data["ptx_sha256"] = sha256(ptx).hexdigest()
+        if file is not None:
+            data["ptx_file"] = ptx_file(file)
+    return data
 
 
 def _gemm(gemm: ExportedGemm) -> dict[str, object]:

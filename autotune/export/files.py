@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
@@ -74,6 +75,36 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 _CHUNK = 1 << 20
+
+
+LibraryT = TypeVar("LibraryT")
+
+
+@dataclass(frozen=True)
+class WrittenExport(Generic[LibraryT]):
+    """An export on disk.
+
+    Attributes:
+        library: the exported kernels, and the plans of gemms.
+        files: their paths.
+    """
+
+    library: LibraryT
+    files: tuple[Path, ...]
+
+
+def write_export(
+    directory: Path, name: str, document: Mapping[str, object], contents: Mapping[str, bytes]
+) -> tuple[Path, ...]:
+    """Writes the files of an export and `NAME.json`, its document with the SHA-256 of each file.
+
+    Raises:
+        UsageError, AutotuneError: as `replace_files`.
+    """
+    digests = {file: sha256(content).hexdigest() for file, content in contents.items()}
+    text = json.dumps({**document, "files": digests}, indent=1, allow_nan=False)
+    manifest = f"{name}.json"
+    return replace_files(directory, manifest, {**contents, manifest: text.encode() + b"\n"})
 
 
 def replace_files(

@@ -18,8 +18,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.mma.parameters import COPY_BYTES
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
-from autotune.families.shared.launch_limits import LARGEST_GRID_X, has_cp_async
-from autotune.families.shared.tiles import tile_count
+from autotune.families.shared.launch_limits import has_cp_async
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.element import F32
@@ -56,29 +55,6 @@ class General:
     alignment: Alignment
     tile: tuple[int, int]
     launch: Launch
-
-    def serves(self, problem: Problem) -> bool:
-        """Whether the problem is of this kind, has rows of whole vectors and fits a grid."""
-        kind = replace(self.problem, m=problem.m, n=problem.n, k=problem.k, batch=problem.batch)
-        wanted = self.alignment.a, self.alignment.b, self.alignment.c
-        rows = zip(problem.leading_dimensions, wanted, strict=True)
-        whole = all(length % width == 0 for length, width in rows)
-        return kind == problem and whole and self._tiles(problem) <= LARGEST_GRID_X
-
-    def plan(self, problem: Problem) -> LaunchPlan:
-        """The launches of a problem that it serves."""
-        sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
-        arguments = (
-            replace(argument, value=sizes.get(str(argument.value), argument.value))
-            for argument in self.launch.arguments
-        )
-        grid = self._tiles(problem), 1, problem.batch
-        return LaunchPlan(
-            self.config, (replace(self.launch, grid=grid, arguments=tuple(arguments)),)
-        )
-
-    def _tiles(self, problem: Problem) -> int:
-        return tile_count(problem, *self.tile)
 
 
 def generals(problem: Problem, device: Device) -> tuple[General, ...]:
@@ -180,6 +156,30 @@ Build = Callable[[Template, str], Program | CompileFailure]
 COUNTER_BYTES = 4
 
 
+class CompiledKernels:
+    """The kernels of an export, of gemms or of the user.
+
+    Attributes:
+        name: the name of the library and the prefix of its functions.
+        devices: the devices to export for.
+        ptx: the PTX of programs that later GPUs can run, by their keys; empty unless asked for.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    ptx: Mapping[str, bytes]
+
+    @property
+    def launches(self) -> tuple[tuple[Launch, Program], ...]:
+        """Every launch with its program."""
+        raise NotImplementedError
+
+    @property
+    def programs(self) -> dict[str, Program]:
+        """Every program once, by its key."""
+        return {program.key: program for _, program in self.launches}
+
+
 @dataclass(frozen=True)
 class ExportedGemm:
     """One problem on one device, with everything its launches need.
@@ -229,7 +229,7 @@ class FallbackKernel:
 
 
 @dataclass(frozen=True)
-class ExportedLibrary:
+class ExportedLibrary(CompiledKernels):
     """The contents of an export.
 
     Attributes:
@@ -246,13 +246,6 @@ class ExportedLibrary:
     gemms: tuple[ExportedGemm, ...]
     fallbacks: tuple[FallbackKernel, ...]
     ptx: Mapping[str, bytes] = field(default_factory=dict)
-
-    @property
-    def programs(self) -> dict[str, Program]:
-        """Every program once, by its key."""
-        programs = [program for gemm in self.gemms for program in gemm.programs]
-        programs += [fallback.program for fallback in self.fallbacks]
-        return {program.key: program for program in programs}
 
     @property
     def launches(self) -> tuple[tuple[Launch, Program], ...]:

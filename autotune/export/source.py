@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotune import compiler, settings
-from autotune.compiler import Program
+from autotune.compiler import CompileFailure, Program
 from autotune.export.library import ExportedLibrary, ptx_of
 from autotune.export.text import line_comments
 from autotune.families.plan import Argument, Launch, Struct, TensorMap
@@ -118,7 +118,7 @@ def _value(name: str, argument: Argument, indent: str = INDENT) -> list[str]:
     return [f"{indent}{name} = {value}"]
 
 
-Content = Callable[[Launch, Program, str], bytes]
+KERNEL_FORMATS = ("cubin", "ptx", "cu")
 
 
 def kernel_files(library: ExportedLibrary, format: str) -> dict[str, tuple[str, bytes]]:
@@ -127,30 +127,21 @@ def kernel_files(library: ExportedLibrary, format: str) -> dict[str, tuple[str, 
     Raises:
         AutotuneError: if a kernel does not compile to PTX.
     """
-    content = _CONTENT[format]
     files: dict[str, tuple[str, bytes]] = {}
     for gemm in library.gemms:
         title = f"{gemm.problem} on {gemm.device.name}"
         for launch, program in zip(gemm.plan.launches, gemm.programs, strict=True):
-            if program.key not in files:
-                stem = f"{library.name}-{program.template.kernel}-{len(files)}-{program.arch}"
-                files[program.key] = f"{stem}.{format}", content(launch, program, title)
+            if program.key in files:
+                continue
+            if format == "cu":
+                content = specialised(launch, program, title).encode()
+            else:
+                content = program.cubin if format == "cubin" else ptx_of(program, compiled_ptx)
+            stem = f"{library.name}-{program.template.kernel}-{len(files)}-{program.arch}"
+            files[program.key] = f"{stem}.{format}", content
     return files
 
 
-def _cubin(launch: Launch, program: Program, title: str) -> bytes:
-    del launch, title
-    return program.cubin
-
-
-def _ptx(launch: Launch, program: Program, title: str) -> bytes:
-    del launch, title
-    return ptx_of(program, lambda program: compiler.ptx(program.template, program.arch))
-
-
-def _cu(launch: Launch, program: Program, title: str) -> bytes:
-    return specialised(launch, program, title).encode()
-
-
-_CONTENT: dict[str, Content] = {"cubin": _cubin, "ptx": _ptx, "cu": _cu}
-KERNEL_FORMATS = tuple(_CONTENT)
+def compiled_ptx(program: Program) -> bytes | CompileFailure:
+    """The PTX of a program of a gemm, compiled."""
+    return compiler.ptx(program.template, program.arch)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from hashlib import sha256
 
 from autotune.compiler import Program
 from autotune.device import Device
 from autotune.driver import tensor_maps
 from autotune.driver.arguments import Layout, layout
-from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
+from autotune.export.library import (
+    CompiledKernels,
+    ExportedGemm,
+    ExportedLibrary,
+    FallbackKernel,
+)
 from autotune.export.text import c_string, comment, numbers, table
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES, Problem
@@ -21,61 +25,39 @@ _WORD_BYTES = 8
 _WORDS_A_LINE = 5
 
 
-@dataclass(frozen=True)
-class KernelTables:
-    """The kernels of an export as C tables.
+def kernel_indices(library: CompiledKernels) -> dict[str, int]:
+    """The index of each program in the table of kernels, by its key."""
+    return {key: number for number, key in enumerate(library.programs)}
 
-    Attributes:
-        devices: the devices that the kernels were compiled for.
-        launches: every launch with its program.
-        ptx: the PTX of programs that have some, by their key.
-    """
 
-    devices: Sequence[Device]
-    launches: Sequence[tuple[Launch, Program]]
-    ptx: Mapping[str, bytes]
-
-    @property
-    def programs(self) -> dict[str, Program]:
-        """Every program once, by its key."""
-        return {program.key: program for _, program in self.launches}
-
-    @property
-    def indices(self) -> dict[str, int]:
-        """The index of each program in the table of kernels, by its key."""
-        return {key: number for number, key in enumerate(self.programs)}
-
-    def text(self) -> str:
-        """All tables, in C."""
-        programs = self.programs.values()
-        portable = [program for program in programs if program.key in self.ptx]
-        # After its cubin, a program with PTX has another row, which the first one names.
-        rows = {program.key: len(programs) + number for number, program in enumerate(portable)}
-        images = [
-            *((f"CUBIN_{n}", item, item.cubin) for n, item in enumerate(programs)),
-            *((f"PTX_{n}", item, self.ptx[item.key] + b"\0") for n, item in enumerate(portable)),
-        ]
-        kernels = [
-            self._kernel(name, program, code, rows.get(program.key, 0) if n < len(programs) else 0)
-            for n, (name, program, code) in enumerate(images)
-        ]
-        counts = f"DEVICE_COUNT = {len(self.devices)}, WITH_PTX = {int(bool(portable))}"
-        return "\n\n".join(
-            (
-                f"enum {{ {counts} }};",
-                table("Device", "DEVICES", map(_device, self.devices)),
-                *(_code(*image) for image in images),
-                table("Kernel", "KERNELS", kernels),
-            )
+def kernels(library: CompiledKernels) -> str:
+    """The tables of templates/driver.c: devices, machine code, PTX and kernels."""
+    programs = library.programs.values()
+    portable = [program for program in programs if program.key in library.ptx]
+    # After its cubin, a program with PTX has another row, which the first one names.
+    rows = {program.key: len(programs) + number for number, program in enumerate(portable)}
+    cubins = [(f"CUBIN_{n}", program, program.cubin) for n, program in enumerate(programs)]
+    texts = [(f"PTX_{n}", each, library.ptx[each.key] + b"\0") for n, each in enumerate(portable)]
+    kernels = [_kernel(library, *image, rows.get(image[1].key, 0)) for image in cubins]
+    kernels += [_kernel(library, *image, 0) for image in texts]
+    counts = f"DEVICE_COUNT = {len(library.devices)}, WITH_PTX = {int(bool(portable))}"
+    return "\n\n".join(
+        (
+            f"enum {{ {counts} }};",
+            table("Device", "DEVICES", map(_device, library.devices)),
+            *(_code(*image) for image in (*cubins, *texts)),
+            table("Kernel", "KERNELS", kernels),
         )
+    )
 
-    def _kernel(self, name: str, program: Program, code: bytes, ptx: int) -> str:
-        digest = ", ".join(f"0x{byte:02x}" for byte in sha256(code).digest())
-        shared = max(
-            launch.shared for launch, launched in self.launches if launched.key == program.key
-        )
-        last = numbers(shared, shared + program.shared, ptx)
-        return f"{{{name}, {len(code)}, {{{digest}}}, {c_string(program.symbol)}, {last}}}"
+
+def _kernel(library: CompiledKernels, name: str, program: Program, code: bytes, ptx: int) -> str:
+    digest = ", ".join(f"0x{byte:02x}" for byte in sha256(code).digest())
+    shared = max(
+        launch.shared for launch, launched in library.launches if launched.key == program.key
+    )
+    last = numbers(shared, shared + program.shared, ptx)
+    return f"{{{name}, {len(code)}, {{{digest}}}, {c_string(program.symbol)}, {last}}}"
 
 
 def _device(device: Device) -> str:
@@ -151,11 +133,6 @@ def given() -> str:
     return "\n    ".join(lines)
 
 
-def kernels(library: ExportedLibrary) -> KernelTables:
-    """The kernels of a library, whose tables come first."""
-    return KernelTables(library.devices, library.launches, library.ptx)
-
-
 def tables(library: ExportedLibrary) -> str:
     """The launch plans, in C."""
     return _TableWriter(library).text()
@@ -181,7 +158,7 @@ class _TableWriter:
 
     def __init__(self, library: ExportedLibrary) -> None:
         self._library = library
-        self._indices = kernels(library).indices
+        self._indices = kernel_indices(library)
         self._maps: dict[TensorMap, int] = {}
         self._arguments: list[str] = []
         self._launches: list[str] = []

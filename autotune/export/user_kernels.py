@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 
 from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError, require_list
-from autotune.export.document import launch_json, ptx_json
-from autotune.export.files import MADE_BY, replace_files
-from autotune.export.library import check_ptx, portable_ptx, ptx_file
-from autotune.export.tables import KernelTables
+from autotune.export.document import head, launch_json, programs_json
+from autotune.export.files import WrittenExport, write_export
+from autotune.export.library import CompiledKernels, check_ptx, portable_ptx, ptx_file
+from autotune.export.tables import kernel_indices, kernels
 from autotune.export.text import check_name, comment, comment_text, filled, numbers, table
 from autotune.families.config import Value
-from autotune.families.plan import ArgumentType, Launch, Template
+from autotune.families.plan import ArgumentType, Launch
 from autotune.files.plain import is_macro_name
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.records.kernel_record import KernelEntry, argument_type
-from autotune.records.kernel_source import KernelSource
 from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DeviceLike
 from autotune.user_kernels.sources import unpacked
-from autotune.version import __version__
-
-Build = Callable[[Template, str, Path, tuple[Path, ...]], Program | CompileFailure]
-"""Compiles a template for an architecture, from a folder with folders of headers."""
-BuildPtx = Callable[[Template, str, Path, tuple[Path, ...]], bytes | CompileFailure]
-"""Compiles a template to PTX in the same way."""
-Unpack = Callable[[KernelSource], AbstractContextManager[tuple[Path, tuple[Path, ...]]]]
 
 
 @dataclass(frozen=True)
@@ -67,17 +56,13 @@ class ExportedKernel:
 
 
 @dataclass(frozen=True)
-class KernelLibrary:
-    """User kernels to export, under a name; `ptx` is that of programs by their key."""
+class KernelLibrary(CompiledKernels):
+    """User kernels to export."""
 
     name: str
+    devices: tuple[Device, ...]
     kernels: tuple[ExportedKernel, ...]
     ptx: Mapping[str, bytes] = field(default_factory=dict)
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """Every device once."""
-        return tuple(dict.fromkeys(kernel.device for kernel in self.kernels))
 
     @property
     def launches(self) -> tuple[tuple[Launch, Program], ...]:
@@ -100,62 +85,52 @@ class KernelLibrary:
             return dict.fromkeys(calls, self.name)
         return {call: f"{self.name}_{number}" for number, call in enumerate(calls)}
 
-    @property
-    def programs(self) -> dict[str, Program]:
-        """Every program once, by its key."""
-        return {kernel.program.key: kernel.program for kernel in self.kernels}
-
 
 def gather_kernels(
-    name: str,
-    records: Sequence[KernelRecord],
-    build: Build,
-    unpack: Unpack,
-    objective: Objective = HOT,
-    ptx: BuildPtx | None = None,
+    name: str, records: Sequence[KernelRecord], objective: Objective = HOT, *, ptx: bool = False
 ) -> KernelLibrary:
     """Compiles the best configuration of each record for its device.
 
     Args:
         name: the name of the library.
         records: what to export.
-        build: compiles a template.
-        unpack: unpacks the sources of a record.
-        objective: the time that chooses a configuration.
-        ptx: compiles a template to PTX, which is added for later GPUs; None adds none.
+        objective: what chooses a configuration.
+        ptx: whether to add the PTX of the kernels, for later GPUs.
 
     Raises:
         NotFoundError: if a record does not have its source.
         AutotuneError: if a kernel does not compile.
     """
-    kernels = [_compiled(record, build, unpack, objective) for record in records]
-    library = KernelLibrary(name, tuple(sorted(kernels, key=lambda kernel: kernel.record.title)))
-    if ptx is None:
+    kernels = sorted(
+        (_compiled(record, objective) for record in records), key=lambda kernel: kernel.record.title
+    )
+    devices = tuple(dict.fromkeys(kernel.device for kernel in kernels))
+    library = KernelLibrary(name, devices, tuple(kernels))
+    if not ptx:
         return library
     sources = {kernel.program.key: kernel.entry.launchable().source for kernel in kernels}
 
     def compile(program: Program) -> bytes | CompileFailure:
-        with unpack(sources[program.key]) as places:
-            return ptx(program.template, program.arch, *places)
+        with unpacked(sources[program.key]) as (folder, includes):
+            return compiler.ptx(program.template, program.arch, sources=folder, includes=includes)
 
     return replace(library, ptx=portable_ptx(library.programs.values(), compile))
 
 
-def _compiled(
-    record: KernelRecord, build: Build, unpack: Unpack, objective: Objective
-) -> ExportedKernel:
+def _compiled(record: KernelRecord, objective: Objective) -> ExportedKernel:
     entry = record.best_by(objective)
     assert isinstance(entry, KernelEntry)
     recorded = entry.launchable()
     launch, arch = recorded.plan(entry.config).main, record.device.arch
-    with unpack(recorded.source) as places:
-        program = build(launch.template, arch, *places)
+    with unpacked(recorded.source) as (folder, includes):
+        program = compiler.compile(
+            launch.template, arch, cache=settings.cache_dir(), sources=folder, includes=includes
+        )
     if isinstance(program, CompileFailure):
         raise AutotuneError(f"{entry.config} does not compile for {arch}: {program.reason}")
     return ExportedKernel(record, entry, launch, program)
 
 
-SCHEMA = 1
 _WORD = re.compile(r"[\w:<>*& ]+")
 """A word that cannot call a function: the name of a type or of a value."""
 UNCHOSEN = "define CALL as the number of a call below"
@@ -171,14 +146,13 @@ def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
     """The header and the source of a C library, by their names."""
     functions = library.functions
     prototypes = [
-        f"{_comment(call, kernels)}\n{_prototype(call, functions[call])};"
-        for call, kernels in library.calls.items()
+        f"{_comment(call, exported)}\n{_prototype(call, functions[call])};"
+        for call, exported in library.calls.items()
     ]
     bodies = [_body(number, call, functions[call]) for number, call in enumerate(library.calls)]
-    tables = KernelTables(library.devices, library.launches, library.ptx)
     source = {
-        "KERNELS": tables.text(),
-        "TABLES": _launches(library, tables.indices),
+        "KERNELS": kernels(library),
+        "TABLES": _launches(library),
         "FUNCTIONS": "\n\n".join(bodies),
     }
     return {
@@ -200,10 +174,10 @@ def values_header(library: KernelLibrary) -> dict[str, bytes]:
     ]
     several = len(library.calls) > 1
     lines += ["#if !defined CALL", f'#error "{UNCHOSEN}"'] if several else []
-    for number, (call, kernels) in enumerate(library.calls.items()):
+    for number, (call, exported) in enumerate(library.calls.items()):
         if several:
             lines += [f"#elif CALL == {number}"]
-        lines += [_comment(call, kernels), *_choice(kernels)]
+        lines += [_comment(call, exported), *_choice(exported)]
     lines += ["#endif"] if several else []
     lines += ["", f"#endif /* {guard} */", ""]
     return {f"{library.name}.h": "\n".join(lines).encode()}
@@ -226,43 +200,21 @@ def cubin_names(library: KernelLibrary) -> dict[str, str]:
 
 def kernel_document(library: KernelLibrary, files: Mapping[str, str]) -> dict[str, object]:
     """The library as JSON, without its machine code; `files` are the files of programs by key."""
-    return {
-        "schema": SCHEMA,
-        "made_by": f"{MADE_BY}{__version__}",
-        "name": library.name,
-        "kernels": [
-            _program(program, files.get(program.key)) | ptx_json(program, library.ptx, files)
-            for program in library.programs.values()
-        ],
-        "calls": [
-            {
-                "function": library.functions[kernel.call],
-                "call": str(kernel.call),
-                "arguments": list(kernel.call.arguments),
-                "device": kernel.device.to_json(),
-                "config": str(kernel.entry.config),
-                "params": kernel.entry.config.values,
-                "time_us": kernel.entry.measurement.time_us,
-                "verified": kernel.record.verified,
-                "launch": launch_json(kernel.launch, kernel.program),
-            }
-            for kernel in library.kernels
-        ],
-    }
-
-
-def _program(program: Program, file: str | None) -> dict[str, object]:
-    return {
-        "key": program.key,
-        "symbol": program.symbol,
-        "arch": program.arch,
-        "registers": program.registers,
-        "shared": program.shared,
-        "local": program.local,
-        "compiler": program.compiler,
-        "sha256": sha256(program.cubin).hexdigest(),
-        **({} if file is None else {"file": file}),
-    }
+    calls = [
+        {
+            "function": library.functions[kernel.call],
+            "call": str(kernel.call),
+            "arguments": list(kernel.call.arguments),
+            "device": kernel.device.to_json(),
+            "config": str(kernel.entry.config),
+            "params": kernel.entry.config.values,
+            "time_us": kernel.entry.measurement.time_us,
+            "verified": kernel.record.verified,
+            "launch": launch_json(kernel.launch, kernel.program),
+        }
+        for kernel in library.kernels
+    ]
+    return {**head(library), "kernels": programs_json(library, files), "calls": calls}
 
 
 def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
@@ -270,8 +222,9 @@ def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
     return filled(template, library.name, TITLE=comment_text(title), **parts).encode()
 
 
-def _launches(library: KernelLibrary, indices: Mapping[str, int]) -> str:
+def _launches(library: KernelLibrary) -> str:
     """A table of launches for each call."""
+    indices = kernel_indices(library)
 
     def row(kernel: ExportedKernel) -> str:
         launch, device = kernel.launch, library.devices.index(kernel.device)
@@ -283,8 +236,8 @@ def _launches(library: KernelLibrary, indices: Mapping[str, int]) -> str:
         return f"{{{first}, {', '.join(sizes)}, {launch.shared}u}}"
 
     return "\n\n".join(
-        table("Launch", f"LAUNCHES_{number}", map(row, kernels))
-        for number, kernels in enumerate(library.calls.values())
+        table("Launch", f"LAUNCHES_{number}", map(row, exported))
+        for number, exported in enumerate(library.calls.values())
     )
 
 
@@ -349,19 +302,6 @@ def _macros(kernel: ExportedKernel) -> list[str]:
 USER_KERNEL_FORMATS = ("c", "h", "cubin", "json")
 
 
-@dataclass(frozen=True)
-class WrittenKernels:
-    """An export of user kernels on disk.
-
-    Attributes:
-        library: the exported kernels.
-        files: their paths.
-    """
-
-    library: KernelLibrary
-    files: tuple[Path, ...]
-
-
 def write_kernels(
     names: Sequence[str],
     directory: Path | str,
@@ -371,7 +311,7 @@ def write_kernels(
     format: str = "c",
     objective: ObjectiveText | Objective = HOT,
     ptx: bool = False,
-) -> WrittenKernels:
+) -> WrittenExport[KernelLibrary]:
     """Exports what `tune_kernel` recorded of user kernels. Needs no GPU.
 
     Args:
@@ -399,28 +339,11 @@ def write_kernels(
     require_list("devices", devices)
     records = _records(names, devices)
     prefix = check_name(name or records[0].call.name.rpartition("::")[2])
-    cache = settings.cache_dir()
-
-    def build(
-        template: Template, arch: str, folder: Path, folders: tuple[Path, ...]
-    ) -> Program | CompileFailure:
-        return compiler.compile(template, arch, cache=cache, sources=folder, includes=folders)
-
-    def build_ptx(
-        template: Template, arch: str, folder: Path, folders: tuple[Path, ...]
-    ) -> bytes | CompileFailure:
-        return compiler.ptx(template, arch, sources=folder, includes=folders)
-
-    library = gather_kernels(prefix, records, build, unpacked, decides, build_ptx if ptx else None)
-    return WrittenKernels(library, write_kernel_library(library, Path(directory), format))
+    library = gather_kernels(prefix, records, decides, ptx=ptx)
+    return WrittenExport(library, _write(library, Path(directory), format))
 
 
-def write_kernel_library(library: KernelLibrary, directory: Path, format: str) -> tuple[Path, ...]:
-    """Writes user kernels to a directory, with the SHA-256 of every file in `NAME.json`.
-
-    Raises:
-        AutotuneError: as `write_kernels`.
-    """
+def _write(library: KernelLibrary, directory: Path, format: str) -> tuple[Path, ...]:
     files: dict[str, bytes] = {}
     if format == "c":
         files = kernel_project(library)
@@ -429,10 +352,7 @@ def write_kernel_library(library: KernelLibrary, directory: Path, format: str) -
     elif format == "cubin":
         files = cubin_files(library)
     data = kernel_document(library, cubin_names(library) if format == "cubin" else {})
-    data["files"] = {file: sha256(content).hexdigest() for file, content in files.items()}
-    manifest = f"{library.name}.json"
-    text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
-    return replace_files(directory, manifest, {**files, manifest: text})
+    return write_export(directory, library.name, data, files)
 
 
 def _records(names: Sequence[str], devices: Sequence[DeviceLike]) -> list[KernelRecord]:

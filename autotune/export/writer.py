@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
-from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import UsageError, require_list
 from autotune.export.document import document, readme
-from autotune.export.files import replace_files
+from autotune.export.files import WrittenExport, write_export
 from autotune.export.library import ExportedLibrary, check_ptx, gather, ptx_file
-from autotune.export.source import KERNEL_FORMATS, kernel_files
+from autotune.export.source import KERNEL_FORMATS, compiled_ptx, kernel_files
 from autotune.export.tables import given, kernels, shapes, tables, vendor_shapes, words
 from autotune.export.text import check_name, filled, fragment
 from autotune.lookup import batch_invariant as invariant
@@ -35,19 +31,6 @@ if TYPE_CHECKING:
 FORMATS = ("c", *KERNEL_FORMATS, "json")
 
 
-@dataclass(frozen=True)
-class WrittenExport:
-    """An export on disk.
-
-    Attributes:
-        library: the exported kernels and plans.
-        files: their paths.
-    """
-
-    library: ExportedLibrary
-    files: tuple[Path, ...]
-
-
 def write(
     shapes: Sequence[ProblemLike],
     directory: Path | str,
@@ -61,7 +44,7 @@ def write(
     bench: bool = False,
     cublaslt: bool = False,
     **defaults: Unpack[ProblemDefaults],
-) -> WrittenExport:
+) -> WrittenExport[ExportedLibrary]:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
     were tuned, taken from other shapes or predicted. Needs no GPU if the devices are named.
 
@@ -95,7 +78,7 @@ def write(
         raise UsageError("an export without shapes or devices; give at least one of each")
     problems = problems_of(shapes, **defaults)
     check_name(name)
-    check_format(format)
+    _check_format(format)
     check_ptx(format, ptx)
     if bench and format != "c":
         raise UsageError(f"format {format!r} takes no bench; give c")
@@ -112,7 +95,7 @@ def write(
         lambda problem, device: find(problem, device, records, decides),
         partial(compiler.compile, cache=cache),
         fallback=format == "c" and not batch_invariant,
-        ptx=_ptx if ptx else None,
+        ptx=compiled_ptx if ptx else None,
     )
     files = write_library(library, Path(directory), format, bench=bench, cublaslt=cublaslt)
     return WrittenExport(library, files)
@@ -126,7 +109,7 @@ def _resolved(devices: Sequence[DeviceLike]) -> list[Device]:
     return resolved
 
 
-def check_format(format: str) -> None:
+def _check_format(format: str) -> None:
     """Refuses a format that is not one of `FORMATS`.
 
     Raises:
@@ -134,10 +117,6 @@ def check_format(format: str) -> None:
     """
     if format not in FORMATS:
         raise UsageError(f"unknown format {format!r}; give one of {', '.join(FORMATS)}")
-
-
-def _ptx(program: Program) -> bytes | CompileFailure:
-    return compiler.ptx(program.template, program.arch)
 
 
 def write_library(
@@ -154,7 +133,7 @@ def write_library(
         AutotuneError: as `write`.
     """
     check_name(library.name)
-    check_format(format)
+    _check_format(format)
     kernels = kernel_files(library, format) if format in KERNEL_FORMATS else {}
     names = {key: file for key, (file, _) in kernels.items()}
     files = dict(kernels.values())
@@ -164,11 +143,7 @@ def write_library(
         files |= {
             ptx_file(file): library.ptx[key] for key, file in names.items() if key in library.ptx
         }
-    data = document(library, names)
-    data["files"] = {file: sha256(content).hexdigest() for file, content in files.items()}
-    manifest = f"{library.name}.json"
-    text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
-    return replace_files(directory, manifest, {**files, manifest: text})
+    return write_export(directory, library.name, document(library, names), files)
 
 
 _VENDOR_OF = "vendor_of({}, &given, plan, card, ordinal)"
@@ -210,7 +185,7 @@ def project(
             *("gemm.c", name),
             WORDS=words(),
             GIVEN=given(),
-            KERNELS=kernels(library).text(),
+            KERNELS=kernels(library),
             TABLES=tables(library),
             **vendor,
         ),
