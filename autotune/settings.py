@@ -104,13 +104,18 @@ class Policy(NamedTuple):
         where a new call is bound: a warm call has no time for it.
 
         Raises:
-            UsageError: with the field and its values.
+            UsageError: with the field and its values, or for both `tune` and `batch_invariant`.
         """
         for name, value in zip(self._fields, self, strict=True):
             word = _WORDS.get(name)
             if value not in (True, False) and (word is None or value != word):
                 words = "True or False" if word is None else f"True, False or {word!r}"
                 raise UsageError(f"{name} is {value!r}; give {words}")
+        if self.tune and self.batch_invariant:
+            raise UsageError(
+                "a batch-invariant kernel is not tuned alone; tune its range: "
+                "autotune.tune(..., batch_invariant=True)"
+            )
 
 
 _WORDS = {"tune": "quick", "frozen": "raise"}

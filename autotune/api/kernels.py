@@ -32,7 +32,6 @@ from autotune.runners.replay import ReplayRunner
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, ReplayedFile, source_of
 from autotune.tuning.evaluate import Compile
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search
 from autotune.user_kernels import (
     Compilation,
@@ -59,7 +58,7 @@ from autotune.user_kernels.outcomes import Metric, Score, check_metrics
 from autotune.user_kernels.workload import unverified, with_results
 
 if TYPE_CHECKING:
-    from autotune.tuning.events import Observer
+    from autotune.api.tuning import ProgressLike
     from autotune.user_kernels import Workload
 
 
@@ -87,7 +86,7 @@ def tune_kernel(
     search: Search | None = None,
     metrics: Mapping[str, Metric] | None = None,
     recording: str | Path | None = None,
-    progress: bool | Observer = True,
+    progress: ProgressLike = True,
 ) -> KernelRecord:
     """Searches the fastest configuration of a user's CUDA kernel and records the best ten.
 
@@ -132,8 +131,8 @@ def tune_kernel(
         metrics: further functions of a `KernelResult` by name; their values go into the record.
         recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
             tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.
-        progress: whether to show a progress bar, on standard error or in the notebook; or an
-            observer, which receives the progress events instead.
+        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
+            plain lines; or an observer, which receives the progress events instead.
 
     Raises:
         UsageError: for invalid arguments or limits, a reference that does not fit them, or an
@@ -143,7 +142,9 @@ def tune_kernel(
         AutotuneError: if no configuration can run, or none is correct.
     """
     kernel = define_kernel(
-        *(source, name, parameters),
+        source,
+        name,
+        parameters,
         constraints=constraints,
         grid=grid,
         block=block,
@@ -155,7 +156,7 @@ def tune_kernel(
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     limited, verify = _limited(search or Search()), verify or Verification()
     work = work_of(kernel.name, arguments, reference, verify)
-    tunable = tunable_of(kernel, work, metrics, limited)
+    tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
@@ -176,6 +177,20 @@ def _limited(search: Search) -> Search:
     return replace(search.limited(), score=score).begun(monotonic())
 
 
+def _tunable(
+    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
+) -> KernelTunable:
+    """The kernel and its call, with the user's numbers."""
+    return KernelTunable(
+        kernel,
+        work.call,
+        work.arguments,
+        metrics=check_metrics(metrics),
+        score=search.score if isinstance(search.score, Score) else None,
+        metered=search.meters_trials,
+    )
+
+
 def _measured(
     tunable: KernelTunable,
     work: Workload,
@@ -185,7 +200,7 @@ def _measured(
     device: DeviceLike,
     verify: Verification,
     first: bool,
-    progress: bool | Observer,
+    progress: ProgressLike,
 ) -> KernelRecord:
     """The record of a search on a GPU; with `first` the first results are the reference."""
     index, resolved = targets.measuring(device, str(tunable))
@@ -197,17 +212,27 @@ def _measured(
     from autotune import gpu
     from autotune.tuning.loop import tune
 
-    with compiling(tunable.kernel) as (compile, sources):
-        compile = checked(tunable, arguments, resolved.arch, compile, sources)
+    with compiling(tunable.kernel) as (compile, places):
+        compile = checked(tunable, arguments, resolved.arch, compile, places)
         if first:
             work = stand_in(tunable, work, index, compile, verify)
         tunable = replace(tunable, verified=work.verified)
         runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
         try:
-            origin = Origin(runner.driver, compiler.compiler_version(), digest_of(tunable, sources))
+            folder, includes = places
+            file = tunable.kernel.source.file
+            digest = compiler.source_hash(file, directory=folder, includes=includes)
+            origin = Origin(runner.driver, compiler.compiler_version(), tunable.digest(digest))
             with shown(None, search, progress) as observer:
-                run = tunable, runner, store, search
-                return tune(*run, compile=compile, origin=origin, observer=observer)
+                return tune(
+                    tunable,
+                    runner,
+                    store,
+                    search,
+                    compile=compile,
+                    origin=origin,
+                    observer=observer,
+                )
         finally:
             runner.close()
 
@@ -259,7 +284,9 @@ def kernel_occupancy(
         MissingError: without a compiler; without a GPU, if no other device is given.
     """
     kernel = define_kernel(
-        *(source, name, parameters),
+        source,
+        name,
+        parameters,
         constraints=constraints,
         grid=1 if grid is None else grid,
         block=block,
@@ -294,7 +321,7 @@ def replay(
     recording: KernelRecording,
     store: Store,
     search: Search,
-    progress: bool | Observer,
+    progress: ProgressLike,
 ) -> KernelRecord:
     """Searches among recorded outcomes. Nothing is compiled and nothing runs."""
     from autotune.tuning.loop import tune
@@ -303,24 +330,13 @@ def replay(
     origin = Origin(recording.origin.driver, recording.origin.compiler, source)
     runner = ReplayRunner(recording, search.seed)
     with shown(None, search, progress) as observer:
-        run = tunable, runner, store, search
-        return tune(*run, compile=_uncompiled, origin=origin, observer=observer)
+        return tune(
+            tunable, runner, store, search, compile=_uncompiled, origin=origin, observer=observer
+        )
 
 
 def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:
     return CompileFailure(template, arch, "a replay compiles nothing", "")
-
-
-def tunable_of(
-    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
-) -> KernelTunable:
-    """The kernel and its call, with the user's numbers."""
-    return KernelTunable(
-        *(kernel, work.call, work.arguments),
-        metrics=check_metrics(metrics),
-        score=search.score if isinstance(search.score, Score) else None,
-        metered=search.meters_trials,
-    )
 
 
 def work_of(
@@ -389,31 +405,11 @@ def checked(
     return trials
 
 
-def digest_of(tunable: KernelTunable, places: Places) -> str:
-    """A hash of all that times depend on but the device."""
-    folder, includes = places
-    file = tunable.kernel.source.file
-    return tunable.digest(compiler.source_hash(file, directory=folder, includes=includes))
-
-
 NAME = "KERNEL"
 """The variable of a specification."""
 
 MODULE = "autotune_spec"
 """The `__name__` of a specification while it runs."""
-
-
-_VALUES = {
-    **dict.fromkeys(("include", "defines", "options"), "compile=autotune.Compilation({0}=...)"),
-    **dict.fromkeys(("rtol", "atol", "time_limit"), "verify=autotune.Verification({0}=...)"),
-    **dict.fromkeys(
-        ("trials", "seed", "sampler", "jobs", "objective", "energy", "storage"),
-        "search=autotune.Search({0}=...)",
-    ),
-    "budget": "search=autotune.Search(seconds=...)",
-    "observer": "progress=...",
-}
-"""Where former keywords of `tune_kernel` are now."""
 
 
 def tune_spec(
@@ -472,7 +468,6 @@ def read_spec(path: Path) -> dict[str, Any]:
         if name not in known_names:
             close = get_close_matches(str(name), known_names, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            hint = f"; give {_VALUES[name].format(name)}" if name in _VALUES else hint
             raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
     keywords = dict(spec)
     _require(path, keywords, "source", "name", "parameters")

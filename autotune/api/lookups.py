@@ -183,7 +183,7 @@ def warnings_of(
     if record is None:
         return
     command = f"`{_tuning(record, option(device))}`"
-    if (changed := outdated(result)) is not None:
+    if (changed := merging.stale(record, targets.here())) is not None:
         again = f"; `autotune cache verify --retime` or {command} measures again"
         yield f"it was measured with {changed}{again if targets.measures(device) else ''}"
     if record.provenance.interrupted:
@@ -199,13 +199,6 @@ def _tuning(record: Record, option: str) -> str:
     from autotune.lookup.batch_invariant import range_command, range_of
 
     return range_command(record.problem, range_of(record, _records()), option)
-
-
-def outdated(result: Record | Answer) -> str | None:
-    """The change of this machine since a result's record was measured, such as
-    `kernel sources 0ld, now 5e1f`; None if it is not stale, or if there is no record."""
-    record = result if isinstance(result, Record) else result.record
-    return None if record is None else merging.stale(record, targets.here())
 
 
 def other_tools(result: Record | Answer) -> str | None:

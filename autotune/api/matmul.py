@@ -171,7 +171,7 @@ def _run(
         if tunes:
             quantized.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
         return quantized(a, b, out, named, out_dtype, **further)
-    multiply = _invariant(policy) if policy.batch_invariant else multiplier()
+    multiply = runtime.batch_invariant() if policy.batch_invariant else multiplier()
     if tunes:
         multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, quick=quick, **further)
     return multiply.run(a, b, out, options, further, out_dtype)
@@ -188,16 +188,6 @@ def _check_quantizing(policy: Policy, further: FurtherArrays) -> None:
     )
     if policy.batch_invariant:
         raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
-
-
-def _invariant(policy: Policy) -> Matmul:
-    """The process's own matmul of batch-invariant kernels."""
-    if policy.tune:
-        raise UsageError(
-            "a batch-invariant product is not tuned alone; tune its range: "
-            "autotune.tune(..., batch_invariant=True)"
-        )
-    return runtime.batch_invariant()
 
 
 def multiplier() -> Matmul:
@@ -366,11 +356,6 @@ def _prepared(
     """
     policy = settings.policy() if policy is None else policy
     with runtime.entered(policy):
-        if policy.tune and policy.batch_invariant:
-            raise UsageError(
-                "a batch-invariant kernel is not tuned alone; tune its range: "
-                "autotune.tune(..., batch_invariant=True)"
-            )
         if policy.tune and not settings.mode().frozen:
             _tune_all(dict.fromkeys(problems), ordinal or 0, policy)
         yield policy
