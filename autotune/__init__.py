@@ -28,17 +28,13 @@ TYPE_CHECKING = False  # `typing` takes longer to import than everything else he
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
-    from autotune.api.fingerprints import fingerprint
     from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
-    from autotune.api.listing import list_records, table
-    from autotune.api.loading import kernel, warmup
-    from autotune.api.lookups import best, choose
-    from autotune.api.matmul import matmul
-    from autotune.api.policy import policy
+    from autotune.api.lookups import best, choose, fingerprint, list_records, table
+    from autotune.api.matmul import kernel, matmul, policy, warmup
     from autotune.api.quantize import quantize
     from autotune.api.shapes import Shapes
-    from autotune.api.tune import tune
+    from autotune.api.tuning import tune
     from autotune.device import Device
     from autotune.families.config import Config
     from autotune.occupancy import roofline
@@ -101,18 +97,18 @@ _HOMES = {
     "best": "api.lookups",
     "best_kernel": "api.kernels",
     "choose": "api.lookups",
-    "fingerprint": "api.fingerprints",
+    "fingerprint": "api.lookups",
     "interleave": "api.interleaving",
-    "kernel": "api.loading",
+    "kernel": "api.matmul",
     "kernel_occupancy": "api.kernels",
-    "list_records": "api.listing",
+    "list_records": "api.lookups",
     "matmul": "api.matmul",
-    "policy": "api.policy",
+    "policy": "api.matmul",
     "quantize": "api.quantize",
-    "table": "api.listing",
-    "tune": "api.tune",
+    "table": "api.lookups",
+    "tune": "api.tuning",
     "tune_kernel": "api.kernels",
-    "warmup": "api.loading",
+    "warmup": "api.matmul",
 }
 # What takes the place of earlier names.
 _MOVED = {

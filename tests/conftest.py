@@ -41,6 +41,7 @@ def pytest_configure() -> None:
 def _no_shipped_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """They know of no records but their own, whichever the package ships."""
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(Path(os.devnull) / "shipped"))
+    monkeypatch.delenv("AUTOTUNE_SITE_DIR", raising=False)
     monkeypatch.delenv("AUTOTUNE_WISDOM_DIR", raising=False)
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from zlib import crc32
 
 from autotune import compiler, files, settings
-from autotune.api.coverage import LOSS, cover
+from autotune.api.ranges import LOSS, cover
 from autotune.candidates import cost
 from autotune.candidates.legality import is_legal, order_of
 from autotune.candidates.space import survey

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -13,18 +12,18 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli import completion
-from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
-    ProblemOptions,
-    Verb,
     VerbArgument,
     VerbGroup,
     json_option,
-    problem_options,
+    names_kernel,
     refuse,
+    seconds_of,
     shape_argument,
+    show,
+    show_json,
+    show_line,
 )
-from autotune.cli.output import SECONDS, show, show_json, show_line
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from autotune.records.ranges import Range
 
 STDOUT = "-"
+
+_AGES = "30d, 12h, 90m or 10s"
 
 KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
 """The kinds of files that `prune` deletes or mends."""
@@ -54,11 +55,6 @@ device_filter = click.option(
     cls=VerbGroup,
     invoke_without_command=True,
     subcommand_metavar="[COMMAND] [ARGS]...",
-    moved={
-        "merge": "`autotune cache import DIR`",
-        "fingerprint": "`autotune cache list --fingerprint`",
-        "overview": "`autotune cache list`",
-    },
 )
 @click.pass_context
 def cache(context: click.Context) -> None:
@@ -77,7 +73,6 @@ def cache(context: click.Context) -> None:
     nargs=-1,
     shell_complete=completion.named,
 )
-@problem_options
 @click.option("--problems", is_flag=True, help="Print a row for each record: its time and age.")
 @click.option(
     "--fingerprint",
@@ -93,7 +88,6 @@ def cache(context: click.Context) -> None:
 @json_option
 def list_(
     shapes: tuple[str, ...],
-    options: ProblemOptions,
     problems: bool,
     fingerprint: bool,
     batch_invariant: bool,
@@ -106,12 +100,12 @@ def list_(
     """
     if fingerprint:
         refuse("--fingerprint", problems=problems)
-        _show_fingerprint(shapes, options, device, batch_invariant, json)
+        _show_fingerprint(shapes, device, batch_invariant, json)
         return
     if batch_invariant:
         raise UsageError("--batch-invariant is of --fingerprint; give it too")
     if problems or shapes:
-        _list_records(shapes, options, device, json)
+        _list_records(shapes, device, json)
         return
     if device is not None:
         raise UsageError("--device chooses among records; give --problems too")
@@ -131,9 +125,7 @@ def _list_kinds(json: bool) -> None:
         show(cache.overview(root, totals))
 
 
-def _list_records(
-    shapes: Sequence[str], options: ProblemOptions, device: str | None, json: bool
-) -> None:
+def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
     """Lists the records of shapes and user kernels, or all."""
     from autotune.maintenance.inventory import recorded, scan
     from autotune.report import listing
@@ -148,7 +140,7 @@ def _list_records(
     records = [
         record
         for record in recorded(items)
-        if slug in (None, record.device.slug) and _is_named(record, shapes, options)
+        if slug in (None, record.device.slug) and _is_named(record, shapes)
     ]
     rows = listing.record_rows(records, targets.here())
     if json:
@@ -161,29 +153,28 @@ def _list_records(
         print(f"no records; `autotune tune 1024x1024x1024{local.option_here()}` makes one")
 
 
-def _is_named(record: TuningRecord, words: Sequence[str], options: ProblemOptions) -> bool:
+def _is_named(record: TuningRecord, words: Sequence[str]) -> bool:
     """Whether words of the command line name a record; without words they name all."""
     from autotune.report.selection import matching
 
-    return not words or any([*matching(word, (record,), options)] for word in words)
+    return not words or any([*matching(word, (record,), {})] for word in words)
 
 
 def _show_fingerprint(
     shapes: Sequence[str],
-    options: ProblemOptions,
     device: str | None,
     batch_invariant: bool,
     json: bool,
 ) -> None:
     """Prints a hash of what would run."""
-    from autotune.api.fingerprints import fingerprint
+    from autotune.api.lookups import fingerprint
     from autotune.problem import problems_of
     from autotune.report import cache
     from autotune.targets.sources import DEFAULT
 
     if named := [word for word in shapes if names_kernel(word)]:
         raise UsageError(f"{named[0]}: a fingerprint is of shapes; leave user kernels out")
-    problems = problems_of(shapes, **options)
+    problems = problems_of(shapes)
     ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
     if json:
         show_json(cache.fingerprint_json(ours))
@@ -206,7 +197,6 @@ def _show_fingerprint(
     "Only these, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
     nargs=-1,
 )
-@click.option("--problem", "problems", multiple=True, hidden=True)
 @click.option(
     "--submit",
     is_flag=True,
@@ -218,7 +208,6 @@ def _show_fingerprint(
 def export(
     file: str,
     shapes: tuple[str, ...],
-    problems: tuple[str, ...],
     submit: bool,
     device: str | None,
     json: bool,
@@ -231,7 +220,7 @@ def export(
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
     store = _opened_store()
-    chosen = exchange.chosen(store, _slug_of(store, device), (*problems, *shapes))
+    chosen = exchange.chosen(store, _slug_of(store, device), shapes)
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if submit:
@@ -368,13 +357,6 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _kind_flags(verb: Verb) -> Verb:
-    """Gives a verb a hidden option for each kind, as earlier versions had them."""
-    for kind in KINDS:
-        verb = click.option(f"--{kind}", is_flag=True, hidden=True)(verb)
-    return verb
-
-
 @cache.command("prune")
 @click.argument(
     "kinds",
@@ -388,7 +370,6 @@ def _kind_flags(verb: Verb) -> Verb:
     "records: the records and ranges of --device.  [default: programs, broken, superseded, mend, "
     "journals]",
 )
-@_kind_flags
 @device_filter
 @click.option("--older-than", metavar="30d", help="Only files older than this.")
 @click.option("--dry-run", is_flag=True, help="List files, delete none.")
@@ -399,7 +380,6 @@ def prune(
     older_than: str | None,
     dry_run: bool,
     json: bool,
-    **flags: bool,
 ) -> None:
     """Delete files that are not needed; by default programs, broken, superseded, mend, journals.
 
@@ -410,7 +390,7 @@ def prune(
     from autotune.maintenance import pruning
     from autotune.maintenance.inventory import scan
 
-    wanted = {*kinds, *(name for name, stated in flags.items() if stated)} or {*USUAL_KINDS}
+    wanted = {*kinds} or {*USUAL_KINDS}
     if "records" in wanted and device is None:
         raise UsageError("prune deletes the records of one device; give --device")
     mend = "mend" in wanted
@@ -429,7 +409,7 @@ def prune(
         slug=slug,
         tuned=(item.content for item in scan(store.root)),
     )
-    age = None if older_than is None else parse_age(older_than)
+    age = None if older_than is None else seconds_of(older_than, "age", _AGES, units="smhd")
     if age is not None:
         unneeded = pruning.older(unneeded, age)
     size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
@@ -457,19 +437,6 @@ def _mended(
     chosen = [item for item in faults if slug in (None, item.path.parent.name)]
     chosen = chosen if age is None else pruning.older(chosen, age)
     return {str(item.path): "to mend" if dry_run else mend(item) for item in chosen}
-
-
-def parse_age(text: str) -> float:
-    """Seconds of `30d`, `12h`, `90m` or `10s`.
-
-    Raises:
-        UsageError: for another form.
-    """
-
-    match = re.fullmatch(r"(\d{1,9})([smhd])", text.strip().lower())
-    if match is None:
-        raise UsageError(f"malformed age {text!r}; give 30d, 12h, 90m or 10s")
-    return float(match[1]) * SECONDS[match[2]]
 
 
 def _retimed(

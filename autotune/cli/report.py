@@ -9,20 +9,20 @@ import click
 
 from autotune.cli import completion
 from autotune.cli.options import (
-    ProblemOptions,
     VerbCommand,
     device_option,
     family_option,
     json_option,
-    problem_options,
     shape_argument,
+    show_csv,
+    show_json,
 )
-from autotune.cli.output import show_csv, show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.records import Store
     from autotune.report.selection import Selection
+
 
 DEFAULT_OUT = Path("report.html")
 
@@ -34,7 +34,6 @@ DEFAULT_OUT = Path("report.html")
     nargs=-1,
     shell_complete=completion.named,
 )
-@problem_options
 @device_option
 @family_option("Searches that were asked for this kernel family alone.")
 @click.option(
@@ -56,7 +55,6 @@ DEFAULT_OUT = Path("report.html")
 @json_option
 def report(
     shapes: tuple[str, ...],
-    options: ProblemOptions,
     device: str | None,
     family: str | None,
     out: Path | None,
@@ -82,7 +80,7 @@ def report(
     if open_page and printed and out is None:
         raise UsageError("--json and --csv write no page to open; give --out")
     store = Store(settings.cache_dir())
-    selection = selected(shapes, device, options, store, family)
+    selection = selected(shapes, device, {}, store, family)
     if csv_rows:
         _print_csv(selection, store)
     if csv_rows and out is svg is None:

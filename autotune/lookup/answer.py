@@ -123,8 +123,8 @@ def untuned_card(device: Device, shapes: int = 0, option: str = "") -> str:
     if shapes:
         takes = f"about {FIRST_RACE_S + RACE_S * (shapes - 1):.0f} s for {shapes}"
     return (
-        f"{device.name} has no records: `autotune tune shapes.json --quick{option}` races the "
-        f"shapes of a model, {takes}; `autotune.torch.recording` notes them"
+        f"{device.name} has no records: `autotune tune shapes.json --effort quick{option}` races "
+        f"the shapes of a model, {takes}; `autotune.torch.recording` notes them"
     )
 
 

@@ -1,7 +1,7 @@
 """Records that come with the package, and those of a site before them.
 
     autotune/data/shipped/nvidia-h100-80gb-hbm3.jsonl.xz    a bundle for each model of GPU
-    $AUTOTUNE_WISDOM_DIR                                    folders of bundles, separated as in PATH
+    $AUTOTUNE_SITE_DIR                                      folders of bundles, separated as in PATH
 
 A file is read again only when it changes, and a bundle in it only if its header names the device's
 model. A file that is broken, or has more than look-ups read (`limits.BUNDLE_RECORDS` records,
@@ -93,11 +93,11 @@ def bundles() -> Iterator[Path]:
 
 def _folders() -> Iterator[Path]:
     """The folders of a site, then that of the package."""
-    for folder in settings.wisdom_dirs():
+    for folder in settings.site_dirs():
         if folder.is_dir():
             yield folder
         else:
-            _warn(f"AUTOTUNE_WISDOM_DIR: {folder} is no folder: passed over")
+            _warn(f"AUTOTUNE_SITE_DIR: {folder} is no folder: passed over")
     yield settings.shipped_dir()
 
 

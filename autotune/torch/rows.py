@@ -9,7 +9,7 @@ from functools import partial
 from autotune import runtime, settings
 from autotune.api import many
 from autotune.api.shapes import Shapes
-from autotune.api.shown import shown_all
+from autotune.api.tuning import shown_all
 from autotune.errors import UsageError
 from autotune.records import Store
 from autotune.report.layers import Layer, LayerRecords

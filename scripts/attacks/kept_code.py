@@ -14,8 +14,7 @@ from support.fake_runner import program
 from autotune.compiler import Program
 from autotune.compiler import cache as programs
 from autotune.errors import AutotuneError
-from autotune.export.files import replace_files
-from autotune.export.manifest import MADE_BY
+from autotune.export.files import MADE_BY, replace_files
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import inspect
 

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.device import Device
 from autotune.driver.arguments import layout
 from autotune.export import ExportedLibrary
-from autotune.export.general import General
+from autotune.export.library import General
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
@@ -32,6 +32,7 @@ from support.exported_library import (
     counter_bytes,
 )
 from support.fake_driver import FakeCuda
+from support.general_kernels import serves
 
 SCRATCH = 1 << 56
 
@@ -159,7 +160,7 @@ def general_of(library: ExportedLibrary, call: Call) -> General:
     return next(
         fallback.general
         for fallback in library.fallbacks
-        if fallback.general.serves(problem)
+        if serves(fallback.general, problem)
         and all(
             have % want == 0
             for have, want in zip(

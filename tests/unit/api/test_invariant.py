@@ -12,7 +12,7 @@ import pytest
 from support.sample_records import entry, record
 
 import autotune
-from autotune.api import coverage, invariant, ranges
+from autotune.api import invariant, ranges
 from autotune.api.invariant import OrderOutlook, probes, promising_orders
 from autotune.candidates.legality import is_legal, order_of
 from autotune.device import find
@@ -82,7 +82,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(invariant.RangePlace, "run", lambda *arguments: FakePlace.run(*arguments))
     monkeypatch.setattr(invariant, "promising_orders", lambda *_: outlooks())
     few = lambda problem, *_, order=ORDER: [*configs(order, problem.m)]  # noqa: E731
-    monkeypatch.setattr(coverage, "survey", few)
+    monkeypatch.setattr(ranges, "survey", few)
 
 
 def tune(**options: Any) -> Range:
@@ -107,7 +107,7 @@ def test_second_call_tunes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> Non
     FakePlace.tuned = []
     monkeypatch.setattr(invariant, "promising_orders", None)  # nobody asks for an order again
     # Predictions never stand for what a search would find.
-    monkeypatch.setattr(coverage, "_is_tuned", lambda *_, **__: True)
+    monkeypatch.setattr(ranges, "_is_tuned", lambda *_, **__: True)
     assert tune(loss=5.0) == tuned
     assert FakePlace.tuned == []
 

@@ -9,7 +9,7 @@ import pytest
 from support.sample_records import H100, record
 
 import autotune
-from autotune.api import coverage, tuning
+from autotune.api import ranges, tuning
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.problem.span import Span
@@ -41,7 +41,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
         }
 
     monkeypatch.setattr(tuning, "search_at", tune)
-    monkeypatch.setattr(coverage, "expected", expected)
+    monkeypatch.setattr(ranges, "expected", expected)
     return tuned
 
 

@@ -18,8 +18,7 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import __version__, device, gpu, settings
 from autotune.candidates import space
-from autotune.cli.output import show
-from autotune.cli.tuning import parse_seconds
+from autotune.cli.options import seconds_of, show
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -446,16 +445,22 @@ def test_interrupted_search_is_marked(
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90.0), ("60s", 60.0), ("2m", 120.0), ("1.5h", 5400.0)]
+    ("text", "seconds"), [("90", 90.0), ("60s", 60.0), ("2M", 120.0), ("1.5h", 5400.0)]
 )
 def test_budget_is_parsed_in_seconds(text: str, seconds: float) -> None:
-    assert parse_seconds(text) == seconds
+    assert seconds_of(text, "budget", "60s", units=" smh") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "1d", "-5", "1e3", "nan"])
+@pytest.mark.parametrize("text", ["", "s", "1d", "-5", "1e3", "nan", "9999999999s"])
 def test_malformed_budget_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="give 60s, 2m or 90"):
-        parse_seconds(text)
+    with pytest.raises(UsageError, match=r"malformed budget .*; give 60s or 2m"):
+        seconds_of(text, "budget", "60s or 2m", units=" smh")
+
+
+def test_age_needs_a_unit() -> None:
+    assert seconds_of("30d", "age", "30d", units="smhd") == 2592000.0
+    with pytest.raises(UsageError, match="malformed age '30'; give 30d"):
+        seconds_of("30", "age", "30d", units="smhd")
 
 
 # ladder
@@ -528,7 +533,7 @@ def test_ascii_terminal_shows_no_escapes(
 def test_problem_is_written_in_several_ways(
     capsys: pytest.CaptureFixture[str], shape: str, compute: str
 ) -> None:
-    asked = answer(capsys, "best", shape, "--compute", compute, "--device", "h100")
+    asked = answer(capsys, "best", f"{shape}:{compute}", "--device", "h100")
     assert asked["problem"] == "64x64x64:bf16:nn"
 
 

@@ -23,9 +23,7 @@ from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import kernel
 
 from autotune import compiler, gpu
-from autotune.cli.cache import parse_age
 from autotune.device import find
-from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.maintenance import exchange
@@ -160,10 +158,10 @@ def test_export_prefers_the_best_evidence(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--problem", "64x128x64:bf16:nn"), ["64x128x64:bf16:nn"]),
-        (("--problem", "64x128x64"), ["64x128x64:bf16:nn"]),
-        (("64x128x64:f32:nn", "--problem", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
-        (("--problem", "64x64x64:f32"), ["64x64x64:f32:nn", "1..64x64x64:f32:nn"]),
+        (("64x128x64:bf16:nn",), ["64x128x64:bf16:nn"]),
+        (("64x128x64",), ["64x128x64:bf16:nn"]),
+        (("64x128x64:f32:nn", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
+        (("64x64x64:f32",), ["64x64x64:f32:nn", "1..64x64x64:f32:nn"]),
         (("--device", "t4"), ["4096x4096x4096:f32:nn"]),
         (("--device", T4.slug), ["4096x4096x4096:f32:nn"]),
     ],
@@ -684,15 +682,15 @@ EVERYTHING = {
     ("options", "deleted"),
     [
         ((), {"old.json.superseded-1", "small.json.broken-1", "abc.program", "a.measured.log"}),
-        (("--superseded",), {"old.json.superseded-1"}),
-        (("--broken",), {"small.json.broken-1"}),
-        (("--programs",), {"abc.program"}),
-        (("--journals",), {"a.measured.log"}),
-        (("--journals", "--device", "t4"), set()),
+        (("superseded",), {"old.json.superseded-1"}),
+        (("broken",), {"small.json.broken-1"}),
+        (("programs",), {"abc.program"}),
+        (("journals",), {"a.measured.log"}),
+        (("journals", "--device", "t4"), set()),
         (("trials",), {"a.measured.0a1b.jsonl"}),
-        (("--records", "--device", H100.slug), {"old.json", "small.json"}),
-        (("--broken", "--older-than", "1h"), set()),
-        (("--broken", "--older-than", "0s"), {"small.json.broken-1"}),
+        (("records", "--device", H100.slug), {"old.json", "small.json"}),
+        (("broken", "--older-than", "1h"), set()),
+        (("broken", "--older-than", "0s"), {"small.json.broken-1"}),
         (("--dry-run",), set()),
     ],
 )
@@ -707,10 +705,10 @@ def test_prune_deletes_the_selected_files_only(
 def test_prune_counts_bytes(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = crowded.root.rglob("*.superseded-1")
     size = path.stat().st_size
-    assert printed(capsys, "cache", "prune", "--superseded", "--dry-run") == (
+    assert printed(capsys, "cache", "prune", "superseded", "--dry-run") == (
         f"1 files, {size:,} bytes to delete\n"
     )
-    assert answer(capsys, "cache", "prune", "--superseded") == {
+    assert answer(capsys, "cache", "prune", "superseded") == {
         "deleted": True,
         "files": [str(path)],
         "bytes": size,
@@ -725,19 +723,8 @@ def test_prune_deletes_old_files(crowded: Store) -> None:
 
 
 def test_prune_records_needs_a_device(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "give --device" in failure(capsys, "cache", "prune", "--records", status=2)
+    assert "give --device" in failure(capsys, "cache", "prune", "records", status=2)
     assert _names(crowded) == EVERYTHING
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("30d", 2592000.0), ("2h", 7200.0), ("5M", 300.0)])
-def test_age_is_parsed_in_seconds(text: str, seconds: float) -> None:
-    assert parse_age(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5h", "1w", "9999999999d"])
-def test_malformed_age_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="malformed age"):
-        parse_age(text)
 
 
 # list --problems

@@ -111,11 +111,11 @@ def test_bundles_of_a_site_make_a_new_choice(
     store: Store, choices: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without = ask(store)
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", site(tmp_path / "site", timed(NEAR, 300.0, 16)))
+    monkeypatch.setenv("AUTOTUNE_SITE_DIR", site(tmp_path / "site", timed(NEAR, 300.0, 16)))
     assert ask(store).config == tiled(16)
     site(tmp_path / "site", timed(NEAR, 300.0, 8))
     assert ask(store).config == tiled(8)
-    monkeypatch.delenv("AUTOTUNE_WISDOM_DIR")
+    monkeypatch.delenv("AUTOTUNE_SITE_DIR")
     assert ask(store) == without
     assert choices == [ASKED] * 3
 

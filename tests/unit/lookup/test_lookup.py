@@ -328,7 +328,7 @@ def test_record_of_a_related_device_is_marked(store: Store) -> None:
 
 def test_card_without_records_is_told_what_to_run(store: Store) -> None:
     saved = store.save(record(timed(16, 900.0), device=H200, problem=NEAR))
-    command = "`autotune tune shapes.json --quick` races the shapes of a model"
+    command = "`autotune tune shapes.json --effort quick` races the shapes of a model"
     assert look_up(store).advice.startswith(f"{H100.name} has no records: {command}, 5 s for the")
     store.save(replace(saved, device=H100, problem=FAR))
     assert look_up(store).advice == ""

@@ -208,7 +208,7 @@ def test_table_shows_patched_layers_and_their_gain(store: Store) -> None:
 def test_card_without_records_is_told_what_to_run(store: Store) -> None:
     _, text = patched(Model(), ROWS)
     told = " ".join(text.split())
-    assert f"{H100.name} has no records: `autotune tune shapes.json --quick`" in told
+    assert f"{H100.name} has no records: `autotune tune shapes.json --effort quick`" in told
     assert "about 6 s for 2;" in told
     store.save(measured(WIDE, 100.0, 125.0))
     assert "has no records" not in patched(Model(), ROWS)[1]

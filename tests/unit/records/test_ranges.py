@@ -15,8 +15,8 @@ from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
 import autotune
-from autotune.api import coverage, ranges
-from autotune.api.coverage import cover
+from autotune.api import ranges
+from autotune.api.ranges import cover
 from autotune.candidates import cost, space
 from autotune.device import Device
 from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
@@ -287,7 +287,7 @@ def half(span: Span, _: Device, tuned: dict[int, Record], *__: Any) -> dict[int,
 def test_range_whose_time_is_over_is_recorded_as_it_is(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coverage, "expected", half)
+    monkeypatch.setattr(ranges, "expected", half)
     search = TwoConfigSearch(store)
     with pytest.warns(UserWarning, match=r"was over at an expected loss of 50.0%, above 0.0%"):
         covered = cover(SPAN, H100, store, search, loss=1e-6, deadline=monotonic())

@@ -387,7 +387,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     folders = tmp_path / "team", tmp_path / "company"
     for folder in folders:
         folder.mkdir()
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", os.pathsep.join(map(str, folders)))
+    monkeypatch.setenv("AUTOTUNE_SITE_DIR", os.pathsep.join(map(str, folders)))
     return folders
 
 
@@ -417,5 +417,5 @@ def test_missing_folder_of_a_site_is_named(
 ) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
     site[0].rmdir()
-    with pytest.warns(UserWarning, match=f"AUTOTUNE_WISDOM_DIR: {site[0]} is no folder"):
+    with pytest.warns(UserWarning, match=f"AUTOTUNE_SITE_DIR: {site[0]} is no folder"):
         assert library.load(H100, SQUARE) == tuned(16, 9.0)

@@ -14,7 +14,7 @@ from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
 from autotune import report, settings
-from autotune.api.listing import RecordList
+from autotune.api.lookups import RecordList
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import Problem
@@ -26,6 +26,8 @@ from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin
 
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
+
+
 SMALL = Problem(64, 64, 64, "bf16")
 
 

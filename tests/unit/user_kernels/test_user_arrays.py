@@ -12,7 +12,7 @@ import pytest
 from support import fake_frameworks
 from support.sample_user_kernels import arguments, reference
 
-from autotune.api.kernel_runs import work_of
+from autotune.api.kernels import work_of
 from autotune.errors import UsageError
 from autotune.user_kernels import Verification, call_of
 from autotune.user_kernels.arrays import on_host

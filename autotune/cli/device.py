@@ -1,8 +1,9 @@
-"""The verbs about resident blocks: occupancy, explore."""
+"""The verbs about a machine and its GPUs: doctor, device, occupancy, explore."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,23 +11,89 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli import completion
-from autotune.cli.amounts import MOST, amounts
 from autotune.cli.options import (
     VerbArgument,
     VerbCommand,
     hidden_device_option,
     json_option,
     refuse,
+    show,
+    show_json,
 )
-from autotune.cli.output import show, show_json
 from autotune.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from autotune.device import SmLimits
     from autotune.occupancy.sweeps import BlockDemand
     from autotune.report.occupancy import Sweep
+
+
+@click.command("doctor", cls=VerbCommand)
+@json_option
+def doctor(json: bool) -> None:
+    """Check what autotune depends on, and print what to install.
+
+    Exit status 1 if a check fails that this machine needs: the driver, the GPU and PyCUDA count
+    only on a machine with a GPU.
+    """
+    from autotune.report import doctor
+
+    checks = doctor.checks()
+    broken = doctor.broken(checks)
+    if json:
+        show_json({"ok": not broken, "checks": [asdict(check) for check in checks]})
+    else:
+        show(doctor.render(checks))
+    if broken:
+        raise click.exceptions.Exit(1)
+
+
+@click.command("device", cls=VerbCommand)
+@click.argument(
+    "name",
+    cls=VerbArgument,
+    required=False,
+    metavar="[DEVICE]",
+    text="Device, such as gpu or h100; see `autotune help devices`.",
+    shell_complete=completion.devices,
+)
+@hidden_device_option
+@click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
+@json_option
+def device(name: str | None, device: str | None, listing: bool, json: bool) -> None:
+    """Print the identity and limits of a GPU.
+
+    Without a GPU and without a name, or with --list, it lists the catalogue. A compute capability
+    such as sm_86 stands for the limits of its SM.
+    """
+    from autotune.device import sm_named
+    from autotune.report import device as report
+    from autotune.targets import sources, targets
+
+    text = name or device
+    if (name and device) or (text and listing):
+        raise UsageError("one device at a time; give a name or --list")
+    if text and (sm := sm_named(text)):
+        show_json(asdict(sm)) if json else show(report.render_sm(sm))
+        return
+    if not listing:
+        try:
+            resolved = targets.resolve(text or sources.DEFAULT, enter=True)
+        except MissingError:
+            if text:
+                raise
+            click.echo("no GPU here: the devices of the catalogue", err=True)
+            listing = True
+    if listing:
+        show_json(report.catalogue_json()) if json else show(report.render_catalogue())
+        return
+    if json:
+        show_json(resolved.to_json())
+    else:
+        show(report.render(resolved))
+
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
@@ -203,11 +270,11 @@ def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
 
 def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
     """Prints what each configuration of a user kernel occupies; needs no GPU."""
-    from autotune.api import kernel_specs
+    from autotune.api import kernels
 
     if len(specs) > 1 or len(devices) > 1:
         raise UsageError("one SPEC.py and one device at a time")
-    print(kernel_specs.spec_occupancy(Path(specs[0]), devices[0] if devices else None))
+    print(kernels.spec_occupancy(Path(specs[0]), devices[0] if devices else None))
 
 
 def _show_tiled(
@@ -320,3 +387,56 @@ def _show_headroom(
         return
     print(", ".join(device.name for device in devices.values()))
     show(report.render_headrooms(rooms))
+
+
+MOST = 10_000
+"""Kernels of a sweep; more would fill screens for minutes."""
+
+_UNITS = {"": 1, "B": 1, "K": 1024, "KB": 1024, "KIB": 1024}
+_AMOUNT = r"(\d{1,9})(|B|K|KB|KIB)"
+_TEXT = re.compile(rf"{_AMOUNT}(?:\.\.{_AMOUNT}(?::{_AMOUNT})?)?", re.IGNORECASE)
+
+
+def amounts(texts: Sequence[str], option: str, step: int) -> tuple[int, ...]:
+    """The amounts that texts name, in their order and each once.
+
+    A text is an amount, `LOW..HIGH` or `LOW..HIGH:STEP`; K is 1024. A range holds its ends, and
+    between them the multiples of the step.
+
+    Args:
+        texts: the values of an option, each a list joined by commas.
+        option: its name, for messages.
+        step: the step of a range that states none.
+
+    Raises:
+        UsageError: for another form, a range that falls, or too many amounts.
+    """
+    words = [word for text in texts for word in text.split(",") if word]
+    listed = [amount for word in words for amount in _named(word.strip(), option, step)]
+    if not listed or len(listed) > MOST:
+        raise UsageError(f"{option} names {len(listed)} amounts; give 1 to {MOST}")
+    return tuple(dict.fromkeys(listed))
+
+
+def _named(word: str, option: str, step: int) -> Sequence[int]:
+    match = _TEXT.fullmatch(word)
+    if match is None:
+        raise UsageError(
+            f"{option} is {word!r}; give an amount, such as 256 or 48K, or a range, such as "
+            "64..1024 or 0..96K:8K"
+        )
+    low = _bytes(match[1], match[2])
+    if match[3] is None:
+        return (low,)
+    high = _bytes(match[3], match[4])
+    stated = step if match[5] is None else _bytes(match[5], match[6])
+    if high < low or stated < 1:
+        raise UsageError(f"{option} is {word!r}; give the smaller end first and a step above 0")
+    first = (low // stated + 1) * stated
+    if (high - low) // stated > MOST:
+        raise UsageError(f"{option} is {word!r}: {(high - low) // stated} amounts; at most {MOST}")
+    return (low, *range(first, high, stated), *([high] if high > low else []))
+
+
+def _bytes(number: str, unit: str) -> int:
+    return int(number) * _UNITS[unit.upper()]

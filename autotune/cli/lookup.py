@@ -1,51 +1,50 @@
-"""The verb that looks up: best, with the trials behind the answer and the reasons for it."""
+"""The verbs that look up: best, with its trials and reasons, and check, against a bundle."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from autotune.cli import completion
 from autotune.cli.options import (
-    ProblemOptions,
     VerbArgument,
     VerbCommand,
     batch_invariant_option,
     device_option,
     family_option,
     json_option,
+    names_kernel,
+    objective_choice,
     objective_option,
-    problem_options,
     refuse,
     shape_argument,
+    show,
+    show_csv,
+    show_json,
 )
-from autotune.cli.output import show, show_csv, show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from autotune.device import Device
     from autotune.families.config import Config, Value
     from autotune.families.plan import Resources
     from autotune.lookup.answer import Answer
+    from autotune.maintenance.regression import TimeCheck
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
+    from autotune.runners.objective import Objective
+
 
 TOP = 20
 """Number of trials that are printed by default."""
-
-_KERNEL = re.compile(r"\s*[A-Za-z_]")
-"""The start of a user kernel's name; shapes start with a number."""
-
-
-def names_kernel(word: str) -> bool:
-    """Whether a word of the command line names a user kernel, not a shape."""
-    return _KERNEL.match(word) is not None
 
 
 @click.command("best", cls=VerbCommand)
@@ -63,7 +62,6 @@ def names_kernel(word: str) -> bool:
     text="With --why, a configuration to compare, such as tiled:tile_width=16. Parameters that it "
     "leaves open are the winner's, or those of the fastest by the cost model.",
 )
-@problem_options
 @device_option
 @click.option("--exact", is_flag=True, help="Print tuned problems only; exit status 3 for others.")
 @family_option("Print what was tuned for this family alone; exit status 3 if nothing.")
@@ -91,7 +89,6 @@ def names_kernel(word: str) -> bool:
 def best(
     shape: str,
     config: str | None,
-    options: ProblemOptions,
     device: str | None,
     exact: bool,
     family: str | None,
@@ -122,12 +119,12 @@ def best(
         refuse(asked, exact=exact, batch_invariant=batch_invariant, family=why and family)
     if names_kernel(shape):
         refuse("a user kernel", exact=exact, family=family, batch_invariant=batch_invariant)
-        refuse("a user kernel", rules=rules, compile=compiled, **options)
+        refuse("a user kernel", rules=rules, compile=compiled)
         if config is not None:
             raise UsageError("the rules are for shapes; a user kernel takes no CONFIG")
         _show_kernels(_kernels(shape, device), why, trials, top, csv, json)
         return
-    problem = problem_of(shape, **options)
+    problem = problem_of(shape)
     if trials:
         _show_trials([_found(problem, device, family)], top, csv, json)
     elif why:
@@ -314,3 +311,79 @@ def _show_kernels(
         show(render(record))
         if why:
             print(reason)
+
+
+@click.command("check", cls=VerbCommand)
+@shape_argument("[MxNxK]...", "Shapes.  [default: all that are recorded in the bundle]", nargs=-1)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="BUNDLE",
+    help="File of `autotune cache export` with the times.",
+)
+@click.option(
+    "--min",
+    "least",
+    type=float,
+    default=0.95,
+    metavar="RATIO",
+    help="Least ratio of the bundle's time to today's.  [default: 0.95]",
+)
+@device_option
+@objective_choice("What chooses the kernel, and is compared", default="hot", timed=True)
+@click.option("--allow-predicted", is_flag=True, help="Check predicted times too.")
+@json_option
+def check(
+    shapes: tuple[str, ...],
+    against: Path | None,
+    least: float,
+    device: str | None,
+    objective: str,
+    allow_predicted: bool,
+    json: bool,
+) -> None:
+    """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
+    from autotune.problem import problems_of
+    from autotune.report import cache
+    from autotune.runners.objective import TIMES, objective_named
+    from autotune.targets.sources import DEFAULT
+
+    if against is None or not 0 < least < float("inf"):
+        raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
+    if kernels := [word for word in shapes if names_kernel(word)]:
+        raise UsageError(
+            f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
+            "`autotune tune SPEC.py` again"
+        )
+    problems, decides = problems_of(shapes), objective_named(objective, TIMES)
+    checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
+    if json:
+        show_json(cache.checks_json(checks, least))
+    else:
+        show(cache.checks_table(checks, least))
+    if any(result.ratio < least for result in checks):
+        raise click.exceptions.Exit(1)
+
+
+def _checked(
+    against: Path,
+    problems: Sequence[Problem],
+    device: str,
+    objective: Objective,
+    allow_predicted: bool,
+) -> list[TimeCheck]:
+    """The times of today beside those of a bundle."""
+    from autotune import compiler, settings
+    from autotune.api import lookups
+    from autotune.maintenance import exchange, regression
+    from autotune.records import Record
+    from autotune.targets import targets
+
+    records = [item for item in exchange.read(against) if isinstance(item, Record)]
+    allowed = {"allow_predicted": allow_predicted}
+    resolved = targets.resolve(device)
+    times = regression.references(records, problems, resolved, objective, **allowed)
+    opened = partial(targets.opened, device=device)
+    chosen = partial(lookups.answered, device=device, objective=objective)
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    return [*regression.check(times, opened, chosen, build, objective, **allowed)]
