@@ -25,12 +25,12 @@ from autotune.errors import BudgetError
 from autotune.families.config import Config
 from autotune.families.registry import AUTO
 from autotune.lookup.neighbours import learn_errors
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.objective import HOT, Objective
 
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""

@@ -7,10 +7,10 @@ from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.lookup import finder
 from autotune.maintenance import fingerprints
 from autotune.maintenance.fingerprints import Fingerprint
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.problem import ProblemLike, problem_of
 from autotune.records import Store
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
 
 
 def fingerprint(

@@ -6,12 +6,11 @@ from autotune.api.shown import shown
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.families.plan import Template
+from autotune.measure.devices import DeviceLike, ReplayedFile, source_of
+from autotune.measure.recording import KernelRecording, Origin
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.runners.kernel_recording import KernelRecording
-from autotune.runners.recording import Origin
-from autotune.runners.replay import ReplayRunner
-from autotune.targets.sources import DeviceLike, ReplayedFile, source_of
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Search
 from autotune.user_kernels import KernelTunable

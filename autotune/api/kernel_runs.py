@@ -60,9 +60,9 @@ def stand_in(
     verify: Verification,
 ) -> Workload:
     """The call with the results of the first configuration that runs as those expected."""
-    from autotune import gpu
+    from autotune.user_kernels import bench
 
-    runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
+    runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
     try:
         config, results = first_results(tunable, runner, compile)
     finally:

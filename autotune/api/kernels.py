@@ -22,11 +22,11 @@ from autotune.api.recordings import save_recording
 from autotune.api.shown import shown
 from autotune.errors import NotFoundError
 from autotune.families.config import Value
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.recording import Origin
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.runners.recording import Origin
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.options import Search
 from autotune.user_kernels import (
     Compilation,
@@ -179,15 +179,15 @@ def _measured(
 
         import_ahead()
 
-    from autotune import gpu
     from autotune.tuning.loop import tune
+    from autotune.user_kernels import bench
 
     with compiling(tunable.kernel) as (compile, sources):
         compile = checked(tunable, arguments, resolved.arch, compile, sources)
         if first:
             work = stand_in(tunable, work, index, compile, verify)
         tunable = replace(tunable, verified=work.verified)
-        runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
+        runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
         try:
             origin = Origin(runner.driver, compiler.compiler_version(), digest_of(tunable, sources))
             with shown(None, search, progress) as observer:

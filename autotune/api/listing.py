@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from autotune import settings
 from autotune.lookup.answer import Answer
 from autotune.maintenance import inventory
+from autotune.measure import targets
+from autotune.measure.devices import DeviceLike
 from autotune.records import TuningRecord
 from autotune.report import listing, printing
-from autotune.targets import targets
-from autotune.targets.sources import DeviceLike
 
 WIDTH = 120
 """Columns of the table in Python."""

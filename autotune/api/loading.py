@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast, overload
 
 from autotune import runtime, settings
 from autotune.errors import AutotuneError, UsageError
+from autotune.measure.objective import time_objective
 from autotune.problem import (
     Problem,
     ProblemArguments,
@@ -18,16 +19,15 @@ from autotune.problem import (
 )
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
-from autotune.runners.objective import time_objective
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
+    from autotune.measure.devices import DeviceLike
     from autotune.runtime import Kernel
     from autotune.runtime.tuned_kernel import TunedKernel
     from autotune.settings import Policy
-    from autotune.targets.sources import DeviceLike
 
 
 @overload
@@ -180,17 +180,17 @@ def _tune(problems: Iterable[Problem], ordinal: int, policy: Policy) -> None:
     """Tunes the problems that are not tuned, or races those without a record."""
     from autotune.api import tuning
     from autotune.api.matmul import recorded
-    from autotune.targets.workplace import Workplace
+    from autotune.measure.targets import TargetOpener
     from autotune.tuning.options import Search
 
     device, quick = runtime.probe(ordinal), policy.tune == "quick"
     objective = time_objective(policy.cold)
     options = Search(effort="quick" if quick else "default", objective=objective).limited()
-    with Workplace(ordinal, quick=quick) as workplace:
+    with TargetOpener(ordinal, quick=quick) as opener:
         for problem in problems:
             answer = recorded(problem, device, objective)
             if answer is None or not answer.enough(quick):
-                tuning.search_at(workplace, problem, options)
+                tuning.search_at(opener, problem, options)
             runtime.current().forget(problem)
 
 
@@ -199,6 +199,6 @@ def ordinal_of(device: DeviceLike | None) -> int | None:
     # A number needs none of the imports that a name does.
     if device is None or type(device) is int:
         return device
-    from autotune.targets import targets
+    from autotune.measure import targets
 
     return targets.ordinal_of(device)

@@ -11,11 +11,11 @@ from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, option
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import FamilyRecord, OrderedRecord, Record, Records, Store, merging
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

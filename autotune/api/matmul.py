@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from autotune import runtime, settings
 from autotune.device import Device
 from autotune.errors import UsageError
+from autotune.measure import devices
+from autotune.measure.objective import Objective, time_objective
 from autotune.problem import Problem, compute_of
-from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.quantized_operand import refuse_additions
-from autotune.targets import local
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -210,4 +210,4 @@ def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -
     from autotune.tuning.options import Search
 
     search = Search(effort="quick" if quick else "default", objective=objective)
-    return tuning.search(problem, search.limited(), device=local.index_of(device))
+    return tuning.search(problem, search.limited(), device=devices.index_of(device))

@@ -9,14 +9,14 @@ from dataclasses import replace
 from autotune.api import tuning
 from autotune.api.coverage import LOSS, cover
 from autotune.errors import UsageError
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Store
 from autotune.records.ranges import Range
 from autotune.settings import cache_dir
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, require_time
 
@@ -65,15 +65,15 @@ def tune(
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     store = Store(cache_dir())
-    with Workplace(device, seed=options.seed) as workplace:
+    with TargetOpener(device, seed=options.seed) as opener:
 
         def search(problem: Problem, until: float | None) -> Record:
             timed, observer = replace(options, deadline=until), observed(problem)
-            return tuning.search_at(workplace, problem, timed, family=family, observer=observer)
+            return tuning.search_at(opener, problem, timed, family=family, observer=observer)
 
         def race(problem: Problem, until: float | None) -> Record:
             quick = replace(options, deadline=until).race()
-            return tuning.search_at(workplace, problem, quick, observer=observed(problem))
+            return tuning.search_at(opener, problem, quick, observer=observed(problem))
 
         between = race if family == "auto" else None  # a race takes all families
         limits = loss, options.objective, family, between

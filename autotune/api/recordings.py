@@ -7,13 +7,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from autotune.errors import AutotuneError
+from autotune.measure import targets
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.merging import made_from
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.kernel_recording import KernelRecording
-from autotune.runners.recording import Origin, Recording, SweepRow
-from autotune.targets import targets
 
 
 def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> None:

@@ -15,11 +15,10 @@ from autotune.api import tuning
 from autotune.api.shapes import Shapes, ShapesLike
 from autotune.api.shown import shown, shown_all, shown_each
 from autotune.errors import ProblemError, UsageError
+from autotune.measure.devices import ALL, DEFAULT, DeviceLike, gpu_numbers
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
 from autotune.problem.span import Span
 from autotune.records import Record
-from autotune.targets.local import ALL
-from autotune.targets.sources import DEFAULT, DeviceLike, gpu_numbers
 from autotune.tuning.options import Search, stated
 
 if TYPE_CHECKING:
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from autotune.measure.objective import Objective, ObjectiveText
     from autotune.problem.aliases import DtypeLike
     from autotune.records.ranges import Range
     from autotune.report.tuned_shapes import ShapesReport
-    from autotune.runners.objective import Objective, ObjectiveText
     from autotune.tuning.events import Observer
     from autotune.tuning.options import Effort
 

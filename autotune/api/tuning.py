@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from autotune import compiler, files, settings
 from autotune.candidates.space import unserved
 from autotune.errors import NotFoundError, UsageError
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
-    from autotune.runners.base import Runner
-    from autotune.runners.objective import Objective
+    from autotune.measure.objective import Objective
+    from autotune.measure.runner import Runner
     from autotune.tuning.events import Observer
     from autotune.tuning.gemm import QuickTunable
 
@@ -44,8 +44,8 @@ def search(
     if recording is not None and devices is None and not targets.measures(device):
         raise UsageError(f"{device} has no times to record; give a GPU of this machine, or none")
     settings.refuse_frozen(f"cannot tune {problem}")
-    with Workplace(device, numbers=devices, seed=options.seed, quick=options.quick) as workplace:
-        record = search_at(workplace, problem, options, family=family, observer=observer)
+    with TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener:
+        record = search_at(opener, problem, options, family=family, observer=observer)
     if recording is not None:
         from autotune.api.recordings import save_recording
 
@@ -54,17 +54,17 @@ def search(
 
 
 def search_at(
-    workplace: Workplace,
+    opener: TargetOpener,
     problem: Problem,
     options: Search,
     *,
     family: str = "auto",
     observer: Observer | None = None,
 ) -> Record:
-    """Searches a problem at a workplace, which others may have used before; races it if the
+    """Searches a problem at a opener, which others may have used before; races it if the
     options are quick."""
     cache = settings.cache_dir()
-    with workplace.opening(problem) as opened:
+    with opener.opening(problem) as opened:
         if options.modelled:
             from autotune.candidates.gaussian_process import import_ahead
 

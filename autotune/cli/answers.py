@@ -149,9 +149,9 @@ def _show_best(
     """Shows the answer to a look-up, or with `recorded` a record alone."""
     from autotune.api import lookups
     from autotune.families.registry import AUTO
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import objective_named
     from autotune.report import record
-    from autotune.runners.objective import objective_named
-    from autotune.targets.sources import DEFAULT
 
     decides, target = objective_named(objective), device or DEFAULT
     if recorded:
@@ -184,9 +184,9 @@ def _show_why(
 ) -> None:
     """Shows why the best kernel won, and what the rules say of another configuration."""
     from autotune.api import lookups
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import objective_named
     from autotune.report import explained, explanation
-    from autotune.runners.objective import objective_named
-    from autotune.targets.sources import DEFAULT
 
     answer = lookups.answered(problem, device or DEFAULT, objective_named(objective))
     winner = explanation.explain(answer.config, problem, answer.device, answer)
@@ -251,10 +251,10 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
     from autotune.api import lookups
     from autotune.errors import NotFoundError
     from autotune.families.registry import AUTO
+    from autotune.measure import devices, targets
     from autotune.report.trials import of_record, without_record
-    from autotune.targets import sources, targets
 
-    target, kernels = device or sources.DEFAULT, family or AUTO
+    target, kernels = device or devices.DEFAULT, family or AUTO
     try:
         return of_record(lookups.recorded(problem, target, kernels), settings.cache_dir())
     except NotFoundError:

@@ -24,8 +24,8 @@ from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.maintenance.regression import TimeCheck
+    from autotune.measure.objective import Objective
     from autotune.problem import Problem
-    from autotune.runners.objective import Objective
 
 
 @click.command("check", cls=VerbCommand)
@@ -60,10 +60,10 @@ def check(
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import TIMES, objective_named
     from autotune.problem import problems_of
     from autotune.report import comparing
-    from autotune.runners.objective import TIMES, objective_named
-    from autotune.targets.sources import DEFAULT
 
     if against is None or not 0 < least < float("inf"):
         raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
@@ -93,8 +93,8 @@ def _checked(
     from autotune import compiler, settings
     from autotune.api import lookups
     from autotune.maintenance import exchange, regression
+    from autotune.measure import targets
     from autotune.records import Record
-    from autotune.targets import targets
 
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
     allowed = {"allow_predicted": allow_predicted}

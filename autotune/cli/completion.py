@@ -80,7 +80,7 @@ def _records() -> list[TuningRecord]:
 def _devices(incomplete: str) -> Iterator[str]:
     """GPUs of this machine, shipped recordings, keys of the catalogue; files after a path."""
     from autotune.device import catalogue
-    from autotune.runners import recording
+    from autotune.measure import recording
 
     del incomplete
     yield from ("gpu", "gpu:1", "gpu:all")
@@ -107,7 +107,7 @@ def _efforts(incomplete: str) -> Iterable[str]:
 
 
 def _objectives(incomplete: str) -> Iterable[str]:
-    from autotune.runners.objective import OBJECTIVES
+    from autotune.measure.objective import OBJECTIVES
 
     del incomplete
     return OBJECTIVES

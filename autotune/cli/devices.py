@@ -51,8 +51,8 @@ def device(name: str | None, device: str | None, listing: bool, json: bool) -> N
     such as sm_86 stands for the limits of its SM.
     """
     from autotune.device import sm_named
+    from autotune.measure import devices, targets
     from autotune.report import device as report
-    from autotune.targets import sources, targets
 
     text = name or device
     if (name and device) or (text and listing):
@@ -62,7 +62,7 @@ def device(name: str | None, device: str | None, listing: bool, json: bool) -> N
         return
     if not listing:
         try:
-            resolved = targets.resolve(text or sources.DEFAULT, enter=True)
+            resolved = targets.resolve(text or devices.DEFAULT, enter=True)
         except MissingError:
             if text:
                 raise

@@ -24,7 +24,7 @@ from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.export import WrittenExport
-    from autotune.runners.objective import Objective
+    from autotune.measure.objective import Objective
 
 
 @click.command("export", cls=VerbCommand)
@@ -99,8 +99,8 @@ def export(
     are exported as `tune` recorded them, for all devices or those of --device.
     """
     from autotune import export
-    from autotune.runners.objective import objective_named
-    from autotune.targets import sources
+    from autotune.measure import devices
+    from autotune.measure.objective import objective_named
 
     decides = objective_named(objective)
     if kernels := [word for word in shapes if names_kernel(word)]:
@@ -114,7 +114,7 @@ def export(
         shapes,
         out,
         name or "gemm",
-        devices=device or (sources.DEFAULT,),
+        devices=device or (devices.DEFAULT,),
         format=format,
         objective=decides,
         batch_invariant=batch_invariant,

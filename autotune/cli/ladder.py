@@ -43,11 +43,11 @@ def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
 def _local_or_recorded() -> str:
     """The GPU of this machine, or without one the recording of an H100."""
     from autotune.errors import MissingError
-    from autotune.targets import sources, targets
+    from autotune.measure import devices, targets
 
     try:
         targets.resolve()
     except MissingError:
         click.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
         return "replay:h100"
-    return sources.DEFAULT
+    return devices.DEFAULT

@@ -174,15 +174,15 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
     The page works offline and has all devices of the catalogue; it needs plotly, the extra
     `report`. Without a GPU and without a device it starts with an H100.
     """
+    from autotune.measure import devices, targets
     from autotune.report.explore import explorer
     from autotune.report.page import write
-    from autotune.targets import sources, targets
 
     if name and device:
         raise UsageError("one device at a time; the page has all of the catalogue")
     text = name or device
     try:
-        own = targets.resolve_limits(text or sources.DEFAULT)
+        own = targets.resolve_limits(text or devices.DEFAULT)
     except MissingError:
         if text:
             raise
@@ -195,11 +195,11 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
     """The devices by the texts that name them."""
-    from autotune.targets import sources, targets
+    from autotune.measure import devices, targets
 
     if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
         raise UsageError(f"{number!r} is no device; join lists by commas: --registers 32,40,48")
-    return {text: targets.resolve_limits(text) for text in texts or [sources.DEFAULT]}
+    return {text: targets.resolve_limits(text) for text in texts or [devices.DEFAULT]}
 
 
 def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
@@ -214,8 +214,8 @@ def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
 def _show_tiled(
     devices: Mapping[str, SmLimits], widths: Sequence[int], cluster: int, json: bool
 ) -> None:
+    from autotune.measure import targets
     from autotune.report.occupancy import render, tile_width_rows, tiled_registers
-    from autotune.targets import targets
 
     results = []
     for device in devices.values():

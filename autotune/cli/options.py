@@ -164,7 +164,7 @@ class ObjectiveOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option and its help."""
-        from autotune.runners.objective import OBJECTIVES
+        from autotune.measure.objective import OBJECTIVES
 
         record = super().get_help_record(ctx)
         if record is None:

@@ -102,10 +102,10 @@ def _analysis(selection: Selection, store: Store) -> Analysis:
     from datetime import datetime, timezone
 
     from autotune.maintenance.inventory import change, stale_change
+    from autotune.measure import targets
     from autotune.report.analysis.subject import subject_of
     from autotune.report.analysis.whole import analysed
     from autotune.report.selection import device_option
-    from autotune.targets import targets
 
     (record,), today = selection.records, targets.here()
     return analysed(
@@ -121,9 +121,9 @@ def _overview(selection: Selection, store: Store) -> Overview:
     from datetime import datetime, timezone
 
     from autotune.maintenance.inventory import change, stale_change
+    from autotune.measure import targets
     from autotune.report.analysis import overview
     from autotune.report.overview_page import Overview
-    from autotune.targets import targets
 
     today, now = targets.here(), datetime.now(timezone.utc)
     records = selection.records

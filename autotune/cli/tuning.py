@@ -29,11 +29,11 @@ from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.api.shapes import Shapes
+    from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.problem.span import Span
     from autotune.records import KernelRecord, Record
     from autotune.report.progress import Tally
-    from autotune.runners.objective import Objective
     from autotune.tuning.options import Search
 
 _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
@@ -158,9 +158,9 @@ def tune(
     a user kernel runs as Python; options replace what its KERNEL says.
     """
     began = monotonic()  # before imports, which the budget includes
+    from autotune.measure.devices import DEFAULT
     from autotune.problem import problem_of
     from autotune.problem.span import Span
-    from autotune.targets.sources import DEFAULT
 
     if device is not None and devices is None and (several := _GPUS.fullmatch(device)):
         device, devices = None, several[1].lower()

@@ -12,11 +12,11 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.export.portable import portable_ptx
 from autotune.families.plan import Launch, Template
+from autotune.measure.objective import HOT, Objective
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
 from autotune.records.kernel_source import KernelSource
-from autotune.runners.objective import HOT, Objective
 
 Build = Callable[[Template, str, Path, tuple[Path, ...]], Program | CompileFailure]
 """Compiles a template for an architecture, from a folder with folders of headers."""

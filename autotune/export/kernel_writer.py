@@ -23,10 +23,10 @@ from autotune.export.kernel_project import (
 from autotune.export.names import check_name
 from autotune.export.portable import check_ptx
 from autotune.families.plan import Template
+from autotune.measure import targets
+from autotune.measure.devices import DeviceLike
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.records import KernelRecord, Store
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.targets import targets
-from autotune.targets.sources import DeviceLike
 from autotune.user_kernels.sources import unpacked
 
 USER_KERNEL_FORMATS = ("c", "h", "cubin", "json")

@@ -12,11 +12,11 @@ from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Display
 from rich.text import Text
 
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report.progress_text import Limits, Speed, recorded, rematch_text, state, time_left
-from autotune.runners.base import Measurement
-from autotune.runners.objective import Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress
 

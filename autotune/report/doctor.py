@@ -16,9 +16,9 @@ from autotune import compiler, files, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
+from autotune.measure import recording
 from autotune.report import surroundings
 from autotune.report.driver_state import driver_version, gpus, session_library
-from autotune.runners import recording
 from autotune.runtime.native.compiled import library as native_library
 from autotune.runtime.native.compiled import library_path
 

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from autotune.families.config import Config
 from autotune.families.source_text import shortened
+from autotune.measure.measurement import Evidence, Measurement
 from autotune.records import Entry, Provenance, Record, TuningRecord
 from autotune.report.tables import FittedTable, OneLine, Titled
-from autotune.runners.base import Evidence, Measurement
 
 RUNNERS_UP = 5
 

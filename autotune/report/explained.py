@@ -85,7 +85,7 @@ def why(answer: Answer, winner: Explanation) -> list[str]:
             f"{precision(answer.problem.compute)} allows {_us(least)}"
         )
     own = answer.record if answer.how == "exact" else None
-    baseline = own.baseline.estimate(answer.objective) if own and own.baseline else None
+    baseline = answer.objective.estimate(own.baseline) if own and own.baseline else None
     if baseline and answer.time_us:
         name = vendor(answer.problem.compute)
         lines.append(

@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from autotune.maintenance.inventory import change, stale_change
+from autotune.measure.measurement import Evidence
+from autotune.measure.recording import Origin
 from autotune.records import TuningRecord
 from autotune.report.formatting import age, cell, seconds_since
-from autotune.runners.base import Evidence
-from autotune.runners.recording import Origin
 
 if TYPE_CHECKING:
     from autotune.report.tables import FittedTable

@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report.bars import Bar, Live, NotebookBar
 from autotune.report.progress_text import Limits, Speed, best_text, rematch_text, state, time_left
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.objective import HOT, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
 
@@ -75,7 +75,7 @@ class PlainProgress:
         self._print(f"{feasible:,} configurations, {sum(rejected.values()):,} rejected{earlier}")
 
     def baseline(self, measurement: Measurement | None) -> None:
-        estimate = measurement.estimate(self._speed.objective) if measurement else None
+        estimate = self._speed.objective.estimate(measurement) if measurement else None
         if estimate is not None:
             self._print(f"{self._speed.vendor}: {self._speed.of(estimate.time_us)}")
             self._speed.compare(measurement)

@@ -8,11 +8,11 @@ from time import monotonic
 
 from rich.console import Console
 
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
 from autotune.report.bars import Bar, Live, NotebookBar
 from autotune.report.progress import PlainProgress
 from autotune.report.progress_text import Limits
-from autotune.runners.objective import Objective
 from autotune.tuning.events import Observer
 
 Observed = Callable[[Problem, float], Observer]

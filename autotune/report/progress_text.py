@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report.entries import joules, us
 from autotune.report.formatting import vendor
-from autotune.runners.base import Measurement
-from autotune.runners.objective import Objective
 from autotune.tuning.events import Progress
 
 
@@ -57,7 +57,7 @@ class Speed:
 
     def compare(self, baseline: Measurement | None) -> None:
         """Compares with a vendor baseline from now on."""
-        estimate = baseline.estimate(self.objective) if baseline else None
+        estimate = self.objective.estimate(baseline) if baseline else None
         self.vendor_us = estimate.time_us if estimate else None
 
     def of(self, time_us: float) -> str:
@@ -98,7 +98,7 @@ def best_text(record: TuningRecord, speed: Speed) -> str:
     if record.baseline is not None:
         speed.compare(record.baseline)
     measurement = record.best_by(speed.objective).measurement
-    estimate = measurement.estimate(speed.objective)
+    estimate = speed.objective.estimate(measurement)
     text = speed.of(estimate.time_us) if estimate else f"no {speed.objective.time} time"
     if not speed.objective.metered or measurement.energy is None:
         return text

@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.lookup.answer import Answer, recorded_objective
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import HOT, Objective
 from autotune.records import Entry, FamilyRecord, OrderedRecord, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
@@ -24,8 +26,6 @@ from autotune.report.entries import (
     us,
 )
 from autotune.report.tables import ConfigText
-from autotune.runners.base import Measurement
-from autotune.runners.objective import HOT, Objective
 
 # The label of the record that an answer takes from another problem or device.
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
@@ -213,7 +213,7 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     share = rate / answer.device.peak(compute)
     record = _own_record(answer)
     measured = answer.entry.measurement if record and answer.entry else None
-    estimate = measured.estimate(answer.objective) if measured else None
+    estimate = answer.objective.estimate(measured) if measured else None
     spread = f" +- {us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
     second = answer.objective.second
     second_us = _us_of(measured, second)
@@ -262,7 +262,7 @@ def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
 
 def _us_of(measurement: Measurement | None, objective: Objective) -> float | None:
     """Microseconds of the objective; None if unknown."""
-    estimate = measurement.estimate(objective) if measurement else None
+    estimate = objective.estimate(measurement) if measurement else None
     return estimate.time_us if estimate else None
 
 

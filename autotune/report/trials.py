@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from autotune.device import Device
 from autotune.families.registry import families_of
+from autotune.measure.measurement import Failure
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.standing import BEST_FIRST
 from autotune.report.analysis.subject import broken_lines, subject_of
 from autotune.report.entries import us
 from autotune.report.formatting import cell
-from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.proposals import studies_of
 from autotune.tuning.search.trial_log import logs_in, read

@@ -58,7 +58,7 @@ class ShapeRow:
         if answer is None or answer.record is None or answer.how not in ("exact", "predicted"):
             return None
         baseline = answer.record.baseline
-        estimate = baseline.estimate(answer.objective) if baseline else None
+        estimate = answer.objective.estimate(baseline) if baseline else None
         return self.count * estimate.time_us if estimate else None
 
     @property

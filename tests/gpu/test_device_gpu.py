@@ -16,9 +16,8 @@ from autotune.driver import attributes, bindings
 from autotune.errors import DeviceError, MissingError
 from autotune.families import registry
 from autotune.families.wgmma.tiles import CLUSTERS
-from autotune.gpu import probe
-from autotune.gpu.pycuda_session import pycuda
-from autotune.gpu.session import Session
+from autotune.measure.devices import probe
+from autotune.measure.session import Session, pycuda
 from autotune.problem import Problem
 
 INDEX = 0

@@ -22,12 +22,12 @@ from support.served_precisions import SERVED
 from autotune.candidates import space
 from autotune.device import Device
 from autotune.families.config import Config, Value
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Session
+from autotune.measure.verify import Verdict
 from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.runners.base import Candidate
 
 Samples = Mapping[str, FamilySample]
 

@@ -12,13 +12,14 @@ from broken_kernels import broken
 
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
-from autotune.gpu import GpuRunner, probe
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.devices import probe
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.oracle import checked_accuracy
+from autotune.measure.session import Session
+from autotune.measure.verify import Verdict
 from autotune.problem import Problem
-from autotune.runners.base import Failure, Measurement
-from autotune.verification.accuracy import judged
 
 PROBLEM = Problem(120, 130, 140)
 GAPPED = (150, 140, 160)
@@ -143,7 +144,8 @@ def test_inaccurate_kernel_fails_beside_the_baseline(bench: GemmBench, programs:
         broken(fault, PROBLEM, bench.device, programs) for fault in ("none", "is not accurate")
     ]
     outcomes = [
-        judged(PROBLEM, bench.measure(item, None), baseline.relative_error) for item in candidates
+        checked_accuracy(PROBLEM, bench.measure(item, None), baseline.relative_error)
+        for item in candidates
     ]
     assert isinstance(outcomes[0], Measurement), outcomes[0]
     assert isinstance(outcomes[1], Failure)

@@ -11,9 +11,10 @@ from autotune import compiler
 from autotune.candidates import cost, space
 from autotune.errors import MissingError
 from autotune.families import registry
-from autotune.gpu.runner import GpuRunner, open_runner
+from autotune.measure.gpu_runner import GpuRunner, open_runner
+from autotune.measure.measurement import Measurement
+from autotune.measure.runner import Candidate
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Measurement
 from autotune.tuning.evaluate import prepare
 
 PROBLEMS = (

@@ -16,17 +16,17 @@ from problem_cases import Case
 
 from autotune.candidates import cost, space
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import BASELINE, GemmBench
-from autotune.gpu.cublas import open_cublas
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.operands import Operands
-from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Timer, WarmRun
-from autotune.gpu.vendor_baseline import open_baseline
-from autotune.gpu.verify import Verifier
+from autotune.measure.baseline import open_baseline
+from autotune.measure.bench import BASELINE, GemmBench
+from autotune.measure.cublas import open_cublas
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD, HOT, BestTimes, Objective
+from autotune.measure.operands import Operands
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Run, Session
+from autotune.measure.timing import Timer, WarmRun
+from autotune.measure.verify import Verdict, Verifier
 from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
-from autotune.runners.base import BestTimes, Candidate, Measurement
-from autotune.runners.objective import COLD, HOT, Objective
 
 pytestmark = pytest.mark.timing
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report.analysis.subject import Subject
-from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.trial_log import FinishedTrial
 from support.command_line import run

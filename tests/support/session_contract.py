@@ -17,9 +17,9 @@ from autotune.driver import bindings
 from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, ArgumentType, Launch, LaunchPlan, Resources
-from autotune.gpu.probing import probe
-from autotune.gpu.session import Session
-from autotune.runners.base import Candidate
+from autotune.measure.devices import probe
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Session
 
 PUT = """
 template <int N> __global__ void put(double* out, int i, long long l, float f, double d)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
 
 RESULTS = ROOT / "docs" / "results"
 TRIALS = sorted(RESULTS.glob("*/trials/*.json.gz"))

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 
+from autotune.measure.measurement import TIE, Evidence, tied
+from autotune.measure.objective import COLD, HOT, Objective
 from autotune.records import Entry, Record, TuningRecord
 from autotune.report import formatting
 from autotune.report.analysis.subject import Subject
 from autotune.report.formatting import seconds_since, vendor
-from autotune.runners.base import Evidence
-from autotune.runners.estimates import TIE, tied
-from autotune.runners.objective import COLD, HOT, Objective
 
 
 @dataclass(frozen=True)
@@ -129,8 +128,8 @@ def headline(
 
 def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
     """The vendor baseline's time over an entry's; None if either is unknown."""
-    ours = entry.measurement.estimate(objective) if entry else None
-    baseline = record.baseline.estimate(objective) if record.baseline else None
+    ours = objective.estimate(entry.measurement) if entry else None
+    baseline = objective.estimate(record.baseline) if record.baseline else None
     return baseline.time_us / ours.time_us if ours and baseline else None
 
 
@@ -139,7 +138,7 @@ def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objecti
 
     None for a user kernel, or if the time is unknown.
     """
-    timed = entry.measurement.estimate(objective) if entry else None
+    timed = objective.estimate(entry.measurement) if entry else None
     if timed is None or not isinstance(record, Record):
         return None
     return objective.least_seconds(record.problem, record.device) * 1e6 / timed.time_us

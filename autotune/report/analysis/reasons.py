@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.runners.base import Stage
+from autotune.measure.measurement import Stage
 
 STAGES: Mapping[Stage, str] = {
     "compile": "The compiler refused the kernel.",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from autotune.candidates import space
 from autotune.errors import AutotuneError
 from autotune.families import registry
+from autotune.measure.measurement import Failure
 from autotune.report.analysis.reasons import STAGES, sentence
 from autotune.report.analysis.subject import Subject
-from autotune.runners.base import Failure
 
 
 @dataclass(frozen=True)

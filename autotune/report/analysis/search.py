@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from autotune.errors import AutotuneError
 from autotune.families.registry import families_of
+from autotune.measure import recording
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Runner
+from autotune.measure.without_gpu import PredictedRunner, ReplayRunner
 from autotune.report.analysis.subject import Subject
-from autotune.runners import recording
-from autotune.runners.base import Failure, Runner
-from autotune.runners.predicted import PredictedRunner
-from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.search import Proposer
 from autotune.tuning.search.proposer import ENOUGH

@@ -10,11 +10,12 @@ from typing import Literal
 from autotune.device import Device
 from autotune.errors import AutotuneError, CacheError
 from autotune.families import registry
+from autotune.measure.measurement import Failure
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.merging import KEPT
-from autotune.runners.base import Candidate, Failure
-from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.proposals import led_to, studies_of
 from autotune.tuning.search.trial_log import FinishedTrial, LoggedTrials, logs_in, read

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Failure
 from autotune.problem import Problem
 from autotune.records import Entry
 from autotune.report.analysis.subject import Subject
-from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
 
 Cell = str | int | float | None

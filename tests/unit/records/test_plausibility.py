@@ -15,10 +15,10 @@ from autotune import settings
 from autotune.files import checksum
 from autotune.lookup.lookup import lookup
 from autotune.maintenance import exchange
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store, bundle, codec, plausibility, shipped
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
 
 pytestmark = pytest.mark.usefixtures("plausible_times")
 

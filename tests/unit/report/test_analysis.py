@@ -27,6 +27,8 @@ from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 
 from autotune.candidates.cost import fitted
 from autotune.errors import AutotuneError
+from autotune.measure.measurement import Failure
+from autotune.measure.objective import COLD, HOT
 from autotune.occupancy import occupancy
 from autotune.problem import Problem
 from autotune.records import Record, Store
@@ -37,8 +39,6 @@ from autotune.report.analysis.search import Outlook
 from autotune.report.analysis.subject import subject_of, subject_of_recording
 from autotune.report.analysis.whole import analysed
 from autotune.report.record_page import record_figures, record_page
-from autotune.runners.base import Failure
-from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.search.proposer import ENOUGH
 

@@ -16,9 +16,9 @@ from support.native_library import library_in
 from autotune import settings
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import AutotuneError
+from autotune.measure import recording
 from autotune.problem import Problem
 from autotune.report import doctor, driver_state
-from autotune.runners import recording
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_answer
+from autotune.measure.objective import COLD, HOT
 from autotune.problem import Problem
 from autotune.report import explained
 from autotune.report.explanation import completed, explain, least_us
-from autotune.runners.objective import COLD, HOT
 
 PROBLEM = Problem(512, 512, 512)
 TURING = find("t4")

@@ -17,13 +17,13 @@ from autotune import settings
 from autotune.api.listing import RecordList
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report import formatting, listing, printing
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Origin
 
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
 SMALL = Problem(64, 64, 64, "bf16")

@@ -12,11 +12,11 @@ from rich.console import Console
 from support.fake_runner import crash, tiled
 from support.sample_records import entry, record
 
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD
 from autotune.problem import Problem
 from autotune.report import bars
 from autotune.report.progress import Limits, Tally, observing
-from autotune.runners.base import Measurement
-from autotune.runners.objective import COLD
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress, Silent
 

@@ -16,6 +16,7 @@ from support.swept_page import page as page
 from support.swept_page import swept as swept
 
 from autotune.families.config import Config, Value
+from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.kernel_record import KernelEntry
@@ -25,7 +26,6 @@ from autotune.report.analysis.whole import analysed
 from autotune.report.overview_page import Overview, overview_page
 from autotune.report.page import write
 from autotune.report.record_page import record_page
-from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.trial_log import FinishedTrial
 
