@@ -1,6 +1,7 @@
 """One GPU as the tuning process uses it: memory, kernels, launches, events.
 
-`pycuda_session` and `bindings_session` implement it. `opening` chooses.
+`Session` is the port. `open_session` opens it through PyCUDA where that can be imported, else
+through `cuda.bindings` alone.
 """
 
 from __future__ import annotations
@@ -8,17 +9,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
 from autotune import settings
 from autotune.compiler import Program
 from autotune.driver import bindings, tensor_maps
-from autotune.driver.arguments import FORMATS, Values, pack_arguments, resolve_arguments
+from autotune.driver.arguments import Values, pack_arguments, resolve_arguments
 from autotune.driver.dependent_launch import dependent_launches
 from autotune.errors import MissingError
-from autotune.families.plan import ArgumentType, Launch, ParameterType, Resources, TensorMap
+from autotune.families.plan import ParameterType, TensorMap
 from autotune.measure.devices import probe
 from autotune.measure.runner import Candidate
 
@@ -31,21 +31,68 @@ PCI_LENGTH = 32
 
 Run = Callable[[], None]
 """Enqueues all launches of one computation on the session's stream."""
+Dim3 = tuple[int, int, int]
 
 S = TypeVar("S", bound="Session")
 
 
-class LoadedKernel(Protocol):
-    """A kernel with its stream and its dynamic shared memory."""
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A loaded kernel, which `cuda.bindings` launches on a session's stream.
+
+    PyCUDA 2026.1 cannot make all launches. It passes all arguments in one buffer, and kernels
+    launched that way did not find their tensor maps (CUDA 13.0, H100: C stayed unchanged, or an
+    illegal instruction); with one pointer for each argument they do. It sets no launch attributes,
+    which dependent launches need.
+
+    Attributes:
+        cuda: `cuda.bindings.driver`.
+        checked: returns the value of a call, or raises if its status is not success.
+        function: the CUfunction, which lives as long as the process.
+        types: types of its parameters.
+        stream: address of the CUstream.
+        shared: dynamic shared memory in bytes.
+        dependent: whether launches are dependent (programmatic dependent launch).
+    """
+
+    cuda: Any
+    checked: Callable[[tuple[Any, ...]], Any] = field(repr=False)
+    function: Any
+    types: Sequence[ParameterType]
+    stream: int
+    shared: int
+    dependent: bool
 
     def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
         """Enqueues one launch."""
+        self.step(grid, block, arguments)()
 
-    def step(self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]) -> Run:
+    def step(
+        self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
+    ) -> Callable[[], None]:
         """A function that enqueues this launch each time it is called."""
+        buffer = pack_arguments(self.types, arguments)
+        configuration = self._configuration(grid, block)
 
-    def attribute(self, name: str) -> int:
-        """An attribute of the function, such as `NUM_REGS`, from the driver."""
+        def enqueue() -> None:
+            launch, at = self.cuda.cuLaunchKernelEx, buffer.address
+            self.checked(launch(configuration, self.function, at, 0))
+
+        return enqueue
+
+    def _configuration(self, grid: Dim3, block: Dim3) -> Any:
+        """The `CUlaunchConfig` of a launch."""
+        configuration = self.cuda.CUlaunchConfig()
+        configuration.gridDimX, configuration.gridDimY, configuration.gridDimZ = grid
+        configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = block
+        configuration.sharedMemBytes = self.shared
+        configuration.hStream = self.stream
+        if self.dependent:
+            kinds, attribute = self.cuda.CUlaunchAttributeID, self.cuda.CUlaunchAttribute()
+            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            configuration.attrs, configuration.numAttrs = [attribute], 1
+        return configuration
 
 
 class Mark(Protocol):
@@ -114,9 +161,10 @@ class Session(ABC):
             raise self._failure(status)
         return values[0] if len(values) == 1 else values
 
-    @abstractmethod
     def _failure(self, status: Any) -> Exception:
-        """The error for a status of the driver: an `Error`."""
+        out_of_memory = self._bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        error = self.MemoryError if status == out_of_memory else self.Error
+        return error(bindings.worded(self._bindings, status))
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -142,13 +190,6 @@ class Session(ABC):
     def download(self, array: NDArray[Any], address: int) -> None:
         """Fills a contiguous array from the device, after the work on the stream."""
 
-    @abstractmethod
-    def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> LoadedKernel:
-        """Loads a program's kernel for launches with `shared` bytes of dynamic shared memory.
-
-        Not for kernels that take tensor maps or structs.
-        """
-
     def broken(self) -> bool:
         """Whether an earlier error, such as an illegal access, has broken the context."""
         (status,) = self._bindings.cuCtxSynchronize()
@@ -170,8 +211,10 @@ class Session(ABC):
         launches = candidate.plan.launches
         dependents = dependent_launches(candidate.plan, self.device)
         kernels = [
-            self._loaded(*loaded)
-            for loaded in zip(candidate.programs, launches, dependents, strict=True)
+            self.load(program, launch.parameters, launch.shared, dependent=dependent)
+            for program, launch, dependent in zip(
+                candidate.programs, launches, dependents, strict=True
+            )
         ]
 
         def bound(values: Values) -> Run:
@@ -192,136 +235,31 @@ class Session(ABC):
 
         return bound
 
-    def resources(self, program: Program, launch: Launch) -> Resources:
-        """Resources of the loaded kernel from the driver, which does not state `barriers`."""
-        kernel = self._loaded(program, launch)
-        return Resources(
-            threads=launch.threads,
-            registers=kernel.attribute("NUM_REGS"),
-            shared=kernel.attribute("SHARED_SIZE_BYTES") + launch.shared,
-            local=kernel.attribute("LOCAL_SIZE_BYTES"),
-            barriers=program.barriers,
-        )
+    def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
+        return tensor_maps.TensorMapEncoder(self._bindings)(tensor_map, values)
 
-    def resident_blocks(self, program: Program, launch: Launch) -> int:
-        """Resident blocks of an SM, from the driver's occupancy calculator."""
-        cuda, checked = self._bindings, self.checked
-        attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        module = checked(cuda.cuModuleLoadData(program.cubin))
-        try:
-            function = checked(cuda.cuModuleGetFunction(module, program.symbol.encode()))
-            checked(cuda.cuFuncSetAttribute(function, attribute, launch.shared))
-            query = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor
-            return int(checked(query(function, launch.threads, launch.shared)))
-        finally:
-            checked(cuda.cuModuleUnload(module))
-
-    def _loaded(self, program: Program, launch: Launch, dependent: bool = False) -> LoadedKernel:
-        types = [type for type in launch.parameters if isinstance(type, str)]
-        structs = len(types) < len(launch.parameters)
-        if structs or "tensor_map" in types or dependent:
-            return self._driver_kernel(program, launch.parameters, launch.shared, dependent)
-        return self.load(program, types, launch.shared)
-
-    def _driver_kernel(
+    def load(
         self,
         program: Program,
         types: Sequence[ParameterType],
         shared: int,
-        dependent: bool = False,
-    ) -> DriverKernel:
-        return DriverKernel.load(
-            *(self._bindings, self.checked, program.cubin, program.symbol),
-            types=types,
-            stream=self.stream,
-            shared=shared,
-            dependent=dependent,
-        )
-
-    def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
-        return tensor_maps.TensorMapEncoder(self._bindings)(tensor_map, values)
-
-
-Dim3 = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class DriverKernel:
-    """A kernel loaded by `cuda.bindings`.
-
-    Attributes:
-        cuda: `cuda.bindings.driver`.
-        checked: returns the value of a call, or raises if its status is not success.
-        function: the CUfunction, which lives as long as the process.
-        types: types of its parameters.
-        stream: address of the CUstream.
-        shared: dynamic shared memory in bytes.
-        dependent: whether launches are dependent (programmatic dependent launch).
-    """
-
-    cuda: Any
-    checked: Callable[[tuple[Any, ...]], Any] = field(repr=False)
-    function: Any
-    types: Sequence[ParameterType]
-    stream: int
-    shared: int
-    dependent: bool
-
-    @classmethod
-    def load(
-        cls,
-        cuda: Any,
-        checked: Callable[[tuple[Any, ...]], Any],
-        cubin: bytes,
-        symbol: str,
         *,
-        types: Sequence[ParameterType],
-        stream: int,
-        shared: int,
         dependent: bool = False,
-    ) -> DriverKernel:
-        """Loads the kernel of a cubin for launches with `shared` bytes of dynamic shared memory."""
-        module = checked(cuda.cuModuleLoadData(cubin))
-        function = checked(cuda.cuModuleGetFunction(module, symbol.encode()))
+    ) -> LoadedKernel:
+        """Loads a program's kernel, with parameters of these types, for launches on the stream.
+
+        Args:
+            program: the program.
+            types: types of the kernel's parameters.
+            shared: dynamic shared memory in bytes.
+            dependent: whether launches are dependent (programmatic dependent launch).
+        """
+        cuda, checked = self._bindings, self.checked
+        module = checked(cuda.cuModuleLoadData(program.cubin))
+        function = checked(cuda.cuModuleGetFunction(module, program.symbol.encode()))
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(cuda.cuFuncSetAttribute(function, limit, shared))
-        return cls(cuda, checked, function, types, stream, shared, dependent)
-
-    def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
-        """Enqueues one launch."""
-        self.step(grid, block, arguments)()
-
-    def step(
-        self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
-    ) -> Callable[[], None]:
-        """A function that enqueues this launch each time it is called."""
-        buffer = pack_arguments(self.types, arguments)
-        configuration = self._configuration(grid, block)
-
-        def enqueue() -> None:
-            launch, at = self.cuda.cuLaunchKernelEx, buffer.address
-            self.checked(launch(configuration, self.function, at, 0))
-
-        return enqueue
-
-    def _configuration(self, grid: Dim3, block: Dim3) -> Any:
-        """The `CUlaunchConfig` of a launch."""
-        configuration = self.cuda.CUlaunchConfig()
-        configuration.gridDimX, configuration.gridDimY, configuration.gridDimZ = grid
-        configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = block
-        configuration.sharedMemBytes = self.shared
-        configuration.hStream = self.stream
-        if self.dependent:
-            kinds, attribute = self.cuda.CUlaunchAttributeID, self.cuda.CUlaunchAttribute()
-            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            configuration.attrs, configuration.numAttrs = [attribute], 1
-        return configuration
-
-    def attribute(self, name: str) -> int:
-        """An attribute of the function, such as `NUM_REGS`, from the driver."""
-        kind = getattr(self.cuda.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-        return int(self.checked(self.cuda.cuFuncGetAttribute(kind, self.function)))
+        return LoadedKernel(cuda, checked, function, types, self.stream, shared, dependent)
 
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the legacy default stream
@@ -403,11 +341,6 @@ class BindingsSession(Session):
         self._bindings.cuStreamDestroy(self._stream)
         self.checked(self._bindings.cuCtxPopCurrent())
 
-    def _failure(self, status: Any) -> Exception:
-        out_of_memory = self._bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-        error = CudaMemoryError if status == out_of_memory else CudaError
-        return error(bindings.worded(self._bindings, status))
-
     def synchronize(self) -> None:
         self.checked(self._bindings.cuStreamSynchronize(self._stream))
 
@@ -430,9 +363,6 @@ class BindingsSession(Session):
         self.synchronize()
         copy = self._bindings.cuMemcpyDtoH
         self.checked(copy(array.ctypes.data, address, array.nbytes))
-
-    def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> DriverKernel:
-        return self._driver_kernel(program, types, shared)
 
 
 def pycuda() -> Any:
@@ -460,38 +390,11 @@ def pycuda() -> Any:
     return cuda
 
 
-@dataclass(frozen=True)
-class PyCudaKernel:
-    """A kernel that PyCUDA has loaded, with its stream and dynamic shared memory in bytes."""
-
-    function: Any
-    stream: Any
-    shared: int
-
-    def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
-        """Enqueues one launch."""
-        self.function.prepared_async_call(
-            grid, block, self.stream, *arguments, shared_size=self.shared
-        )
-
-    def step(
-        self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
-    ) -> Callable[[], None]:
-        """A function that enqueues this launch each time it is called."""
-        return partial(self.enqueue, grid, block, *arguments)
-
-    def attribute(self, name: str) -> int:
-        """An attribute of the function, such as `NUM_REGS`, from the driver."""
-        import pycuda.driver as cuda
-
-        return int(self.function.get_attribute(getattr(cuda.function_attribute, name)))
-
-
 class PyCudaSession(Session):
     """A session whose errors are PyCUDA's.
 
-    PyCUDA has no tensor maps, dependent launches, graphs and occupancy; those go through
-    `cuda.bindings` in the same context and on the same stream.
+    Kernels and graphs go through `cuda.bindings`, as in every session, in the same context and on
+    the same stream.
     """
 
     def __init__(self, index: int = 0) -> None:
@@ -517,10 +420,6 @@ class PyCudaSession(Session):
         self.checked(self._bindings.cuCtxPopCurrent())
         self._context.detach()
 
-    def _failure(self, status: Any) -> Exception:
-        error: Exception = self._cuda.LogicError(f"{status.name} ({status.value})")
-        return error
-
     def synchronize(self) -> None:
         self._stream.synchronize()
 
@@ -542,13 +441,6 @@ class PyCudaSession(Session):
     def download(self, array: NDArray[Any], address: int) -> None:
         self._stream.synchronize()
         self._cuda.memcpy_dtoh(array, address)
-
-    def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> PyCudaKernel:
-        function = self._cuda.module_from_buffer(program.cubin).get_function(program.symbol)
-        limit = self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-        function.set_attribute(limit, shared)
-        function.prepare("".join(FORMATS[name] for name in types))
-        return PyCudaKernel(function, self._stream, shared)
 
 
 def open_session(index: int = 0) -> Session:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.loaded import resident_blocks
 
 from autotune import compiler
 from autotune.candidates import space
@@ -112,7 +113,7 @@ def test_clusters_are_the_drivers_for_kernels_that_fill_an_sm(
             continue
         program = compiler.compile(launch.template, session.device.arch, cache=programs)
         assert isinstance(program, Program)
-        if session.resident_blocks(program, launch) > 1:
+        if resident_blocks(session, program, launch) > 1:
             continue
         module = checked(driver.cuModuleLoadData(program.cubin))
         function = checked(driver.cuModuleGetFunction(module, program.symbol.encode()))

@@ -17,6 +17,7 @@ from candidate_samples import (
     with_values,
 )
 from problem_cases import BATCHED, CASES, FINISHED, Case
+from support.loaded import resident_blocks, resources
 from support.served_precisions import SERVED
 
 from autotune.candidates import space
@@ -222,7 +223,7 @@ def test_occupancy_is_the_drivers(session: Session, samples: Samples) -> None:
     for item in _candidates(samples):
         for launch, program in zip(item.plan.launches, item.programs, strict=True):
             key = f"{item.config} {launch.template.label}"
-            drivers[key] = session.resident_blocks(program, launch)
+            drivers[key] = resident_blocks(session, program, launch)
             ours[key] = occupancy(
                 session.device,
                 threads=launch.threads,
@@ -237,7 +238,7 @@ def test_occupancy_is_the_drivers(session: Session, samples: Samples) -> None:
 def test_compiled_resources_are_the_drivers(session: Session, samples: Samples) -> None:
     compiled = _candidates(samples)
     drivers = [
-        session.resources(item.programs[item.plan.product], item.plan.main) for item in compiled
+        resources(session, item.programs[item.plan.product], item.plan.main) for item in compiled
     ]
     assert [item.resources for item in compiled] == drivers
 

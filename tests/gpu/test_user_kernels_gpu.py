@@ -20,6 +20,7 @@ import pytest
 import stencil
 import transpose
 from numpy.typing import NDArray
+from support.loaded import resident_blocks, resources
 
 import autotune
 from autotune import compiler
@@ -347,9 +348,9 @@ def test_occupancy_matches_the_driver(session: Session) -> None:
     compiled = candidates(work, session.device, kernel["source"], "transpose", values, **geometry)
     for candidate in compiled:
         (program,), launch = candidate.programs, candidate.plan.main
-        assert session.resources(program, launch) == candidate.resources
+        assert resources(session, program, launch) == candidate.resources
         resident = candidate.resources.occupancy(session.device).blocks_per_sm
-        assert session.resident_blocks(program, launch) == resident
+        assert resident_blocks(session, program, launch) == resident
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,6 @@ class SessionContract:
         kernel = session.load(program, TYPES, 0)
         kernel.enqueue(GRID, BLOCK, int(out), *NUMBERS)
         assert read(session, out) == [*NUMBERS, 1.0]
-        assert kernel.attribute("NUM_REGS") > 0
 
     def test_step_repeats_its_launch(self, session: Session, program: Program) -> None:
         out = zeros(session)
@@ -166,9 +165,6 @@ class SessionContract:
         run()
         run()
         assert read(session, out)[-1] == 4.0
-        resources = session.resources(program, launch)
-        assert (resources.threads, resources.registers > 0) == (64, True)
-        assert session.resident_blocks(program, launch) > 0
 
 
 def ampere(device: Device) -> Device:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ from autotune.families.plan import (
 )
 from autotune.families.shared.arguments import struct as struct_of
 from autotune.measure.runner import Candidate
-from autotune.measure.session import DriverKernel, PyCudaSession
+from autotune.measure.session import BindingsSession, CudaError, LoadedKernel
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
 MODULE, FUNCTION, STREAM = 11, 22, 33
@@ -50,10 +49,6 @@ MAP = TensorMap(
     box=(64, 64),
     swizzle=128,
 )
-
-
-class DriverError(Exception):
-    """A failed driver call."""
 
 
 @dataclass
@@ -79,17 +74,18 @@ class Driver(FakeEncoder):
     limits: list[tuple[Any, ...]] = field(default_factory=list)
     CUfunction_attribute = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most shared",
-        CU_FUNC_ATTRIBUTE_NUM_REGS="registers",
-        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="shared",
-        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES="local",
     )
 
     CUlaunchConfig = bindings.CUlaunchConfig
     CUlaunchAttribute = bindings.CUlaunchAttribute
     CUlaunchAttributeID = bindings.CUlaunchAttributeID
+    CUresult = bindings.CUresult
 
     def __post_init__(self) -> None:
         super().__init__()
+
+    def cuGetErrorString(self, _: object) -> tuple[int, bytes]:
+        return 0, b"refused"
 
     def cuModuleLoadData(self, cubin: bytes) -> Any:
         return self._answer("load", MODULE if cubin == CUBIN else None)
@@ -101,10 +97,6 @@ class Driver(FakeEncoder):
     def cuFuncSetAttribute(self, function: int, attribute: str, value: int) -> Any:
         self.limits.append((function, attribute, value))
         return self._answer("limit")
-
-    def cuFuncGetAttribute(self, attribute: str, function: int) -> Any:
-        assert function == FUNCTION
-        return self._answer("ask", {"registers": 168, "shared": 16, "local": 8}[attribute])
 
     def cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> Any:
         assert extra == 0
@@ -138,21 +130,15 @@ def _read(kind: ArgumentType, address: int) -> Any:
     return C_TYPES[kind].from_address(address).value
 
 
-def raised(answer: tuple[Any, ...]) -> Any:
-    status, *values = answer
-    if status:
-        raise DriverError(status.name)
-    return values[0] if values else None
+def session_on(driver: Driver) -> BindingsSession:
+    session = object.__new__(BindingsSession)
+    session._bindings, session.stream = driver, STREAM
+    session.device = find("a100")
+    return session
 
 
-def load(driver: Driver, shared: int = 200_000, dependent: bool = False) -> DriverKernel:
-    return DriverKernel.load(
-        *(driver, raised, CUBIN, SYMBOL),
-        types=driver.types,
-        stream=STREAM,
-        shared=shared,
-        dependent=dependent,
-    )
+def load(driver: Driver, shared: int = 200_000, dependent: bool = False) -> LoadedKernel:
+    return session_on(driver).load(PROGRAM, driver.types, shared, dependent=dependent)
 
 
 FIRST, SECOND = bytes(range(128)), bytes(range(128, 256))
@@ -213,74 +199,21 @@ def test_step_repeats_the_launch_with_its_arguments() -> None:
 
 @pytest.mark.parametrize("call", ["load", "find", "limit"])
 def test_failed_load_raises(call: str) -> None:
-    with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
         load(Driver(types=TYPES, refused=call))
 
 
 def test_refused_launch_raises() -> None:
     driver = Driver(types=TYPES, refused="launch")
     step = load(driver).step((1, 1, 1), (128, 1, 1), ARGUMENTS)
-    with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
         step()
-
-
-def test_attribute_is_read_or_raises() -> None:
-    driver = Driver(types=TYPES)
-    kernel = load(driver)
-    assert (kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")) == (168, 8)
-    driver.refused = "ask"
-    with pytest.raises(DriverError):
-        kernel.attribute("NUM_REGS")
 
 
 def test_value_out_of_range_is_not_launched() -> None:
     driver = Driver(types=("tensor_map", "i32"))
     with pytest.raises(struct.error, match="format requires"):
         load(driver).step((1, 1, 1), (1, 1, 1), (FIRST, 2**31))
-
-
-@dataclass
-class Function:
-    """A PyCUDA function."""
-
-    log: list[str]
-
-    def set_attribute(self, attribute: str, value: int) -> None:
-        self.log.append(f"{attribute} {value}")
-
-    def prepare(self, formats: str) -> None:
-        self.log.append(formats)
-
-    def prepared_async_call(self, *arguments: Any, shared_size: int) -> None:
-        self.log.append(f"launch {arguments[3:]} {shared_size}")
-
-    def get_attribute(self, attribute: str) -> int:
-        return {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 4, "LOCAL_SIZE_BYTES": 0}[attribute]
-
-
-@pytest.fixture
-def driver() -> Driver:
-    return Driver(types=("tensor_map", "pointer", "i32"))
-
-
-@pytest.fixture
-def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[PyCudaSession, list[str]]:
-    """A session whose PyCUDA logs the use of its functions."""
-    log: list[str] = []
-    names = ("MAX_DYNAMIC_SHARED_SIZE_BYTES", "NUM_REGS", "SHARED_SIZE_BYTES", "LOCAL_SIZE_BYTES")
-    cuda: Any = ModuleType("pycuda.driver")
-    cuda.function_attribute = SimpleNamespace(**{name: name for name in names})
-    cuda.module_from_buffer = lambda _: SimpleNamespace(get_function=lambda _: Function(log))
-    cuda.LogicError = DriverError
-    package: Any = ModuleType("pycuda")
-    package.driver = cuda
-    monkeypatch.setitem(sys.modules, "pycuda", package)
-    monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
-    session = object.__new__(PyCudaSession)
-    session._cuda, session._bindings = cuda, driver
-    session._stream, session.stream = None, STREAM
-    session.device = find("a100")
-    return session, log
 
 
 PLAIN = Launch(
@@ -310,65 +243,50 @@ PROGRAM = Program(
 VALUES = {"a": 4096, "lda": 64, "stride_a": 0, "workspace": 512}
 
 
-def test_session_uses_pycuda_only_without_tensor_maps(
-    opened: tuple[PyCudaSession, list[str]], driver: Driver
-) -> None:
-    session, log = opened
+def test_run_makes_all_launches_of_a_plan() -> None:
+    driver = Driver(types=("tensor_map", "pointer", "i32"))
+    session = session_on(driver)
     config = Config("wgmma", ())
-    plan = LaunchPlan(config, (PLAIN, MAPPED), product=1)
+    plan = LaunchPlan(config, (MAPPED, MAPPED), product=1)
     candidate = Candidate(config, plan, (PROGRAM, PROGRAM), Resources(384, 168, 1000))
     run = session.bind(candidate)(VALUES)
     assert driver.launched == []
     run()
-    assert log == ["MAX_DYNAMIC_SHARED_SIZE_BYTES 0", "P", "launch (512,) 0"]
-    assert driver.launched == [(FUNCTION, 2, 1, 1, 384, 1, 1, 1000, STREAM)]
-    ((encoded, *rest),) = driver.values
+    assert driver.limits == [(FUNCTION, "most shared", 1000)] * 2
+    assert driver.launched == [(FUNCTION, 2, 1, 1, 384, 1, 1, 1000, STREAM)] * 2
+    _, (encoded, *rest) = driver.values
     assert encoded[8:16] == b"\xff\xff\xdf\xff\xff\xff\xff\xff"  # of a small tensor: bit 21 is off
     assert (rest, driver.calls[0].address) == ([512, 7], 4096)
 
 
-def test_session_passes_a_struct_as_one_parameter(
-    opened: tuple[PyCudaSession, list[str]], driver: Driver
-) -> None:
-    session, log = opened
+def test_session_passes_a_struct_as_one_parameter() -> None:
+    driver = Driver(types=("i32", "i32"))
+    session = session_on(driver)
     schedule = struct_of("Schedule", group=Argument("i32", 5), start=Argument("i64", "lda"))
     launch = replace(PLAIN, arguments=(schedule, Argument("i32", 7)))
-    config, driver.types = Config("gemv", ()), ("i32", "i32")
+    config = Config("gemv", ())
     plan = LaunchPlan(config, (launch,))
     run = session.bind(Candidate(config, plan, (PROGRAM,), Resources(256, 40, 0)))(VALUES)
     run()
-    assert (log, driver.values) == ([], [[5, 7]])
+    assert driver.values == [[5, 7]]
     start, after = driver.addresses[0]
     assert (ctypes.c_int64.from_address(start + 8).value, after - start) == (64, 16)
 
 
 @pytest.mark.parametrize(("device", "available"), [("a100", False), ("h100", True)])
-def test_session_launches_followers_of_a_plan_dependently(
-    opened: tuple[PyCudaSession, list[str]], driver: Driver, device: str, available: bool
-) -> None:
-    session, log = opened
-    session.device, driver.types = find(device), ("pointer",)
+def test_session_launches_followers_of_a_plan_dependently(device: str, available: bool) -> None:
+    driver = Driver(types=("pointer",))
+    session = session_on(driver)
+    session.device = find(device)
     config = Config("simt", ())
     plan = LaunchPlan(config, (PLAIN, PLAIN, PLAIN), product=1)
     candidate = Candidate(config, plan, (PROGRAM,) * 3, Resources(256, 40, 0))
     session.bind(candidate)(VALUES)()
-    by_pycuda = sum(line.startswith("launch") for line in log)
-    assert (by_pycuda, driver.dependent) == ((1, [True, True]) if available else (3, []))
+    assert driver.dependent == [False, available, available]
 
 
-def test_resources_come_from_the_driver(
-    opened: tuple[PyCudaSession, list[str]],
-) -> None:
-    session, _ = opened
-    assert session.resources(PROGRAM, PLAIN) == Resources(256, 40, 4, local=0, barriers=6)
-    assert session.resources(PROGRAM, MAPPED) == Resources(384, 168, 1016, local=8, barriers=6)
-
-
-def test_cuda_bindings_error_is_raised_as_pycuda_error(
-    opened: tuple[PyCudaSession, list[str]], driver: Driver
-) -> None:
-    session, _ = opened
-    driver.refused = "ask"
-    with pytest.raises(DriverError, match=r"CUDA_ERROR_INVALID_VALUE \(1\)"):
-        session.checked(driver.cuFuncGetAttribute("local", FUNCTION))
-    assert session.checked((Status.CUDA_SUCCESS, 5)) == 5
+def test_failed_status_is_the_error_of_the_session() -> None:
+    driver = Driver(refused="limit")
+    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
+        load(driver)
+    assert session_on(driver).checked((Status.CUDA_SUCCESS, 5)) == 5
