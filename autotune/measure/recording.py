@@ -1,8 +1,9 @@
-"""Recorded sweeps of a problem on a real device, one compressed JSON file each.
+"""Recorded sweeps of a problem or a user kernel on a real device, one compressed JSON file each.
 
     <root>/<name>/4096x4096x4096-f32-nn.json.gz
 
-`<root>` is the package's `data/recordings` by default.
+`<root>` is the package's `data/recordings` by default. A file stores its rows by column, in a group
+for each kernel family.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 
 SCHEMA = 1
+ROOT = Path(__file__).parents[1] / "data" / "recordings"
 SUFFIX = ".json.gz"
 """How the names of recordings end."""
 
@@ -65,25 +67,112 @@ class SweepRow:
 
 
 @dataclass(frozen=True)
-class RecordedSweep:
-    """The part that all recordings share; `date` is UTC, ISO 8601."""
+class Recording:
+    """The outcomes of many configurations of a problem on a device; `date` is UTC, ISO 8601.
 
+    `baseline` is the vendor library's measurement, if it was timed.
+    """
+
+    problem: Problem
+    device: Device
+    origin: Origin
+    date: str
+    baseline: Measurement | None
+    rows: tuple[SweepRow, ...]
+
+    def save(self, path: Path) -> None:
+        """Writes the file whole; the same recording always gives the same bytes.
+
+        Raises:
+            AutotuneError: if it cannot be written, or something else than a recording is there.
+        """
+        _write(self.document(), path)
+
+    def document(self) -> dict[str, Any]:
+        """The recording as JSON data."""
+        baseline = self.baseline and self.baseline.fields()
+        return _document(self, problem=str(self.problem), baseline=baseline)
+
+    @classmethod
+    def load(cls, path: Path) -> Recording:
+        """Reads a file back.
+
+        Raises:
+            NotFoundError: if there is no such file.
+            AutotuneError: if it is broken, of another schema or of a user kernel.
+        """
+        with _reading(path) as data:
+            return cls.loads(data)
+
+    @classmethod
+    def loads(cls, data: bytes) -> Recording:
+        """The recording in the bytes of a file.
+
+        Raises:
+            ValueError: if they are anything but a recording of this schema.
+        """
+        document = _parsed(data)
+        if "call" in document:
+            raise ValueError("it is of a user kernel; give it to `tune_kernel`")
+        written = convert(document, _RecordingFields, "recording")
+        device, rows = written.device_and_rows()
+        problem = Problem.parse(written.problem)
+        return cls(problem, device, written.origin, written.date, written.baseline, rows)
+
+
+@dataclass(frozen=True)
+class KernelRecording:
+    """The outcomes of configurations of a user kernel's call on a device; `date` is UTC, ISO 8601.
+
+    There is no vendor `baseline`.
+    """
+
+    call: KernelCall
     device: Device
     origin: Origin
     date: str
     rows: tuple[SweepRow, ...]
+    baseline: Measurement | None = None
+
+    def save(self, path: Path) -> None:
+        """Writes the file whole.
+
+        Raises:
+            AutotuneError: if it cannot be written.
+        """
+        call = {"name": self.call.name, "arguments": list(self.call.arguments)}
+        _write(_document(self, call=call), path)
+
+    @classmethod
+    def load(cls, path: Path) -> KernelRecording:
+        """Reads a file back.
+
+        Raises:
+            NotFoundError: if there is no such file.
+            AutotuneError: if it is broken, of another schema or of a GEMM.
+        """
+        with _reading(path, "recording of a user kernel") as data:
+            document = _parsed(data)
+            if "problem" in document:
+                raise ValueError("it is of a GEMM; give it to `tune`")
+            written = convert(document, _KernelRecordingFields, "recording")
+            device, rows = written.device_and_rows(Value)
+            for row in rows:
+                row.config.check_plain()
+        call = KernelCall(written.call.name, written.call.arguments)
+        return cls(call, device, written.origin, written.date, rows)
 
 
 @dataclass(frozen=True)
-class SweepFields:
-    """The same as it is written."""
+class _WrittenFields:
+    """The fields of every recording as they are written."""
 
     device: dict[str, Any]
     origin: Origin
     date: Date
     families: dict[str, dict[str, Any]]
 
-    def sweep(self, value: Any = FamilyValue) -> RecordedSweep:
+    def device_and_rows(self, value: Any = FamilyValue) -> tuple[Device, tuple[SweepRow, ...]]:
         """The device and the rows, whose parameters are of the type `value`.
 
         Raises:
@@ -92,34 +181,120 @@ class SweepFields:
         if not self.families:
             raise ValueError("it has no configurations")
         rows = (row for each in self.families.items() for row in _rows_of(*each, value))
-        return RecordedSweep(Device.from_json(self.device), self.origin, self.date, tuple(rows))
+        return Device.from_json(self.device), tuple(rows)
 
 
-def document_of(subject: Mapping[str, Any], sweep: RecordedSweep) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _RecordingFields(_WrittenFields):
+    problem: Text
+    baseline: Measurement | None
+
+
+@dataclass(frozen=True)
+class _RecordedCall:
+    name: QualifiedName
+    arguments: tuple[Name, ...]
+
+
+@dataclass(frozen=True)
+class _KernelRecordingFields(_WrittenFields):
+    call: _RecordedCall
+
+
+def path_of(name: str, problem: Problem, root: Path = ROOT) -> Path:
+    """The file of a problem's recording."""
+    return root / name / f"{problem.slug}{SUFFIX}"
+
+
+def names(root: Path = ROOT) -> dict[str, tuple[Problem, ...]]:
+    """The names of all recordings with the problems of each, smallest first."""
+
+    def problems(folder: Path) -> Iterator[Problem]:
+        for path in _files(folder):
+            yield Problem.parse(path.name.removesuffix(SUFFIX).replace("-", ":"))
+
+    recordings = {
+        folder.name: tuple(sorted(problems(folder), key=lambda each: (each.flops, each)))
+        for folder in (sorted(root.iterdir()) if root.is_dir() else ())
+    }
+    return {name: problems for name, problems in recordings.items() if problems}
+
+
+def find(name: str, problem: Problem, root: Path = ROOT) -> Recording:
+    """The recording of a problem.
+
+    Raises:
+        NotFoundError: if there is none; the message lists the recordings or problems.
+        AutotuneError: if the file is broken.
+    """
+    recordings = names(root)
+    if name not in recordings:
+        listed = ", ".join(recordings) or "none"
+        raise NotFoundError(f"no recording is named {name!r}; there is {listed}")
+    if problem not in recordings[name]:
+        listed = ", ".join(map(str, recordings[name]))
+        raise NotFoundError(f"recording {name!r} does not hold {problem}; it holds {listed}")
+    return Recording.load(path_of(name, problem, root))
+
+
+def find_in(path: Path, problem: Problem) -> Recording:
+    """The recording of a problem in a file, or in a folder of such files.
+
+    Raises:
+        NotFoundError: if there is none; with the problems that there are.
+        AutotuneError: if the file is broken.
+    """
+    file = path / f"{problem.slug}{SUFFIX}" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        listed = ", ".join(each.name for each in _files(path)) or "none"
+        raise NotFoundError(f"{path} has no recording {file.name}; it has {listed}")
+    recording = Recording.load(file)
+    if recording.problem != problem:
+        raise NotFoundError(f"{file} is a recording of {recording.problem}, not of {problem}")
+    return recording
+
+
+def device_in(path: Path) -> Device:
+    """The device of a recording of any kind, or of the first in a folder.
+
+    Raises:
+        NotFoundError: if there is none.
+        AutotuneError: if the file is broken or of another schema.
+    """
+    file = path
+    if path.is_dir():
+        files = _files(path)
+        if not files:
+            raise NotFoundError(f"{path} has no recordings, which end with {SUFFIX}")
+        file = files[0]
+    with _reading(file) as data:
+        return Device.from_json(convert(_parsed(data).get("device"), dict[str, Any], "device"))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def _document(recording: Recording | KernelRecording, **subject: Any) -> dict[str, Any]:
     """A recording as JSON data; `subject` says what was recorded."""
     return {
         "schema": SCHEMA,
         **subject,
-        "device": sweep.device.to_json(),
-        "origin": asdict(sweep.origin),
-        "date": sweep.date,
-        "families": _columns_of(sweep.rows),
+        "device": recording.device.to_json(),
+        "origin": asdict(recording.origin),
+        "date": recording.date,
+        "families": _columns_of(recording.rows),
     }
 
 
-def write(document: Mapping[str, Any], path: Path) -> None:
-    """Writes a file whole; the same document always gives the same bytes.
-
-    Raises:
-        AutotuneError: if it cannot be written, or something else than a recording is there.
-    """
+def _write(document: Mapping[str, Any], path: Path) -> None:
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     with suppress(OSError):  # writing says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
     output.write(path, gzip.compress(text.encode(), mtime=0), RECORDING)
 
 
-def parsed(data: bytes) -> dict[str, Any]:
+def _parsed(data: bytes) -> dict[str, Any]:
     """The document in the bytes of a file.
 
     Raises:
@@ -130,7 +305,7 @@ def parsed(data: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(path: Path, kind: str = "recording that can be used") -> Iterator[bytes]:
+def _reading(path: Path, kind: str = "recording that can be used") -> Iterator[bytes]:
     """The bytes of a file; what is wrong with them becomes an error that names it.
 
     Raises:
@@ -145,17 +320,6 @@ def reading(path: Path, kind: str = "recording that can be used") -> Iterator[by
         raise AutotuneError(f"{path}: not a {kind}: {error.strerror or error}") from error
     except ValueError as error:
         raise AutotuneError(f"{path}: not a {kind}: {error}") from error
-
-
-def device_of(path: Path) -> Device:
-    """The device of a recording of any kind.
-
-    Raises:
-        NotFoundError: if there is no such file.
-        AutotuneError: if it is broken or of another schema.
-    """
-    with reading(path) as data:
-        return Device.from_json(convert(parsed(data).get("device"), dict[str, Any], "device"))
 
 
 def _columns_of(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
@@ -227,214 +391,3 @@ def _row(config: Config, cells: Mapping[str, Any]) -> SweepRow:
     else:
         outcome = convert(failed, Failure, "failure")
     return SweepRow(config, convert(resources, Resources, "resources"), outcome)
-
-
-__all__ = [
-    "ROOT",
-    "Origin",
-    "Recording",
-    "SweepRow",
-    "device_in",
-    "find",
-    "find_in",
-    "names",
-    "path_of",
-]
-
-ROOT = Path(__file__).parents[1] / "data" / "recordings"
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The outcomes of many configurations of a problem on a device; `date` is UTC, ISO 8601.
-
-    `baseline` is the vendor library's measurement, if it was timed.
-    """
-
-    problem: Problem
-    device: Device
-    origin: Origin
-    date: str
-    baseline: Measurement | None
-    rows: tuple[SweepRow, ...]
-
-    def save(self, path: Path) -> None:
-        """Writes the file whole; the same recording always gives the same bytes.
-
-        Raises:
-            AutotuneError: if it cannot be written.
-        """
-        write(self.document(), path)
-
-    def document(self) -> dict[str, Any]:
-        """The recording as JSON data."""
-        baseline = self.baseline and self.baseline.fields()
-        subject = {"problem": str(self.problem), "baseline": baseline}
-        return document_of(subject, RecordedSweep(self.device, self.origin, self.date, self.rows))
-
-    @classmethod
-    def load(cls, path: Path) -> Recording:
-        """Reads a file back.
-
-        Raises:
-            NotFoundError: if there is no such file.
-            AutotuneError: if it is broken, of another schema or of a user kernel.
-        """
-        with reading(path) as data:
-            return cls.loads(data)
-
-    @classmethod
-    def loads(cls, data: bytes) -> Recording:
-        """The recording in the bytes of a file.
-
-        Raises:
-            ValueError: if they are anything but a recording of this schema.
-        """
-        document = parsed(data)
-        if "call" in document:
-            raise ValueError("it is of a user kernel; give it to `tune_kernel`")
-        written = convert(document, _RecordingFields, "recording")
-        sweep, problem = written.sweep(), Problem.parse(written.problem)
-        made = sweep.device, sweep.origin, sweep.date
-        return cls(problem, *made, written.baseline, sweep.rows)
-
-
-@dataclass(frozen=True)
-class _RecordingFields(SweepFields):
-    """A recording as it is written."""
-
-    problem: Text
-    baseline: Measurement | None
-
-
-def path_of(name: str, problem: Problem, root: Path = ROOT) -> Path:
-    """The file of a problem's recording."""
-    return root / name / f"{problem.slug}{SUFFIX}"
-
-
-def names(root: Path = ROOT) -> dict[str, tuple[Problem, ...]]:
-    """The names of all recordings with the problems of each, smallest first."""
-    recordings = {
-        directory.name: tuple(sorted(map(_problem, directory.glob(f"*{SUFFIX}")), key=_size))
-        for directory in (sorted(root.iterdir()) if root.is_dir() else ())
-    }
-    return {name: problems for name, problems in recordings.items() if problems}
-
-
-def find(name: str, problem: Problem, root: Path = ROOT) -> Recording:
-    """The recording of a problem.
-
-    Raises:
-        NotFoundError: if there is none; the message lists the recordings or problems.
-        AutotuneError: if the file is broken.
-    """
-    recordings = names(root)
-    if name not in recordings:
-        listed = ", ".join(recordings) or "none"
-        raise NotFoundError(f"no recording is named {name!r}; there is {listed}")
-    if problem not in recordings[name]:
-        listed = ", ".join(map(str, recordings[name]))
-        raise NotFoundError(f"recording {name!r} does not hold {problem}; it holds {listed}")
-    return Recording.load(path_of(name, problem, root))
-
-
-def _problem(path: Path) -> Problem:
-    return Problem.parse(path.name.removesuffix(SUFFIX).replace("-", ":"))
-
-
-def _size(problem: Problem) -> tuple[int, Problem]:
-    return problem.flops, problem
-
-
-def find_in(path: Path, problem: Problem) -> Recording:
-    """The recording of a problem in a file, or in a folder of such files.
-
-    Raises:
-        NotFoundError: if there is none; with the problems that there are.
-        AutotuneError: if the file is broken.
-    """
-    file = path / f"{problem.slug}{SUFFIX}" if path.is_dir() else path
-    if path.is_dir() and not file.exists():
-        listed = ", ".join(each.name for each in _files(path)) or "none"
-        raise NotFoundError(f"{path} has no recording {file.name}; it has {listed}")
-    recording = Recording.load(file)
-    if recording.problem != problem:
-        raise NotFoundError(f"{file} is a recording of {recording.problem}, not of {problem}")
-    return recording
-
-
-def device_in(path: Path) -> Device:
-    """The device of a recording of any kind, or of the first in a folder.
-
-    Raises:
-        NotFoundError: if there is none.
-        AutotuneError: if the file is broken.
-    """
-    file = path
-    if path.is_dir():
-        files = _files(path)
-        if not files:
-            raise NotFoundError(f"{path} has no recordings, which end with {SUFFIX}")
-        file = files[0]
-    return device_of(file)
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"*{SUFFIX}"))
-
-
-@dataclass(frozen=True)
-class KernelRecording:
-    """The outcomes of configurations of a user kernel's call on a device; `date` is UTC, ISO 8601.
-
-    There is no vendor `baseline`.
-    """
-
-    call: KernelCall
-    device: Device
-    origin: Origin
-    date: str
-    rows: tuple[SweepRow, ...]
-    baseline: Measurement | None = None
-
-    def save(self, path: Path) -> None:
-        """Writes the file whole.
-
-        Raises:
-            AutotuneError: if it cannot be written.
-        """
-        call = {"name": self.call.name, "arguments": list(self.call.arguments)}
-        sweep = RecordedSweep(self.device, self.origin, self.date, self.rows)
-        write(document_of({"call": call}, sweep), path)
-
-    @classmethod
-    def load(cls, path: Path) -> KernelRecording:
-        """Reads a file back.
-
-        Raises:
-            NotFoundError: if there is no such file.
-            AutotuneError: if it is broken, of another schema or of a GEMM.
-        """
-        with reading(path, "recording of a user kernel") as data:
-            document = parsed(data)
-            if "problem" in document:
-                raise ValueError("it is of a GEMM; give it to `tune`")
-            written = convert(document, _KernelRecordingFields, "recording")
-            sweep = written.sweep(Value)
-            for row in sweep.rows:
-                row.config.check_plain()
-        call = KernelCall(written.call.name, written.call.arguments)
-        return cls(call, sweep.device, sweep.origin, sweep.date, sweep.rows)
-
-
-@dataclass(frozen=True)
-class _RecordedCall:
-    name: QualifiedName
-    arguments: tuple[Name, ...]
-
-
-@dataclass(frozen=True)
-class _KernelRecordingFields(SweepFields):
-    """A recording as it is written."""
-
-    call: _RecordedCall

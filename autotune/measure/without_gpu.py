@@ -1,4 +1,4 @@
-"""A runner that answers from a recording: no GPU, no compiler."""
+"""Runners that need no GPU: one answers from a recording, one from the cost model."""
 
 from __future__ import annotations
 
@@ -24,33 +24,39 @@ ROUNDS = 25
 _QUARTILE = 0.6745
 
 
-class ReplayRunner:
+class RunnerWithoutGpu:
+    """What runners have in common that run nothing: nothing to verify, to wait for or to close."""
+
+    baseline_fault = ""
+    baseline_ready = True
+
+    def examine(self, candidate: Candidate) -> Failure | None:
+        """None: nothing runs."""
+        del candidate
+        return None
+
+    def close(self) -> None:
+        """Does nothing: no resources are held."""
+
+
+class ReplayRunner(RunnerWithoutGpu):
     """Answers each recorded configuration with its recorded outcome.
 
     A time is the recorded median with one sample's noise, drawn from the recorded spread, so a
     search sees about the noise of the device. The noise depends only on `seed` and on the order of
     the calls.
+
+    Attributes:
+        device: the recorded device.
     """
 
+    evidence: Evidence = "replayed"
+
     def __init__(self, recording: Recording | KernelRecording, seed: int = 0) -> None:
-        self._recording = recording
+        self.device = recording.device
+        self._baseline = recording.baseline
         self._rows = {row.config: row for row in recording.rows}
         self._random = Random(seed)
-
-    @property
-    def device(self) -> Device:
-        """The recorded device."""
-        return self._recording.device
-
-    @property
-    def evidence(self) -> Evidence:
-        """Always `replayed`."""
-        return "replayed"
-
-    @property
-    def baseline_fault(self) -> str:
-        """Always empty: nothing runs."""
-        return ""
 
     def known(self) -> Sequence[Config]:
         """The recorded configurations, of all families."""
@@ -72,11 +78,6 @@ class ReplayRunner:
         """The recorded outcomes with fresh noise, that of the median over a GPU's rounds."""
         return [self._outcome(candidate, ROUNDS) for candidate in candidates]
 
-    def examine(self, candidate: Candidate) -> Failure | None:
-        """None: the winner was verified when it was recorded."""
-        del candidate
-        return None
-
     def energy_fault(self) -> str | None:
         """Why there are no energies: none was recorded."""
         outcomes = (row.outcome for row in self._rows.values())
@@ -93,15 +94,7 @@ class ReplayRunner:
 
     def baseline(self) -> Measurement | None:
         """The recorded time of the vendor library."""
-        return self._recording.baseline
-
-    @property
-    def baseline_ready(self) -> bool:
-        """Always true: nothing has to be loaded."""
-        return True
-
-    def close(self) -> None:
-        """Does nothing: a replay holds no resources."""
+        return self._baseline
 
     def _energy(self, config: Config) -> Energy | Failure:
         row = self._rows.get(config)
@@ -125,32 +118,21 @@ def noisy(recorded: Measurement, random: Random, samples: int = 1) -> Measuremen
     return replace(recorded, time_us=recorded.time_us * factor)
 
 
-class PredictedRunner:
-    """Replaces a device that is absent.
+class PredictedRunner(RunnerWithoutGpu):
+    """Replaces a device that is absent; its times come from the cost model.
 
-    Candidates are compiled for it, so that their registers, spills and occupancy are real; their
-    times come from the cost model. Nothing runs and nothing is verified: a measurement has no
-    samples and no error.
+    Candidates are compiled for it, so that their registers, spills and occupancy are real. Nothing
+    runs and nothing is verified: a measurement has no samples and no error.
+
+    Attributes:
+        device: the device that is predicted.
     """
+
+    evidence: Evidence = "predicted"
 
     def __init__(self, problem: Problem, device: Device) -> None:
         self._problem = problem
-        self._device = device
-
-    @property
-    def device(self) -> Device:
-        """The device that is predicted."""
-        return self._device
-
-    @property
-    def evidence(self) -> Evidence:
-        """Always `predicted`."""
-        return "predicted"
-
-    @property
-    def baseline_fault(self) -> str:
-        """Always empty: nothing runs."""
-        return ""
+        self.device = device
 
     def known(self) -> None:
         """None: any configuration can be predicted."""
@@ -165,20 +147,15 @@ class PredictedRunner:
     ) -> Measurement | Failure:
         """The predicted hot time, from the compiled resources, whatever the objective."""
         del best, objective
-        time_us = cost.predict(candidate.config, self._problem, self._device, candidate.resources)
+        time_us = cost.predict(candidate.config, self._problem, self.device, candidate.resources)
         return Measurement(time_us, samples=0)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
         """The predicted times, which have no noise."""
         return [self.measure(candidate, None) for candidate in candidates]
 
-    def examine(self, candidate: Candidate) -> Failure | None:
-        """None: nothing runs."""
-        del candidate
-        return None
-
     def energy_fault(self) -> str:
-        """Nothing measures."""
+        """Why there are no energies: nothing measures."""
         return "energies are not predicted; give a GPU of this machine as the device"
 
     def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
@@ -188,11 +165,3 @@ class PredictedRunner:
     def baseline(self) -> Measurement | None:
         """None: no vendor library runs."""
         return None
-
-    @property
-    def baseline_ready(self) -> bool:
-        """Always true: nothing has to be loaded."""
-        return True
-
-    def close(self) -> None:
-        """Does nothing: no resources are held."""
