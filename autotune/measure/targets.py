@@ -1,12 +1,10 @@
-"""Runners of a problem on a device: measured, replayed or predicted."""
+"""Targets: runners of problems on a device, which measure, replay or predict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from autotune import settings
@@ -49,6 +47,178 @@ class Target:
     further: tuple[Runner, ...] = ()
 
 
+@runtime_checkable
+class Switchable(Protocol):
+    """A runner that can take up another problem, as a GPU's can."""
+
+    def switch_to(self, problem: Problem) -> None:
+        """Takes up the problem."""
+        ...
+
+
+class TargetOpener:
+    """Opens the target of one problem after the other. Runners that can switch to the next problem
+    stay open: their processes take longer to start than a race takes. Close it after use.
+
+    Attributes:
+        device: where problems are measured.
+
+    Args:
+        device: where problems are measured.
+        numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
+            `all`.
+        seed: random seed of a recording's noise.
+        quick: calls cuBLAS without PyTorch where that serves.
+    """
+
+    def __init__(
+        self,
+        device: DeviceLike = DEFAULT,
+        *,
+        numbers: str | Sequence[int] | None = None,
+        seed: int = 0,
+        quick: bool = False,
+    ) -> None:
+        self.device = device
+        self._numbers, self._seed, self._quick = numbers, seed, quick
+        self._stack = ExitStack()
+        self._target: Target | None = None
+
+    def __enter__(self) -> TargetOpener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def opening(self, problem: Problem) -> Iterator[Callable[[], Target]]:
+        """Starts the runners of a problem, or lets the open ones take it up. The function that it
+        yields waits until they are ready. They stay open unless an error leaves the block.
+
+        Raises:
+            UsageError: for numbers of no GPU, or numbers and a device.
+            ProblemError: if the device cannot hold the problem.
+            DeviceError: if the GPUs are of several models.
+            FrozenError: in the frozen mode, as measuring compiles and writes.
+            AutotuneError: as `resolve`, or if kernels cannot be compiled or measured for the
+                device.
+        """
+        try:
+            if self._switched(problem):
+                yield lambda: self.current
+            else:
+                self.close()
+                ready = self._started(problem)
+
+                def target() -> Target:
+                    self._target = ready()
+                    return self._target
+
+                yield target
+        except BaseException:
+            self.close()
+            raise
+
+    def target(self, problem: Problem) -> Target:
+        """The target of the problem, ready.
+
+        Raises:
+            AutotuneError: as `opening`.
+        """
+        with self.opening(problem) as ready:
+            return ready()
+
+    @property
+    def current(self) -> Target:
+        """The target of the last problem."""
+        if self._target is None:
+            raise RunnerError("nothing is open; ask for a target first")
+        return self._target
+
+    def close(self) -> None:
+        """Closes the runners; the next problem starts new ones."""
+        self._target = None
+        self._stack.close()
+
+    def _switched(self, problem: Problem) -> bool:
+        """Whether the open runners could all take up the problem, and did."""
+        if self._target is None:
+            return False
+        runners = self._target.runner, *self._target.further
+        switchable = [runner for runner in runners if isinstance(runner, Switchable)]
+        if len(switchable) < len(runners):
+            return False
+        check_memory(problem, self._target.runner.device)
+        for runner in switchable:
+            runner.switch_to(problem)
+        return True
+
+    def _started(self, problem: Problem) -> Callable[[], Target]:
+        """Starts the runners of a problem; the function that it returns waits for them."""
+        settings.refuse_frozen(f"cannot measure {problem}")
+        if self._numbers is not None:
+            if self.device != DEFAULT:
+                numbers, device = self._numbers, self.device
+                raise UsageError(f"GPUs {numbers!r} and a device {device!r}; give one of both")
+            return self._measured(problem, devices.numbered(self._numbers))
+        if (gpu := local_gpu(self.device)) is not None:
+            return self._measured(problem, (gpu.index,))
+        return lambda: self._named(problem)
+
+    def _measured(self, problem: Problem, indices: Iterable[int]) -> Callable[[], Target]:
+        """Starts a runner on each GPU; the function that it returns waits for them."""
+        from autotune.measure import gpu_runner
+
+        runners: dict[int, GpuRunner] = {}
+        with devices.explained():
+            for index in indices:
+                # The vendor baseline is timed on the first GPU only.
+                runner = gpu_runner.open_runner(
+                    problem, index, with_baseline=not runners, quick=self._quick
+                )
+                self._stack.callback(runner.close)
+                runners[index] = runner
+
+        def target() -> Target:
+            tools = compiler_version(), _kernel_sources()  # while the runners start
+            with devices.explained():
+                models = {index: runner.device for index, runner in runners.items()}
+            _check_alike(models)
+            first, *further = runners.values()
+            check_memory(problem, first.device)
+            check_compilable(first.device)
+            return Target(first, Origin(first.driver, *tools), tuple(further))
+
+        return target
+
+    def _named(self, problem: Problem) -> Target:
+        """The target of a recording, of a named GPU that is in this machine, or of predictions."""
+        from autotune.measure import without_gpu
+
+        if (recording := devices.recording_of(problem, self.device)) is not None:
+            check_memory(problem, recording.device)
+            return Target(without_gpu.ReplayRunner(recording, self._seed), recording.origin)
+        resolved = resolve(self.device)
+        check_memory(problem, resolved)
+        check_compilable(resolved)
+        index = devices.present(resolved)
+        if index is not None:
+            return self._measured(problem, (index,))()
+        origin = Origin("", compiler_version(), _kernel_sources())
+        return Target(without_gpu.PredictedRunner(problem, resolved), origin)
+
+
+@contextmanager
+def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> Iterator[Target]:
+    """The target of a problem on a device; `seed` is that of a recording's noise.
+
+    Raises:
+        AutotuneError: as `TargetOpener.opening`.
+    """
+    with TargetOpener(device, seed=seed) as opener:
+        yield opener.target(problem)
+
+
 def resolve(device: DeviceLike = DEFAULT, *, enter: bool = False) -> Device:
     """The identity and limits of a device.
 
@@ -78,57 +248,6 @@ def resolve_limits(text: str) -> SmLimits:
         AutotuneError: as `resolve`.
     """
     return sm_named(text) or resolve(text)
-
-
-@contextmanager
-def opening(
-    problem: Problem,
-    device: DeviceLike = DEFAULT,
-    *,
-    numbers: str | Sequence[int] | None = None,
-    seed: int = 0,
-    quick: bool = False,
-) -> Iterator[Callable[[], Target]]:
-    """Starts the runners of a problem, and closes them at the end. The function that it yields
-    waits until they are ready.
-
-    Args:
-        problem: what is measured.
-        device: where.
-        numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
-            `all`.
-        seed: random seed of a recording's noise.
-        quick: calls cuBLAS without PyTorch where that serves.
-
-    Raises:
-        UsageError: for numbers of no GPU, or numbers and a device.
-        ProblemError: if the device cannot hold the problem.
-        DeviceError: if the GPUs are of several models.
-        FrozenError: in the frozen mode, as measuring compiles and writes.
-        AutotuneError: as `resolve`, or if kernels cannot be compiled or measured for the device.
-    """
-    settings.refuse_frozen(f"cannot measure {problem}")
-    if numbers is not None and device != DEFAULT:
-        raise UsageError(f"GPUs {numbers!r} and a device {device!r}; give one of both")
-    gpu = local_gpu(device)
-    with ExitStack() as stack:
-        if numbers is not None:
-            yield _measured(problem, devices.numbered(numbers), stack, quick)
-        elif gpu is not None:
-            yield _measured(problem, (gpu.index,), stack, quick)
-        else:
-            yield lambda: _target(problem, device, seed, stack, quick)
-
-
-@contextmanager
-def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> Iterator[Target]:
-    """The target of a problem on a device; `seed` is that of a recording's noise.
-
-    Raises:
-        AutotuneError: as `opening`.
-    """
-    with opening(problem, device, seed=seed) as target:
-        yield target()
 
 
 def here() -> Origin:
@@ -231,6 +350,15 @@ def check_compilable(device: Device) -> None:
         raise DeviceError(f"{device.name} has compute capability {own}; {refused}")
 
 
+def _kernel_sources() -> str:
+    """The hash of each family's sources, as one text."""
+    # The families take long to import, and a measurement starts its workers first.
+    from autotune.families import registry, source_text
+
+    families = registry.FAMILIES.items()
+    return source_text.joined(source_hashes({name: row.sources for name, row in families}))
+
+
 def _check_alike(models: Mapping[int, Device]) -> None:
     """Checks that GPUs are of one model: times on one model do not predict those on another.
 
@@ -244,161 +372,3 @@ def _check_alike(models: Mapping[int, Device]) -> None:
                 f"GPU {first_index} is {first.name}, GPU {index} is {device.name}; give GPUs of "
                 "one model"
             )
-
-
-def _measured(
-    problem: Problem, indices: Iterable[int], stack: ExitStack, quick: bool
-) -> Callable[[], Target]:
-    """Starts a runner on each GPU; the function that it returns waits for them."""
-    from autotune.measure import gpu_runner
-
-    runners: dict[int, GpuRunner] = {}
-    with devices.explained():
-        for index in indices:
-            # The vendor baseline is timed on the first GPU only.
-            runner = gpu_runner.open_runner(problem, index, with_baseline=not runners, quick=quick)
-            stack.callback(runner.close)
-            runners[index] = runner
-
-    def target() -> Target:
-        tools = compiler_version(), _kernel_sources()  # while the runners start
-        with devices.explained():
-            models = {index: runner.device for index, runner in runners.items()}
-        _check_alike(models)
-        first, *further = runners.values()
-        check_memory(problem, first.device)
-        check_compilable(first.device)
-        return Target(first, Origin(first.driver, *tools), tuple(further))
-
-    return target
-
-
-def _target(
-    problem: Problem, device: DeviceLike, seed: int, stack: ExitStack, quick: bool
-) -> Target:
-    """The target of a recording, of a named GPU that is in this machine, or of predictions."""
-    if (recording := devices.recording_of(problem, device)) is not None:
-        from autotune.measure.without_gpu import ReplayRunner
-
-        check_memory(problem, recording.device)
-        return Target(ReplayRunner(recording, seed), recording.origin)
-    resolved = resolve(device)
-    check_memory(problem, resolved)
-    check_compilable(resolved)
-    index = devices.present(resolved)
-    if index is not None:
-        return _measured(problem, (index,), stack, quick)()
-    from autotune.measure.without_gpu import PredictedRunner
-
-    origin = Origin("", compiler_version(), _kernel_sources())
-    return Target(PredictedRunner(problem, resolved), origin)
-
-
-def _kernel_sources() -> str:
-    """The hash of each family's sources, as one text."""
-    # The families take long to import, and a measurement starts its workers first.
-    from autotune.families import registry, source_text
-
-    families = registry.FAMILIES.items()
-    return source_text.joined(source_hashes({name: row.sources for name, row in families}))
-
-
-@runtime_checkable
-class Switchable(Protocol):
-    """A runner that can take up another problem, as a GPU's can."""
-
-    def switch_to(self, problem: Problem) -> None:
-        """Takes up the problem."""
-        ...
-
-
-class TargetOpener:
-    """Opens the target of one problem after the other. Runners that can switch to the next problem
-    stay open: their processes take longer to start than a race takes. Close it after use.
-
-    Attributes:
-        device: where problems are measured.
-
-    Args:
-        device: where problems are measured.
-        numbers: several GPUs of this machine in its place, as for `opening`.
-        seed: random seed of a recording's noise.
-        quick: calls cuBLAS without PyTorch where that serves.
-    """
-
-    def __init__(
-        self,
-        device: DeviceLike = DEFAULT,
-        *,
-        numbers: str | Sequence[int] | None = None,
-        seed: int = 0,
-        quick: bool = False,
-    ) -> None:
-        self.device = device
-        self._open = partial(opening, device=device, numbers=numbers, seed=seed, quick=quick)
-        self._stack = ExitStack()
-        self._target: Target | None = None
-
-    def __enter__(self) -> TargetOpener:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @contextmanager
-    def opening(self, problem: Problem) -> Iterator[Callable[[], Target]]:
-        """As `opening`, but the runners stay open unless an error leaves the block."""
-        try:
-            if self._switched(problem):
-                yield lambda: self.current
-            else:
-                self.close()
-                ready = self._stack.enter_context(self._open(problem))
-
-                def target() -> Target:
-                    self._target = ready()
-                    return self._target
-
-                yield target
-        except BaseException:
-            self.close()
-            raise
-
-    def target(self, problem: Problem) -> Target:
-        """The target of the problem, ready.
-
-        Raises:
-            AutotuneError: as `opening`.
-        """
-        with self.opening(problem) as ready:
-            return ready()
-
-    @property
-    def current(self) -> Target:
-        """The target of the last problem."""
-        if self._target is None:
-            raise RunnerError("nothing is open; ask for a target first")
-        return self._target
-
-    def close(self) -> None:
-        """Closes the runners; the next problem starts new ones."""
-        self._target = None
-        self._stack.close()
-
-    def _switched(self, problem: Problem) -> bool:
-        """Whether the open runners could all take up the problem, and did."""
-        if self._target is None:
-            return False
-        runners = self._target.runner, *self._target.further
-        switchable = [runner for runner in runners if isinstance(runner, Switchable)]
-        if len(switchable) < len(runners):
-            return False
-        check_memory(problem, self._target.runner.device)
-        for runner in switchable:
-            runner.switch_to(problem)
-        return True

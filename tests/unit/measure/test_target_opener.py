@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from support.fake_runner import ORIGIN, FakeRunner
 
 from autotune.errors import AutotuneError, ProblemError, RunnerError
-from autotune.measure import targets
 from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import Problem
 
@@ -41,17 +39,19 @@ class Machine:
         self.opened: list[Target] = []
         self.closed = 0
 
-    @contextmanager
-    def opening(self, *_: object, **__: object) -> Iterator[Callable[[], Target]]:
+    def started(self, opener: TargetOpener, _: Problem) -> Callable[[], Target]:
+        def close() -> None:
+            self.closed += 1
+
         self.opened.append(Target(self.runner(), ORIGIN))
-        yield lambda: self.opened[-1]
-        self.closed += 1
+        opener._stack.callback(close)
+        return lambda: self.opened[-1]
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(targets, "opening", machine.opening)
+    monkeypatch.setattr(TargetOpener, "_started", lambda *arguments: machine.started(*arguments))
     return machine
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
 from support.fake_runner import FakeRunner
@@ -19,6 +21,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.source_text import hash_of
 from autotune.measure import devices, gpu_runner, targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.merging import merge, stale
@@ -71,12 +75,20 @@ def installed(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Install:
     return install
 
 
+@contextmanager
+def opening(
+    problem: Problem, device: DeviceLike = DEFAULT, **options: Any
+) -> Iterator[Callable[[], Target]]:
+    with TargetOpener(device, **options) as opener, opener.opening(problem) as target:
+        yield target
+
+
 H100 = find("h100")
 
 
 def test_runner_starts_before_it_is_waited_for(installed: Install, log: list[str]) -> None:
     installed(H100)
-    with targets.opening(PROBLEM) as target:
+    with opening(PROBLEM) as target:
         assert log == ["start 0"]
         assert target().runner.device == H100
     assert log[-1] == "close 0"
@@ -91,7 +103,7 @@ def test_origin_has_the_driver_of_the_runner(installed: Install) -> None:
 def test_quick_reaches_the_runner(installed: Install, log: list[str]) -> None:
     installed(H100)
     for device in ("gpu", "h100"):
-        with targets.opening(PROBLEM, device, quick=True) as target:
+        with opening(PROBLEM, device, quick=True) as target:
             target()
     assert log.count("0 quick") == 2
 
@@ -101,7 +113,7 @@ def test_several_gpus_share_the_work(
     numbers: str | Sequence[int], installed: Install, log: list[str]
 ) -> None:
     installed(H100, H100, H100)
-    with targets.opening(PROBLEM, numbers=numbers) as target:
+    with opening(PROBLEM, numbers=numbers) as target:
         assert log == ["start 0", "start 1", "start 2"]
         assert len(target().further) == 2
     assert log[-3:] == ["close 2", "close 1", "close 0"]
@@ -109,7 +121,7 @@ def test_several_gpus_share_the_work(
 
 def test_only_the_first_runner_loads_the_vendor_library(installed: Install) -> None:
     installed(H100, H100)
-    with targets.opening(PROBLEM, numbers="1,0") as target:
+    with opening(PROBLEM, numbers="1,0") as target:
         opened = target()
         first, (second,) = opened.runner, opened.further
         assert isinstance(first, Gpu)
@@ -123,7 +135,7 @@ def test_gpus_of_two_models_are_refused_and_closed(installed: Install, log: list
         pytest.raises(
             DeviceError, match=r"GPU 0 is NVIDIA H100.*, GPU 1 is .*T4; give GPUs of one"
         ),
-        targets.opening(PROBLEM, numbers="all") as target,
+        opening(PROBLEM, numbers="all") as target,
     ):
         target()
     assert log[-2:] == ["close 1", "close 0"]
@@ -133,7 +145,7 @@ def test_missing_gpu_closes_the_others(installed: Install, log: list[str]) -> No
     installed(H100)
     with (
         pytest.raises(DeviceError, match="no GPU 1"),
-        targets.opening(PROBLEM, numbers=[0, 1]),
+        opening(PROBLEM, numbers=[0, 1]),
     ):
         raise AssertionError("opened")
     assert log == ["start 0", "close 0"]
@@ -164,14 +176,14 @@ def test_missing_pycuda_is_reported_with_a_gpu(
 
 @pytest.mark.parametrize("numbers", ["", "0,,1", "0,x", "-1", (), (-1,), (0, 0), "1,01"])
 def test_invalid_numbers_are_refused(numbers: str | Sequence[int]) -> None:
-    with pytest.raises(UsageError, match="GPUs are"), targets.opening(PROBLEM, numbers=numbers):
+    with pytest.raises(UsageError, match="GPUs are"), opening(PROBLEM, numbers=numbers):
         raise AssertionError("opened")
 
 
 def test_numbers_and_a_device_exclude_each_other() -> None:
     with (
         pytest.raises(UsageError, match="give one of both"),
-        targets.opening(PROBLEM, "h100", numbers="0"),
+        opening(PROBLEM, "h100", numbers="0"),
     ):
         raise AssertionError("opened")
 
