@@ -25,13 +25,13 @@ from autotune.measure.oracle import inaccuracy
 from autotune.measure.runner import Candidate, RowReference
 from autotune.measure.session import Run, Session, open_session
 from autotune.measure.timing import Samples, Timer, WarmRun
-from autotune.measure.verify import LIBRARY, THOROUGH, Verdict, Verifier
+from autotune.measure.verify import LIBRARY, THOROUGH, Passed, Verifier
 from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
 
 T = TypeVar("T")
 
-Ready = tuple[Run, Verdict]
+Ready = tuple[Run, Passed]
 """A verified run."""
 
 Rematch = tuple[list[Measurement | Failure], Measurement | Failure | None]
@@ -105,7 +105,7 @@ class BaseBench:
             return Failure("launch", str(error))
 
 
-def _measurement(samples: Samples, verdict: Verdict) -> Measurement:
+def _measurement(samples: Samples, passed: Passed) -> Measurement:
     hot = Estimate.of(samples.hot)
     cold = Estimate.of(samples.cold) if samples.cold else None
     return Measurement(
@@ -114,15 +114,15 @@ def _measurement(samples: Samples, verdict: Verdict) -> Measurement:
         samples=hot.samples,
         cold_us=cold.median if cold else None,
         cold_spread_us=cold.spread if cold else None,
-        error=verdict.error,
-        tolerance=verdict.tolerance,
-        relative_error=verdict.relative,
+        error=passed.error,
+        tolerance=passed.tolerance,
+        relative_error=passed.relative,
     )
 
 
 def _warm(ready: Ready) -> WarmRun:
-    run, verdict = ready
-    return WarmRun(run, verdict.time_us)
+    run, passed = ready
+    return WarmRun(run, passed.time_us)
 
 
 BASELINE = "vendor"
@@ -194,7 +194,7 @@ class GemmBench(BaseBench):
         """Draws operands and enqueues the reference."""
         self._verifier.refresh()
 
-    def verify(self, candidate: Candidate) -> Verdict | Failure:
+    def verify(self, candidate: Candidate) -> Passed | Failure:
         """Verifies without timing, once with and once without C as an input."""
         ready = self._prepared(candidate, None)
         return ready if isinstance(ready, Failure) else ready[1]
@@ -304,15 +304,15 @@ class GemmBench(BaseBench):
         def prepared() -> Ready | Failure:
             self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
             bound = self._session.bind(candidate)
-            verdict = self._verifier.verify(bound)
-            if isinstance(verdict, Failure):
-                return verdict
-            failure = inaccuracy(self.operands.problem, verdict.relative, baseline_error)
+            passed = self._verifier.verify(bound)
+            if isinstance(passed, Failure):
+                return passed
+            failure = inaccuracy(self.operands.problem, passed.relative, baseline_error)
             if candidate.rows and not failure:
                 failure = self._compare_rows(candidate, candidate.rows)
             if repeats and not failure:
-                failure = self._verifier.repeat(bound, _launches(*repeats, verdict.time_us))
-            return failure or (bound(self.operands.values(1.0, 0.0)), verdict)
+                failure = self._verifier.repeat(bound, _launches(*repeats, passed.time_us))
+            return failure or (bound(self.operands.values(1.0, 0.0)), passed)
 
         return self._guarded(prepared)
 
@@ -335,13 +335,13 @@ class GemmBench(BaseBench):
             verifier = Verifier(self._session, operands, self._cache)
         except (RunnerError, self._session.MemoryError):
             verifier = self._verifier
-        verdict = verifier.verify(self._session.bind(candidate), THOROUGH)
-        return verdict if isinstance(verdict, Failure) else None
+        passed = verifier.verify(self._session.bind(candidate), THOROUGH)
+        return passed if isinstance(passed, Failure) else None
 
     def _verified(self, run: Run) -> Ready | Failure:
         whole = run.whole if isinstance(run, PaddedRun) else run
 
-        def verified() -> Verdict | Failure:
+        def verified() -> Passed | Failure:
             try:
                 return self._verifier.verify(lambda _: whole, LIBRARY)
             except RuntimeError as error:
@@ -349,8 +349,8 @@ class GemmBench(BaseBench):
                     raise
                 return Failure("launch", str(error).partition("\n")[0])
 
-        verdict = self._guarded(verified)
-        return verdict if isinstance(verdict, Failure) else (run, verdict)
+        passed = self._guarded(verified)
+        return passed if isinstance(passed, Failure) else (run, passed)
 
     def _verified_baseline(self) -> Ready | Failure | None:
         """The baseline's verified run, or why its result is wrong; None if it computes none."""

@@ -31,68 +31,55 @@ from autotune.problem import Problem
 
 
 @dataclass(frozen=True)
-class DrawnBuffer:
-    """A buffer and its content, which `fill` writes and `check` looks for.
+class CheckedBuffer:
+    """A buffer with its content, which a run must not change, or whose guards it must not.
 
     Attributes:
         matrix: the buffer.
-        content: what `verify.cu` puts there, such as NORMAL.
+        content: what `verify.cu` puts there, such as NORMAL; POISONED where anything may be.
+        place: where a stray write was, for a reason of failure.
         seed: the seed of its numbers.
         size: their size.
     """
 
     matrix: GuardedMatrix
     content: int
+    place: str
     seed: int = 0
     size: float = 1.0
 
 
-def drawn_buffers(operands: Operands) -> list[DrawnBuffer]:
+def drawn_buffers(operands: Operands) -> list[CheckedBuffer]:
     """A, B, the bias, the scales, the residual and the scale of C, with seeds that nobody can
-    foresee, in the order of `read_places`."""
+    foresee."""
     problem = operands.problem
-    drawn = [
-        DrawnBuffer(matrix, NORMAL, secrets.randbits(62), oracle.operand_factor(problem, side))
-        for side, matrix in enumerate((operands.a, operands.b))
-    ]
-    drawn.append(DrawnBuffer(operands.bias, NORMAL, secrets.randbits(62)))
+
+    def drawn(matrix: GuardedMatrix, place: str, content: int = NORMAL, size: float = 1.0) -> None:
+        seed = secrets.randbits(62)
+        buffers.append(CheckedBuffer(matrix, content, f"in or around {place}", seed, size))
+
+    buffers: list[CheckedBuffer] = []
+    drawn(operands.a, "A", size=oracle.operand_factor(problem, 0))
+    drawn(operands.b, "B", size=oracle.operand_factor(problem, 1))
+    drawn(operands.bias, "the bias")
     if problem.scale != "none":
-        drawn += [
-            DrawnBuffer(
-                scales.vector, SCALES, secrets.randbits(62), oracle.scale_size(problem, side)
-            )
-            for side, scales in enumerate((operands.scale_a, operands.scale_b))
-        ]
+        scales = (operands.scale_a, "the scales of A"), (operands.scale_b, "the scales of B")
+        for side, (scale, place) in enumerate(scales):
+            drawn(scale.vector, place, SCALES, oracle.scale_size(problem, side))
     if problem.has_residual:
-        drawn.append(DrawnBuffer(operands.residual, NORMAL, secrets.randbits(62)))
+        drawn(operands.residual, "the residual")
     if problem.has_fp8_output:
-        drawn.append(DrawnBuffer(operands.result, POISONED))
-    return drawn
-
-
-def read_places(problem: Problem) -> tuple[str, ...]:
-    """The places of the buffers of `drawn_buffers`, for a reason of failure."""
-    places = READ if problem.scale != "none" else READ[:-2]
-    if problem.has_fp8_output:
-        return *places, RESULT
-    return (*places, RESIDUAL) if problem.has_residual else places
-
-
-def fill_added(kernels: VerifyKernels, operands: Operands, content: int, draw: Draw) -> None:
-    """Fills the bias and the residual, as far as the problem has them, with other numbers."""
-    if operands.problem.has_bias:
-        kernels.fill(operands.bias, content, draw.bias, guards=False)
-    if operands.problem.has_residual:
-        kernels.fill(operands.residual, content, draw.residual, guards=False)
+        buffers.append(CheckedBuffer(operands.result, POISONED, "around the scale of C and amax"))
+    return buffers
 
 
 @dataclass(frozen=True)
-class Requirements:
-    """Requirements that a kernel has to fulfil.
+class Checks:
+    """The checks that the results of a kernel have to pass.
 
     Attributes:
         exact: alpha and beta of products of small integers, which have to be right bit for bit.
-        scalings: alpha and beta of products of normal numbers; the verdict is that of the last.
+        scalings: alpha and beta of products of normal numbers; the errors of the last are reported.
         tolerance: the largest error allowed there in an element, for a problem, alpha and beta.
         specials: whether infinities, NaN and denormal numbers have to stay where they belong, and
             operands of 8 bits that are all maximal or denormal are right.
@@ -121,13 +108,13 @@ class Requirements:
 
 PLAIN = ((1.0, 0.0),)
 """Alpha and beta of problems that have no others."""
-KERNEL = Requirements(((exact.ALPHA, -1.0),), ((1.0, 0.0),), oracle.tolerance)
+KERNEL = Checks(((exact.ALPHA, -1.0),), ((1.0, 0.0),), oracle.tolerance)
 """For a kernel: it has to read C in the first run and must not read it in the second."""
-THOROUGH = Requirements(
+THOROUGH = Checks(
     ((exact.ALPHA, 1.0),), ((0.75, -0.5), (0.0, 1.0), (1.0, 0.0)), oracle.tolerance, specials=True
 )
 """For a kernel that is about to be recorded."""
-LIBRARY = Requirements(
+LIBRARY = Checks(
     *(PLAIN * 2, PLAIN * 2, oracle.library_tolerance), draw=Draw.of_library, rounds=True
 )
 """For a library, which may add partial sums of K in 16 bits, and computes the product and the
@@ -170,12 +157,6 @@ class Findings:
 
 
 WRITTEN = ("around C", "around the workspace", "in or around the counters, which stay zero")
-READ = (
-    *("in or around A", "in or around B", "in or around the bias"),
-    *("in or around the scales of A", "in or around the scales of B"),
-)
-RESIDUAL = "in or around the residual"
-RESULT = "around the scale of C and amax"
 ERRORS = 4
 """Figures of `compare`: largest error, wrong elements, sums of squares of errors and of values. Of
 `compare_exact` the last two are the largest size of C that is expected and that found, for fp8."""
@@ -184,7 +165,7 @@ AMAX_ERROR = 2.0**-10
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Passed:
     """How far a correct kernel was from the float64 reference in its last run.
 
     Attributes:
@@ -201,57 +182,46 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class VerifiedRun:
-    """A verified run.
+class EnqueuedRun:
+    """A run whose checks are enqueued.
 
     Attributes:
-        run: alpha, beta and special values, for a reason.
+        text: alpha, beta and special values, for a reason.
         place: index of its findings: the counts of `WRITTEN`, then `ERRORS` figures.
         tolerance: the largest error allowed.
         exact: whether it was of small integers.
     """
 
-    run: str
+    text: str
     place: int
     tolerance: float
     exact: bool = False
 
 
 def first_failure(
-    problem: Problem, checks: Sequence[VerifiedRun], findings: Sequence[float], when: str = ""
+    problem: Problem, runs: Sequence[EnqueuedRun], findings: Sequence[float], when: str = ""
 ) -> Failure | None:
     """The failure of the first run that is not right; `when` says when it was, such as ` later`."""
-    for check in checks:
-        counts = findings[check.place :]
-        if failure := stray_writes(counts, WRITTEN, f"{when} {check.run}"):
+    for run in runs:
+        counts = findings[run.place :]
+        if failure := stray_writes(counts, WRITTEN, f"{when} {run.text}"):
             return failure
-        error, wrong = counts[len(WRITTEN) :][:2]
-        if error <= check.tolerance and not wrong:
-            if failure := _amax_failure(problem, check, counts, when):
-                return failure
-            continue
-        integers = " for small integers" if check.exact else ""
-        return Failure(
-            "verify",
-            f"wrong result{integers}{when}: largest error {error:.3g}, tolerance "
-            f"{check.tolerance:.3g}, exceeded by {wrong:.0f} of "
-            f"{problem.batch * problem.m * problem.width} elements {check.run}",
-        )
+        error, wrong, expected, largest = counts[len(WRITTEN) :][:ERRORS]
+        if wrong or not error <= run.tolerance:
+            integers = " for small integers" if run.exact else ""
+            return Failure(
+                "verify",
+                f"wrong result{integers}{when}: largest error {error:.3g}, tolerance "
+                f"{run.tolerance:.3g}, exceeded by {wrong:.0f} of "
+                f"{problem.batch * problem.m * problem.width} elements {run.text}",
+            )
+        amax_checked = run.exact and problem.has_fp8_output and expected != largest
+        if amax_checked and not abs(largest - expected) <= AMAX_ERROR * expected:
+            return Failure(
+                "verify",
+                f"amax is {largest:.6g}{when}, the largest size of C {expected:.6g} {run.text}",
+            )
     return None
-
-
-def _amax_failure(
-    problem: Problem, check: VerifiedRun, counts: Sequence[float], when: str
-) -> Failure | None:
-    """The failure of the largest size of an fp8 C, which runs of small integers look at."""
-    expected, largest = counts[len(WRITTEN) + 2 :][:2]
-    if not (check.exact and problem.has_fp8_output) or expected == largest:
-        return None
-    if abs(largest - expected) <= AMAX_ERROR * expected:
-        return None
-    return Failure(
-        "verify", f"amax is {largest:.6g}{when}, the largest size of C {expected:.6g} {check.run}"
-    )
 
 
 def described(scaling: tuple[float, float], special: Special | None = None) -> str:
@@ -308,7 +278,7 @@ class Verifier:
         self._session, self._operands = session, operands
         self._kernels = VerifyKernels(session, operands, cache)
         self._findings = Findings(session)
-        self._drawn: list[DrawnBuffer] = []
+        self._drawn: list[CheckedBuffer] = []
         self._stale = True
 
     def refresh(self) -> None:
@@ -318,8 +288,8 @@ class Verifier:
         self._kernels.multiply()
         self._stale = False
 
-    def verify(self, bind: Bind, requirements: Requirements = KERNEL) -> Verdict | Failure:
-        """Runs a kernel as the requirements say; the verdict is that of the last run.
+    def verify(self, bind: Bind, checks: Checks = KERNEL) -> Passed | Failure:
+        """Runs a kernel as the checks say; the errors of the last run are returned.
 
         Afterwards the operands hold normal numbers again, and C the kernel's last result.
 
@@ -329,35 +299,35 @@ class Verifier:
         self._begin()
         problem = self._operands.problem
         marks: Marks = []
-        integers = requirements.of_integers(problem)
-        draw = requirements.draw
-        checks = [self._exact(bind, scaling, None, marks, draw) for scaling in integers]
-        if requirements.specials:
+        draw = checks.draw
+        runs = [
+            self._exact(bind, scaling, None, marks, draw) for scaling in checks.of_integers(problem)
+        ]
+        if checks.specials:
             with_c = (exact.ALPHA, 1.0) if problem.has_factors else PLAIN[0]
-            checks += [
+            runs += [
                 self._exact(bind, with_c, special, marks, draw)
                 for special in exact.specials(problem)
             ]
-            checks += [self._extreme(bind, factors, marks) for factors in oracle.extremes(problem)]
-        if checks:
+            runs += [self._extreme(bind, factors, marks) for factors in oracle.extremes(problem)]
+        if runs:
             self._restore()
-        if requirements.specials and oracle.extremes(problem):
+        if checks.specials and oracle.extremes(problem):
             self._kernels.multiply()
-        for scaling in requirements.of_normals(problem):
-            tolerance = requirements.tolerance(problem, *scaling)
-            checks.append(self._rounded(bind, scaling, tolerance, marks))
-        read = self._check(*self._drawn)
+        for scaling in checks.of_normals(problem):
+            tolerance = checks.tolerance(problem, *scaling)
+            runs.append(self._rounded(bind, scaling, tolerance, marks))
+        read = self._check(self._drawn)
         findings = self._findings.read()
-        failure = stray_writes(findings[read:], read_places(problem)) or first_failure(
-            problem, checks, findings
-        )
+        places = [buffer.place for buffer in self._drawn]
+        failure = stray_writes(findings[read:], places) or first_failure(problem, runs, findings)
         self._stale = failure is not None
         if failure:
             return failure
-        error, _, difference, square = findings[checks[-1].place + len(WRITTEN) :][:ERRORS]
+        error, _, difference, square = findings[runs[-1].place + len(WRITTEN) :][:ERRORS]
         relative = math.sqrt(difference / square) if square else 0.0
         time_us = min(1e3 * start.time_till(end) for start, end in marks)
-        return Verdict(error, checks[-1].tolerance, relative, time_us)
+        return Passed(error, runs[-1].tolerance, relative, time_us)
 
     def repeat(self, bind: Bind, launches: int) -> Failure | None:
         """Runs a kernel many times, in pairs that cancel out bit for bit.
@@ -376,7 +346,7 @@ class Verifier:
             return self._repeat_plainly(bind, launches)
         self._begin()
         operands, kernels, draw = self._operands, self._kernels, self._draw()
-        fill_added(kernels, operands, ZERO, draw)
+        kernels.fill_added(ZERO, draw)
         kernels.fill(operands.c, RAISED, draw.c)
         self.clear_scratch()
         add, subtract = (bind(operands.values(alpha, 1.0)) for alpha in (1.0, -1.0))
@@ -449,13 +419,13 @@ class Verifier:
 
     def _exact(
         self, bind: Bind, scaling: Scaling, special: Special | None, marks: Marks, drawn: Draws
-    ) -> VerifiedRun:
+    ) -> EnqueuedRun:
         """Enqueues a product of integers and its checks."""
         operands, kernels, draw = self._operands, self._kernels, self._draw(drawn)
         alpha, beta = scaling
         if special:
             kernels.place_special(special, draw.pairing.first)
-        fill_added(kernels, operands, EVEN, draw)
+        kernels.fill_added(EVEN, draw)
         if beta:
             kernels.fill(operands.c, RAISED if beta > 0 else LOWERED, draw.c)
         else:
@@ -464,9 +434,9 @@ class Verifier:
         place, tolerance = self._check_written(), exact.tolerance(operands.problem, special)
         errors = self._findings.address(self._findings.reserve(ERRORS))
         kernels.compare_exact(alpha, beta, draw, special=special, tolerance=tolerance, place=errors)
-        return VerifiedRun(described(scaling, special), place, tolerance, exact=True)
+        return EnqueuedRun(described(scaling, special), place, tolerance, exact=True)
 
-    def _extreme(self, bind: Bind, factors: tuple[float, float], marks: Marks) -> VerifiedRun:
+    def _extreme(self, bind: Bind, factors: tuple[float, float], marks: Marks) -> EnqueuedRun:
         """Enqueues a product of normal numbers times these factors, and its checks."""
         operands, kernels, problem = self._operands, self._kernels, self._operands.problem
         self._restore()
@@ -478,7 +448,7 @@ class Verifier:
         kernels.scale_result(oracle.result_scale(problem, magnitude=size))
         return self._rounded(bind, PLAIN[0], tolerance, marks)
 
-    def _rounded(self, bind: Bind, scaling: Scaling, tolerance: float, marks: Marks) -> VerifiedRun:
+    def _rounded(self, bind: Bind, scaling: Scaling, tolerance: float, marks: Marks) -> EnqueuedRun:
         """Enqueues a product of normal numbers and its checks."""
         seed = secrets.randbits(62)
         if scaling[1]:
@@ -506,13 +476,12 @@ class Verifier:
     def _check_written(self) -> int:
         """Enqueues the checks of what a kernel writes; returns the place of their counts."""
         operands = self._operands
+        buffers = (operands.c, POISONED), (operands.workspace, POISONED), (operands.counters, ZERO)
         return self._check(
-            DrawnBuffer(operands.c, POISONED),
-            DrawnBuffer(operands.workspace, POISONED),
-            DrawnBuffer(operands.counters, ZERO),
+            [CheckedBuffer(*each, place) for each, place in zip(buffers, WRITTEN, strict=True)]
         )
 
-    def _check(self, *buffers: DrawnBuffer) -> int:
+    def _check(self, buffers: Sequence[CheckedBuffer]) -> int:
         """Enqueues the checks of buffers; returns the place of their counts."""
         first = self._findings.reserve(len(buffers))
         for place, buffer in enumerate(buffers, first):
@@ -520,7 +489,7 @@ class Verifier:
             self._kernels.check(buffer.matrix, buffer.content, buffer.seed, address, buffer.size)
         return first
 
-    def _compared(self, scaling: Scaling, seed: int, tolerance: float, place: int) -> VerifiedRun:
+    def _compared(self, scaling: Scaling, seed: int, tolerance: float, place: int) -> EnqueuedRun:
         """Enqueues the comparison with the reference, whose figures follow those at `place`."""
         self._kernels.compare(
             *scaling,
@@ -529,4 +498,4 @@ class Verifier:
             tolerance=tolerance,
             place=self._findings.address(self._findings.reserve(ERRORS)),
         )
-        return VerifiedRun(described(scaling), place, tolerance)
+        return EnqueuedRun(described(scaling), place, tolerance)

@@ -127,6 +127,14 @@ class VerifyKernels:
                 *(of.count, of.blocks, of.batch, seed),
             )
 
+    def fill_added(self, content: int, draw: Draw) -> None:
+        """Fills the bias and the residual, as far as the problem has them, with other numbers."""
+        operands = self._operands
+        if operands.problem.has_bias:
+            self.fill(operands.bias, content, draw.bias, guards=False)
+        if operands.problem.has_residual:
+            self.fill(operands.residual, content, draw.residual, guards=False)
+
     def place_special(self, special: Special, place: int) -> None:
         """Stores the value in the first matrix of A or B, at `place` of K, or as a scale."""
         operands, layout = self._operands, self._operands.problem.layout

@@ -18,7 +18,7 @@ from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.operands import GUARD
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session, open_session
-from autotune.measure.verify import Verdict
+from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
 from autotune.user_kernels.comparison import Comparison, compare
 from autotune.user_kernels.workload import ArrayArgument, Workload
@@ -248,12 +248,12 @@ class KernelBench(BaseBench):
     def _prepared(self, candidate: Candidate) -> Ready | Failure:
         def prepared() -> Ready | Failure:
             run = self._session.bind(candidate)(self._arrays.values)
-            verdict = self._verdict(run)
-            return verdict if isinstance(verdict, Failure) else (run, verdict)
+            passed = self._checked(run)
+            return passed if isinstance(passed, Failure) else (run, passed)
 
         return self._guarded(prepared)
 
-    def _verdict(self, run: Run) -> Verdict | Failure:
+    def _checked(self, run: Run) -> Passed | Failure:
         comparisons: list[Comparison] = []
         marks = []
         for _ in range(RUNS):
@@ -269,7 +269,7 @@ class KernelBench(BaseBench):
         worst = max(comparisons, key=_error_share)
         difference = sum(comparison.difference for comparison in comparisons)
         square = sum(comparison.square for comparison in comparisons)
-        return Verdict(
+        return Passed(
             error=worst.error,
             tolerance=worst.allowed,
             relative=math.sqrt(difference / square) if square else 0.0,

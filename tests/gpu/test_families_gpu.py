@@ -26,7 +26,7 @@ from autotune.families.config import Config, Value
 from autotune.measure.bench import GemmBench
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Session
-from autotune.measure.verify import Verdict
+from autotune.measure.verify import Passed
 from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
@@ -122,7 +122,7 @@ def different_results(
     bench = GemmBench(session, problem, cache=programs)
     # Matrices of a batch that wrongly shared counters or workspace would fail here.
     outcome = bench.verify(prepared)
-    assert isinstance(outcome, Verdict), f"{prepared.plan.config}: {outcome}"
+    assert isinstance(outcome, Passed), f"{prepared.plan.config}: {outcome}"
     operands = bench.operands
     run, c = session.bind(prepared)(operands.values(1.0, 0.0)), np.empty(operands.c.bytes, np.uint8)
     results = set()
@@ -175,7 +175,7 @@ def test_every_family_computes_the_gemm(
         wrong |= {
             name: str(outcome)
             for name, outcome in outcomes.items()
-            if not isinstance(outcome, Verdict)
+            if not isinstance(outcome, Passed)
         }
     assert wrong == {}
     needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())

@@ -18,7 +18,7 @@ from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.oracle import checked_accuracy
 from autotune.measure.session import Session
-from autotune.measure.verify import Verdict
+from autotune.measure.verify import Passed
 from autotune.problem import Problem
 
 PROBLEM = Problem(120, 130, 140)
@@ -78,7 +78,7 @@ def test_wrong_kernel_fails_verification(
 
 def test_right_kernel_passes(bench: GemmBench, programs: Path) -> None:
     outcome = bench.verify(broken("none", PROBLEM, bench.device, programs))
-    assert isinstance(outcome, Verdict)
+    assert isinstance(outcome, Passed)
     # Sequential sums: a root mean square of 0.3 u K in elements of sqrt(K).
     assert outcome.relative == pytest.approx(0.3 * 2**-24 * PROBLEM.k**0.5, rel=0.5)
 
@@ -124,7 +124,7 @@ def test_right_batch_passes_in_every_layout(
     bench = GemmBench(
         session, BATCH, leading_dimensions=leading_dimensions, strides=strides, cache=programs
     )
-    assert isinstance(bench.verify(broken("none", BATCH, bench.device, programs)), Verdict)
+    assert isinstance(bench.verify(broken("none", BATCH, bench.device, programs)), Passed)
 
 
 def test_wrong_kernel_does_not_affect_the_next(bench: GemmBench, programs: Path) -> None:
@@ -132,7 +132,7 @@ def test_wrong_kernel_does_not_affect_the_next(bench: GemmBench, programs: Path)
         type(bench.verify(broken(fault, PROBLEM, bench.device, programs)))
         for fault in ("none", "writes A", "none", "nan", "none", "leaves a counter", "none")
     ]
-    assert outcomes == [Verdict, Failure, Verdict, Failure, Verdict, Failure, Verdict]
+    assert outcomes == [Passed, Failure, Passed, Failure, Passed, Failure, Passed]
 
 
 def test_inaccurate_kernel_fails_beside_the_baseline(bench: GemmBench, programs: Path) -> None:

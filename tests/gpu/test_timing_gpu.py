@@ -25,7 +25,7 @@ from autotune.measure.operands import Operands
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session
 from autotune.measure.timing import Timer, WarmRun
-from autotune.measure.verify import Verdict, Verifier
+from autotune.measure.verify import Passed, Verifier
 from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
 
 pytestmark = pytest.mark.timing
@@ -288,7 +288,7 @@ def test_verification_of_a_small_gemm_takes_under_a_millisecond(
     bench = GemmBench(session, problem, cache=programs)
     candidate = candidate_of(quick, problem, session, programs)
     first = bench.verify(candidate)
-    assert isinstance(first, Verdict)
+    assert isinstance(first, Passed)
     assert first.time_us < 200
     # Loading the candidate is no part of it, and takes as long on a slow host.
     bound, verifier = session.bind(candidate), Verifier(session, bench.operands, programs)

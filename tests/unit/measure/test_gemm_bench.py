@@ -17,7 +17,7 @@ from autotune.measure.objective import COLD, HOT, Objective
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Run
 from autotune.measure.timing import Samples, WarmRun
-from autotune.measure.verify import KERNEL, THOROUGH, Requirements, Verdict
+from autotune.measure.verify import KERNEL, THOROUGH, Checks, Passed
 from autotune.problem import Problem
 
 PROBLEM = Problem(64, 64, 64)
@@ -92,17 +92,15 @@ class FakeVerifier:
     def refresh(self) -> None:
         self._log.append("refresh")
 
-    def verify(
-        self, bound: Callable[[Any], Run], requirements: Requirements = KERNEL
-    ) -> Verdict | Failure:
+    def verify(self, bound: Callable[[Any], Run], checks: Checks = KERNEL) -> Passed | Failure:
         run = bound(None)
         assert isinstance(run, Named)
-        how = " thoroughly" if requirements is THOROUGH else ""
+        how = " thoroughly" if checks is THOROUGH else ""
         self._log.append(f"verify {run.name}{how}")
         if run.name == "wrong" or (how and run.name == "gapless"):
             return Failure("verify", "wrong result")
         self._name = run.name
-        return Verdict(1e-5, 1e-3, run.error, run.time_us)
+        return Passed(1e-5, 1e-3, run.error, run.time_us)
 
     def repeat(self, bound: Callable[[Any], Run], launches: int) -> Failure | None:
         run = bound(None)

@@ -22,10 +22,9 @@ from autotune.measure.verify import (
     ERRORS,
     KERNEL,
     LIBRARY,
-    READ,
     THOROUGH,
     WRITTEN,
-    Verdict,
+    Passed,
     Verifier,
 )
 from autotune.measure.verify_kernels import (
@@ -42,8 +41,8 @@ PROBLEM = Problem(30, 20, 10, batch=4, epilogue="bias_gelu")
 EXACT = [0.0] * (len(WRITTEN) + ERRORS)
 FINE = [0.0] * len(WRITTEN) + [1e-6, 0.0, 4e-12, 1.0]
 RIGHT = [0.0] * len(WRITTEN) + [0.0, 0.0, 0.0, 1.0]
-UNSCALED = len(READ) - 2
-"""Buffers that a kernel only reads, without those of scales."""
+UNSCALED, SCALED = 3, 5
+"""Buffers that a kernel only reads, without those of scales and with them."""
 SECOND = len(EXACT)
 """Where the findings of the second run of a kernel begin."""
 
@@ -162,13 +161,13 @@ def test_counters_of_no_length_are_not_zeroed(bench: Bench) -> None:
 
 
 def test_thorough_verification_scales_and_adds(bench: Bench) -> None:
-    bench.results = np.array([*EXACT * 5, *FINE * 3, *[0.0] * len(READ)])
-    assert isinstance(bench.verifier.verify(bench.bound, THOROUGH), Verdict)
+    bench.results = np.array([*EXACT * 5, *FINE * 3, *[0.0] * SCALED])
+    assert isinstance(bench.verifier.verify(bench.bound, THOROUGH), Passed)
     assert bench.seen == [(2.0, 1.0)] * 5 + [(0.75, -0.5), (0.0, 1.0), (1.0, 0.0)]
 
 
 def test_special_values_are_of_the_first_matrices(bench: Bench) -> None:
-    bench.results = np.array([*EXACT * 5, *FINE * 3, *[0.0] * len(READ)])
+    bench.results = np.array([*EXACT * 5, *FINE * 3, *[0.0] * SCALED])
     bench.verifier.verify(bench.bound, THOROUGH)
     operands = bench.operands
     ends = {m.address: m.address + 4 * m.rows * m.columns for m in (operands.a, operands.b)}
@@ -391,17 +390,17 @@ def test_library_may_round_more_often_than_a_kernel() -> None:
     bench = Bench(Problem(30, 20, 10, "bf16"))
     coarse = [0.0, 0.0, 0.0, 0.5, 0.0, 1e-6, 1.0]
     outcomes = []
-    for requirements, first in ((KERNEL, EXACT), (LIBRARY, coarse)):
-        integers = [*EXACT, *EXACT] if requirements is LIBRARY else []
-        bench.results = np.array([*integers, *first, *coarse, *[0.0] * len(READ)])
-        outcomes.append(bench.verifier.verify(bench.bound, requirements))
-    assert [type(outcome) for outcome in outcomes] == [Failure, Verdict]
+    for checks, first in ((KERNEL, EXACT), (LIBRARY, coarse)):
+        integers = [*EXACT, *EXACT] if checks is LIBRARY else []
+        bench.results = np.array([*integers, *first, *coarse, *[0.0] * SCALED])
+        outcomes.append(bench.verifier.verify(bench.bound, checks))
+    assert [type(outcome) for outcome in outcomes] == [Failure, Passed]
 
 
 def test_library_has_to_sum_all_of_k() -> None:
     bench = Bench(Problem(30, 20, 10, "bf16"))
     short = [*[0.0] * len(WRITTEN), 1.0, 7.0, 0.0, 0.0]
-    bench.results = np.array([*EXACT, *short, *FINE, *FINE, *[0.0] * len(READ)])
+    bench.results = np.array([*EXACT, *short, *FINE, *FINE, *[0.0] * SCALED])
     outcome = bench.verifier.verify(bench.bound, LIBRARY)
     assert isinstance(outcome, Failure)
     assert "wrong result for small integers: largest error 1, tolerance 0" in outcome.reason
@@ -512,8 +511,8 @@ def test_16_bit_types_take_half_the_memory() -> None:
 
 def test_residual_is_drawn_filled_and_checked() -> None:
     bench = Bench(Problem(30, 20, 300, "f8", "nt", 2, "residual", scale="row"))
-    bench.results = np.array([*EXACT, *FINE, *[0.0] * len(READ), 0.0])
-    assert isinstance(bench.verify(), Verdict)
+    bench.results = np.array([*EXACT, *FINE, *[0.0] * SCALED, 0.0])
+    assert isinstance(bench.verify(), Passed)
     place = int(bench.operands.residual.allocation)
     fills, checks = (
         [run.arguments[CONTENT] for run in bench.launched(name) if run.arguments[MEMORY] == place]
@@ -537,8 +536,8 @@ def test_residual_has_gaps_of_its_own() -> None:
 
 def test_scales_are_drawn_filled_and_checked() -> None:
     bench = Bench(Problem(30, 20, 300, "f8", "nt", scale="block"))
-    bench.results = np.array([*EXACT, *FINE, *[0.0] * len(READ)])
-    assert isinstance(bench.verify(), Verdict)
+    bench.results = np.array([*EXACT, *FINE, *[0.0] * SCALED])
+    assert isinstance(bench.verify(), Passed)
     scales = [
         int(each.vector.allocation) for each in (bench.operands.scale_a, bench.operands.scale_b)
     ]
@@ -578,7 +577,7 @@ def test_int32_sums_are_verified_without_factors() -> None:
 def test_gates_are_verified_without_factors() -> None:
     bench = Bench(Problem(30, 32, 40, "bf16", epilogue="swiglu"))
     bench.results = np.array([*EXACT, *FINE, *[0.0] * UNSCALED])
-    assert isinstance(bench.verify(), Verdict)
+    assert isinstance(bench.verify(), Passed)
     assert bench.seen == [(1.0, 0.0), (1.0, 0.0)]
     assert (bench.operands.c.columns, bench.operands.b.columns) == (16, 32)
     bench.results = np.zeros(2 + len(WRITTEN))
@@ -605,7 +604,7 @@ def test_extreme_operands_get_a_reference_of_their_own() -> None:
     bench = Bench(Problem(30, 20, 40, "f8", "nt", scale="row"))
     runs = 1 + len(exact.specials(bench.operands.problem))
     extremes, rounded = 2, 3
-    bench.results = np.array([*EXACT * runs, *RIGHT * (extremes + rounded), *[0.0] * len(READ)])
+    bench.results = np.array([*EXACT * runs, *RIGHT * (extremes + rounded), *[0.0] * SCALED])
     outcome = bench.verifier.verify(bench.bound, THOROUGH)
-    assert isinstance(outcome, Verdict)
+    assert isinstance(outcome, Passed)
     assert len(bench.launched("reference")) == 1 + extremes + 1

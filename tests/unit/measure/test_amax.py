@@ -1,14 +1,14 @@
-"""Judgement of the largest size of a C in fp8, which kernels raise `amax` to."""
+"""Checks of the largest size of a C in fp8, which kernels raise `amax` to."""
 
 from __future__ import annotations
 
 import pytest
 
-from autotune.measure.verify import WRITTEN, VerifiedRun, first_failure
+from autotune.measure.verify import WRITTEN, EnqueuedRun, first_failure
 from autotune.problem import Problem
 
 FP8 = Problem(8, 8, 8, "f8", output="e4m3")
-RUN = VerifiedRun("(alpha=1, beta=0)", 0, 0.0, exact=True)
+RUN = EnqueuedRun("(alpha=1, beta=0)", 0, 0.0, exact=True)
 
 
 def findings(expected: float, largest: float) -> list[float]:
@@ -28,5 +28,5 @@ def test_wrong_amax_fails(largest: float) -> None:
 
 
 def test_sums_of_squares_of_rounded_runs_are_no_amax() -> None:
-    rounded = VerifiedRun("(alpha=1, beta=0)", 0, 0.0)
+    rounded = EnqueuedRun("(alpha=1, beta=0)", 0, 0.0)
     assert first_failure(FP8, [rounded], findings(1.0, 200.0)) is None
