@@ -1,4 +1,4 @@
-"""The vendor baseline: cuBLAS on the same operands, through PyTorch or else CuPy."""
+"""The vendor baseline: cuBLAS on the same operands, through PyTorch or else called directly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from autotune.measure.cublas import open_cublas
 from autotune.measure.operands import GuardedMatrix, Operands
 from autotune.measure.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, GATE_SPAN, SCALE_BLOCK, Problem
@@ -37,18 +38,13 @@ class FlatView:
 
 
 def import_library() -> None:
-    """Imports the library of the baseline, which takes seconds; none is fine.
+    """Imports PyTorch, which takes seconds; none is fine.
 
     Device work, such as loading cuBLAS, is left to the first run, because another process may be
     measuring now.
     """
-    try:
-        import torch
-    except ImportError:
-        torch = None
-    if torch is None or not torch.cuda.is_available():
-        with suppress(ImportError):
-            import cupy  # noqa: F401
+    with suppress(ImportError):
+        import torch  # noqa: F401
 
 
 def open_baseline(session: Session, operands: Operands) -> Run | None:
@@ -58,13 +54,16 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
     `addmm`, for a batch `bmm` and `baddbmm`; an activation or the addition of a residual follows in
     place, unless cuBLASLt fuses the activation (`_addmm_activation`). For SwiGLU one product makes
     the gates and what they are for, in two halves of a copy of B; SiLU in place and a
-    multiplication follow. TF32 is allowed for `tf32`
-    alone: `tf32x3` is compared with fp32. An fp32 output of 16-bit operands needs PyTorch 2.8.
-    CuPy, which has no epilogues, stands in for plain products in `f32`, `tf32x3` and `f16`.
-    Operands of 8 bits go to `_scaled_mm` or `_int_mm` (see `scaled_baseline`). None if neither
-    fits.
+    multiplication follow. TF32 is allowed for `tf32` alone: `tf32x3` is compared with fp32. An fp32
+    output of 16-bit operands needs PyTorch 2.8. Operands of 8 bits go to `_scaled_mm` or `_int_mm`.
+    Without PyTorch cuBLAS itself computes plain products. None if neither fits.
     """
-    return _torch(session, operands) or _cupy(session, operands)
+    return _torch(session, operands) or open_cublas(session, operands)
+
+
+def open_quick_baseline(session: Session, operands: Operands) -> Run | None:
+    """The run of cuBLAS itself, else that of PyTorch, whose import takes seconds."""
+    return open_cublas(session, operands) or _torch(session, operands)
 
 
 def _torch(session: Session, operands: Operands) -> Run | None:
@@ -143,32 +142,6 @@ def _torch_function(torch: Any, problem: Problem) -> Callable[..., object] | Non
     if not hasattr(getattr(torch.ops.aten, name), "dtype_out"):
         return None
     return partial(getattr(torch, name), out_dtype=torch.float32)
-
-
-def _cupy(session: Session, operands: Operands) -> Run | None:
-    problem = operands.problem
-    if not problem.epilogue.plain or problem.output != "same" or not problem.precision.cupy:
-        return None
-    try:
-        import cupy
-    except ImportError:
-        return None
-    cupy.cuda.Device(session.index).use()
-
-    def viewed(matrix: GuardedMatrix, view: View) -> Any:
-        shape, strides = view
-        elements, size = cupy.asarray(FlatView(matrix)), ELEMENT_TYPES[matrix.type].bytes
-        steps = [size * stride for stride in strides]
-        return cupy.lib.stride_tricks.as_strided(elements, shape, steps)
-
-    a, b, c = _operands(operands, viewed)
-    stream = cupy.cuda.ExternalStream(session.stream, session.index)
-
-    def run() -> None:
-        with stream:
-            cupy.matmul(a, b, out=c)
-
-    return run
 
 
 def _operands(operands: Operands, viewed: Callable[[GuardedMatrix, View], Any]) -> list[Any]:

@@ -15,8 +15,13 @@ from autotune import settings
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.families.plan import Alignment
-from autotune.measure.baseline import OpenBaseline, PaddedRun, import_library, open_baseline
-from autotune.measure.cublas import open_cublas
+from autotune.measure.baseline import (
+    OpenBaseline,
+    PaddedRun,
+    import_library,
+    open_baseline,
+    open_quick_baseline,
+)
 from autotune.measure.energy import EnergyMeter, open_counter
 from autotune.measure.measurement import Energy, Estimate, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
@@ -274,7 +279,7 @@ class GemmBench(BaseBench):
 
     def baseline(self) -> Measurement | Failure | None:
         """The vendor baseline's time, or why its result is refused; None if neither PyTorch nor
-        CuPy can compute the problem."""
+        cuBLAS itself computes the problem."""
         ready = self._verified_baseline()
         return ready if ready is None or isinstance(ready, Failure) else self._timed(ready, None)
 
@@ -398,11 +403,6 @@ def open_quick_baseline_bench(problem: Problem, index: int) -> PendingBench:
         session.driver,
         lambda: BaselineBench(session, problem, open_quick_baseline),
     )
-
-
-def open_quick_baseline(session: Session, operands: Operands) -> Run | None:
-    """The run of cuBLAS itself, else that of `open_baseline`."""
-    return open_cublas(session, operands) or open_baseline(session, operands)
 
 
 class BaselineBench:

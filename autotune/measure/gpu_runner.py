@@ -45,7 +45,7 @@ def open_runner(
 ) -> GpuRunner:
     """A runner for a problem on GPU `index`, which starts in the background.
 
-    Without the vendor baseline a rematch does not judge accuracies. A `quick` one calls cuBLAS
+    Without the vendor baseline a rematch does not compare accuracies. A `quick` one calls cuBLAS
     without PyTorch where it can.
     """
     baseline_bench = QUICK_BASELINE_BENCH if quick else BASELINE_BENCH
@@ -202,8 +202,8 @@ class GpuRunner:
                 computes the problem at alpha = 1 and beta = 0.
 
         Returns:
-            The outcome for each name; `benches.gemm.BASELINE` is cuBLAS through PyTorch or CuPy,
-            where available. A relative error is reported, however large beside the baseline's.
+            The outcome for each name; `bench.BASELINE` is cuBLAS, where available. A relative
+            error is reported, however large beside the baseline's.
 
         Raises:
             RunnerError: if one of them takes the worker down, or a factory fails.
@@ -216,7 +216,7 @@ class GpuRunner:
         raise RunnerError(f"comparing on {self._task} failed: {reason_of(answer)}")
 
     def baseline(self) -> Measurement | None:
-        """cuBLAS on operands of the same kind through PyTorch or CuPy, verified and timed once.
+        """cuBLAS on operands of the same kind, verified and timed once.
 
         After a rematch it is the time from there, interleaved with the candidates'.
         """
@@ -239,7 +239,7 @@ class GpuRunner:
 
     @property
     def baseline_ready(self) -> bool:
-        """Whether `baseline` would not wait for PyTorch or CuPy to be imported."""
+        """Whether `baseline` would not wait for PyTorch to be imported."""
         return self._baseline_known or self._library is None or not self._library.starting
 
     def close(self) -> None:

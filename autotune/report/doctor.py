@@ -16,7 +16,7 @@ from autotune import compiler, files, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
-from autotune.measure import recording
+from autotune.measure import devices, recording
 from autotune.report import surroundings
 from autotune.report.driver_state import driver_version, gpus, session_library
 from autotune.runtime.native.compiled import library as native_library
@@ -216,12 +216,11 @@ def _session() -> _Result:
 
 
 def _baseline() -> _Result:
-    libraries = [
-        title for title, name in (("PyTorch", "torch"), ("CuPy", "cupy")) if find_spec(name)
-    ]
-    if libraries:
-        return True, " and ".join(libraries), ""
-    return None, "neither PyTorch nor CuPy; times are not compared with cuBLAS", "pip install torch"
+    if find_spec("torch"):
+        return True, "PyTorch", ""
+    if version := devices.cublas_version():
+        return True, f"cuBLAS {version}; without PyTorch it computes plain products only", ""
+    return None, "no cuBLAS; times are not compared with it", "pip install torch"
 
 
 def _optuna() -> _Result:

@@ -138,7 +138,7 @@ def test_wrong_kernel_does_not_affect_the_next(bench: GemmBench, programs: Path)
 def test_inaccurate_kernel_fails_beside_the_baseline(bench: GemmBench, programs: Path) -> None:
     baseline = bench.baseline()
     if baseline is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert isinstance(baseline, Measurement), baseline
     candidates = [
         broken(fault, PROBLEM, bench.device, programs) for fault in ("none", "is not accurate")
@@ -187,7 +187,7 @@ def test_two_processes_share_the_gpu(runner: GpuRunner, programs: Path) -> None:
     candidate = broken("none", PROBLEM, runner.device, programs)
     before = runner.measure(candidate, None)
     if runner.baseline() is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert runner.baseline_ready
     assert isinstance(before, Measurement), before
 
@@ -203,7 +203,7 @@ def test_two_processes_share_the_gpu(runner: GpuRunner, programs: Path) -> None:
 
 def test_inaccurate_kernel_fails_in_a_rematch(runner: GpuRunner, programs: Path) -> None:
     if runner.baseline() is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     candidates = [
         broken(fault, PROBLEM, runner.device, programs) for fault in ("none", "is not accurate")
     ]

@@ -46,7 +46,7 @@ def test_same_processes_measure_problem_after_problem(programs: Path) -> None:
     try:
         baselines = [runner.baseline()]
         if baselines[0] is None:
-            pytest.skip("neither PyTorch nor CuPy with a GPU")
+            pytest.skip("neither PyTorch with a GPU nor cuBLAS")
         measured(runner, PROBLEMS[0], programs)
         for problem in PROBLEMS[1:]:
             runner.switch_to(problem)

@@ -169,7 +169,7 @@ def test_vendor_baseline_computes_the_problem(
     problem = Problem(512, 256, 128, layout=layout, batch=batch, epilogue=epilogue)
     baseline = GemmBench(session, problem, cache=programs).baseline()
     if baseline is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert isinstance(baseline, Measurement), baseline
     assert baseline.error is not None
     assert baseline.relative_error is not None
@@ -217,7 +217,7 @@ def test_vendor_baseline_follows_strides(
     problem = Problem(100, 150, 200, layout="tn", batch=3, epilogue="bias_relu")
     bench = GemmBench(session, problem, leading_dimensions=lds, strides=strides, cache=programs)
     if (baseline := bench.baseline()) is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert isinstance(baseline, Measurement), baseline
     assert 0 < (baseline.error or 0) <= (baseline.tolerance or 0)
 
@@ -236,7 +236,7 @@ def test_further_baseline_is_timed_like_the_first(
     def attempt() -> None:
         outcomes = bench.compare([candidate], ["test_timing_gpu:open_again"])
         if BASELINE not in outcomes:
-            pytest.skip("neither PyTorch nor CuPy with a GPU")
+            pytest.skip("neither PyTorch with a GPU nor cuBLAS")
         ours, baseline, again = (outcomes[name] for name in (str(TILED), BASELINE, "again"))
         assert isinstance(ours, Measurement)
         assert isinstance(baseline, Measurement)
@@ -315,7 +315,7 @@ def test_vendor_baseline_is_near_the_peak(session: Session, programs: Path) -> N
     def attempt() -> None:
         baseline = bench.baseline()
         if baseline is None:
-            pytest.skip("neither PyTorch nor CuPy with a GPU")
+            pytest.skip("neither PyTorch with a GPU nor cuBLAS")
         assert isinstance(baseline, Measurement), baseline
         share = problem.flops / (baseline.time_us * 1e-6) / session.device.peak_fp32
         assert 0.4 < share < 1.0

@@ -32,7 +32,7 @@ def test_right_result_of_the_library_passes(
     problem = Problem(*shape, compute, "nt", scale="row" if row.eight_bit else "none")
     outcome = GemmBench(session, problem, cache=programs).baseline()
     if outcome is None:
-        pytest.skip("neither PyTorch nor CuPy computes it")
+        pytest.skip("neither PyTorch nor cuBLAS computes it")
     assert isinstance(outcome, Measurement), outcome
 
 

@@ -19,7 +19,7 @@ from support.host_cases import numbers, stored
 from support.served_precisions import SERVED
 
 from autotune.errors import MissingError, RunnerError
-from autotune.measure import bench
+from autotune.measure import baseline
 from autotune.measure.baseline import OpenBaseline, PaddedRun, open_baseline
 from autotune.measure.cublas import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, open_cublas, version
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
@@ -239,7 +239,6 @@ def test_old_pytorch_has_no_fp32_output_of_16_bit_types(
     monkeypatch: pytest.MonkeyPatch, output: str, served: bool
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", fake_torch(dtype_out=False))
-    monkeypatch.setitem(sys.modules, "cupy", None)
     session: Any = FakeSession()
     problem = Problem(2, 3, 4, "bf16", output=output)
     assert (open_baseline(session, Operands(session, problem)) is not None) == served
@@ -255,51 +254,12 @@ def test_baseline_follows_strides(strides: tuple[int, int, int] | None) -> None:
     assert run(problem, (24, 25, 27), strides) <= tolerance(problem)
 
 
-def fake_cupy() -> Any:
-    def matmul(a: Array, b: Array, out: Array) -> None:
-        added(2)(np.zeros(1, np.float32), a, b, out=out)
-
-    return SimpleNamespace(
-        asarray=as_tensor,
-        matmul=matmul,
-        lib=SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided)),
-        cuda=SimpleNamespace(
-            Device=lambda _: SimpleNamespace(use=lambda: None),
-            ExternalStream=lambda *_: nullcontext(),
-        ),
-    )
-
-
-@pytest.mark.parametrize("compute", ["f32", "tf32x3", "f16"])
-def test_cupy_stands_in_for_pytorch(monkeypatch: pytest.MonkeyPatch, compute: str) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
-    problem = Problem(5, 6, 7, compute, "tn")
-    assert run(problem) <= tolerance(problem)
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        Problem(2, 3, 4, epilogue="relu"),
-        Problem(2, 3, 4, "tf32"),
-        Problem(2, 3, 4, "bf16"),
-        Problem(2, 3, 4, "f16", output="f32"),
-    ],
-    ids=str,
-)
-def test_cupy_does_not_serve_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, problem: Problem
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
-    session: Any = FakeSession()
-    assert open_baseline(session, Operands(session, problem)) is None
-
-
 def test_baseline_is_none_without_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Cublas:
+        raise MissingError("no cuBLAS")
+
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(Cublas, "load", missing)
     session: Any = FakeSession()
     assert open_baseline(session, Operands(session, Problem(2, 3, 4))) is None
 
@@ -309,6 +269,13 @@ def cublas(monkeypatch: pytest.MonkeyPatch) -> FakeCublas:
     fake = FakeCublas()
     monkeypatch.setattr(Cublas, "load", lambda: Cublas(fake))
     return fake
+
+
+def test_cublas_stands_in_for_pytorch(cublas: FakeCublas, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    problem = Problem(5, 6, 7, "f16", "tn")
+    assert run(problem) <= tolerance(problem)
+    assert cublas.computes == [COMPUTE_32F]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -350,8 +317,8 @@ def test_cublas_that_is_missing_or_refuses_is_replaced(monkeypatch: pytest.Monke
     operands = Operands(session, Problem(8, 8, 8))
     for loading in (missing, load):
         monkeypatch.setattr(Cublas, "load", loading)
-        monkeypatch.setattr(bench, "open_baseline", lambda *_: print)
-        assert bench.open_quick_baseline(session, operands) is print
+        monkeypatch.setattr(baseline, "_torch", lambda *_: print)
+        assert baseline.open_quick_baseline(session, operands) is print
 
 
 def test_version_of_cublas_has_three_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
