@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -229,10 +230,8 @@ class Operands:
         residual = _residual(problem, self.leading_dimensions[2])
         scales = [OperandScales.of(problem, side) for side in (0, 1)]
         reference = _reference_bytes(problem)
-        scale_bytes = sum(scale.vector.bytes for scale in scales)
-        needed = sum(matrix.bytes for matrix in matrices) + scale_bytes + reference
-        needed += residual.bytes
-        _check_memory(session, problem, needed)
+        held = *matrices, residual, *(scale.vector for scale in scales)
+        _check_memory(session, problem, sum(matrix.bytes for matrix in held) + reference)
         self.a, self.b, self.c, self.bias = (matrix.allocated(session) for matrix in matrices)
         self.residual = residual.allocated(session)
         self.result = vector(2 if problem.has_fp8_output else 0).allocated(session)
@@ -251,27 +250,19 @@ class Operands:
         """Counters, which are zero when a kernel starts and have to be zero when it ends."""
         return self._counters.matrix
 
-    @property
-    def scale_addresses(self) -> tuple[int, int]:
-        """Addresses of the scales of A and B; 0 without scales."""
-        if self.problem.scale == "none":
-            return 0, 0
-        return self.scale_a.vector.address, self.scale_b.vector.address
-
-    @property
-    def result_addresses(self) -> tuple[int, int]:
-        """Addresses of the scale of an fp8 C and of `amax`; 0 for others."""
-        if not self.problem.has_fp8_output:
-            return 0, 0
-        return self.result.address, self.result.address + 4
-
-    @property
-    def residual_arguments(self) -> tuple[int, int, int]:
-        """Address of the residual, its leading dimension and the stride of its matrices; 0 without
-        one."""
-        if not self.problem.has_residual:
-            return 0, 0, 0
-        return self.residual.address, self.residual.leading_dimension, self.residual.stride
+    @cached_property
+    def addresses(self) -> Mapping[str, int]:
+        """The addresses of the operands by their names in launch plans; 0 for absent ones."""
+        held = {
+            **{"a": self.a, "b": self.b, "c": self.c, "bias": self.bias, "residual": self.residual},
+            **{"scale_a": self.scale_a.vector, "scale_b": self.scale_b.vector},
+            "scale_c": self.result,
+        }
+        addresses = {
+            name: matrix.address if BY_NAME[name].present(self.problem) else 0
+            for name, matrix in held.items()
+        }
+        return {**addresses, "amax": addresses["scale_c"] and addresses["scale_c"] + 4}
 
     def reserve(self, workspace: int, counters: int) -> None:
         """Sets the workspace to exactly `workspace` bytes and the counters to `counters` words.
@@ -288,21 +279,12 @@ class Operands:
 
     def values(self, alpha: float, beta: float) -> Values:
         """Values of the symbolic arguments of a launch."""
-        matrices = {"a": self.a, "b": self.b, "c": self.c, "residual": self.residual}
-        present = {
-            name: matrix for name, matrix in matrices.items() if BY_NAME[name].present(self.problem)
-        }
-        addresses = {name: matrix.address for name, matrix in present.items()}
-        addresses |= dict(zip(("scale_a", "scale_b"), self.scale_addresses, strict=True))
-        addresses |= dict(zip(("scale_c", "amax"), self.result_addresses, strict=True))
-        addresses["bias"] = self.bias.address if self.problem.has_bias else 0
         pitches = dict(zip("abc", self.leading_dimensions, strict=True))
         strides = dict(zip("abc", self.strides, strict=True))
-        if "residual" in present:
-            pitches["residual"] = self.residual.leading_dimension
-            strides["residual"] = self.residual.stride
+        pitches["residual"] = self.residual.leading_dimension
+        strides["residual"] = self.residual.stride
         scratch = {"workspace": self.workspace.address, "counters": self.counters.address}
-        return {**Call(addresses, pitches, strides, alpha, beta).words(), **scratch}
+        return {**Call(self.addresses, pitches, strides, alpha, beta).words(), **scratch}
 
 
 def _residual(problem: Problem, leading_dimension: int) -> GuardedMatrix:

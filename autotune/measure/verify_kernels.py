@@ -170,9 +170,9 @@ class VerifyKernels:
         if not self._operands.problem.has_fp8_output:
             return
         self._operands.scale_of_c = scale
-        scale_c, amax = self._operands.result_addresses
-        self._session.fill(scale_c, stored_bits(scale, "f32"), 1)
-        self._session.fill(amax, 0, 1)
+        addresses = self._operands.addresses
+        self._session.fill(addresses["scale_c"], stored_bits(scale, "f32"), 1)
+        self._session.fill(addresses["amax"], 0, 1)
 
     def poison(self, matrix: GuardedMatrix) -> None:
         """Fills a whole buffer, guards included, with poison; the bits that `fill` writes."""
@@ -209,12 +209,13 @@ class VerifyKernels:
     ) -> None:
         """Adds to the four doubles from `place` on how far C is from the reference."""
         operands, problem = self._operands, self._operands.problem
+        residual = operands.residual
         self._launch(
             *(self._compare, _blocks(problem.batch * problem.m * problem.width)),
             *(int(operands.reference), operands.c.address),
             *(operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
-            *operands.residual_arguments,
+            *(operands.addresses["residual"], residual.leading_dimension, residual.stride),
             *(operands.scale_of_c, seed, roundoff, tolerance, place),
         )
 
@@ -231,6 +232,7 @@ class VerifyKernels:
         """Adds to the two doubles from `place` on how far C is from the exact product; of an fp8 C
         to two more its largest size and `amax`."""
         operands, problem = self._operands, self._operands.problem
+        residual = operands.residual
         slack = exact.slack(problem, special)
         special = Special(0.0) if special is None or special.scale else special
         row, column = (-1 if at is None else at for at in (special.row, special.column))
@@ -240,9 +242,10 @@ class VerifyKernels:
             *(problem.m, problem.n, problem.batch, operands.a.batch, operands.b.batch),
             *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
             *(draw.pairing.first, draw.pairing.terms, row, column, special.value),
-            *(int(problem.precision.products > 1), tolerance, slack, *operands.scale_addresses),
-            *(problem.k, draw.residual, *operands.residual_arguments[1:]),
-            *(operands.scale_of_c, operands.result_addresses[1], place),
+            *(int(problem.precision.products > 1), tolerance, slack),
+            *(operands.addresses["scale_a"], operands.addresses["scale_b"]),
+            *(problem.k, draw.residual, residual.leading_dimension, residual.stride),
+            *(operands.scale_of_c, operands.addresses["amax"], place),
         )
 
     def multiply(self) -> None:
@@ -259,7 +262,7 @@ class VerifyKernels:
             (THREADS, 1, 1),
             *(operands.a.address, operands.a.leading_dimension),
             *(operands.b.address, operands.b.leading_dimension),
-            *operands.scale_addresses,
+            *(operands.addresses["scale_a"], operands.addresses["scale_b"]),
             *(reference, problem.m, problem.n, problem.k, chunk),
             *(operands.strides[0], operands.strides[1]),
         )
