@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.lookups import best, choose, fingerprint, list_records, table
-    from autotune.api.matmul import kernel, matmul, policy, warmup
+    from autotune.api.matmul import kernel, matmul, warmup
     from autotune.api.quantize import quantize
     from autotune.api.shapes import Shapes
     from autotune.api.tuning import tune
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning
-    from autotune.settings import Policy
+    from autotune.settings import Policy, policy
     from autotune.tuning.options import Search
     from autotune.user_kernels import Compilation, Verification
     from autotune.version import __version__ as __version__

@@ -15,11 +15,12 @@ from rich.table import Table
 from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.families.config import Config
+from autotune.measure import targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.runner import Runner
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import cell
-from autotune.runners.base import Measurement, Runner
-from autotune.targets import targets
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable

@@ -40,7 +40,7 @@ from autotune.candidates.correction import Network
 from autotune.candidates.cost import Load
 from autotune.candidates.features import Parameters
 from autotune.families.config import Config
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
 
 LAYERS = (64, 32)
 MEMBERS = 3

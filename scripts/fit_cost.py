@@ -46,8 +46,8 @@ from autotune.families import registry
 from autotune.families.base import Between
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
 
 COST = Path("autotune/data/cost.json")
 SAMPLE = 100.0

@@ -42,13 +42,13 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.files import write_whole
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.opening import open_session
-from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Timer
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.measure.bench import GemmBench
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Run, Session, open_session
+from autotune.measure.timing import Timer
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure
 
 SHAPES = (
     *("4096x4096x4096:f32", "512x512x512:f32:nt", "1x4096x4096:f32:nt:bias"),

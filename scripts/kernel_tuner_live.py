@@ -57,12 +57,13 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.report import cell
-from autotune.runners.base import Candidate, Measurement, Runner
-from autotune.runners.recording import Recording
-from autotune.targets import sources, targets
-from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 
 # Number of fastest configurations of a recording that are timed too.
@@ -87,7 +88,7 @@ def main(
     ] = "adaptive_tabu_greywolf",
     backend: Annotated[str, typer.Option(help="Backend of Kernel Tuner: cupy or nvcuda.")] = "cupy",
     sampler: Annotated[str, typer.Option(help="Sampler of autotune.")] = "gp",
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     recordings: Annotated[
         list[Path] | None,
         typer.Option("--recording", help="Recording whose fastest configurations are timed too."),

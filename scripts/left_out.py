@@ -35,9 +35,9 @@ from autotune.lookup.answer import expected_loss
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import Pool
 from autotune.lookup.neighbours import TEACHERS
-from autotune.runners.base import Measurement
-from autotune.runners.objective import HOT
-from autotune.runners.recording import Recording
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import HOT
+from autotune.measure.recording import Recording
 
 LOSSES = Path("autotune/data/expected_loss.json")
 FEWEST = 10

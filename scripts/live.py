@@ -32,10 +32,10 @@ from rich.table import Table
 from autotune import cores
 from autotune.errors import NotFoundError
 from autotune.files import write_whole
+from autotune.measure import recording
+from autotune.measure.devices import numbered
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
-from autotune.runners import recording
-from autotune.runners.base import Measurement
-from autotune.targets.local import numbered
 
 GOOD = 1.02
 SHOWN = Console(width=120, soft_wrap=True)

@@ -37,10 +37,10 @@ from autotune.lookup import digests
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.nearest import CAUTION
 from autotune.lookup.neighbours import TEACHERS, accuracy_filter
+from autotune.measure.objective import HOT
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Records
-from autotune.runners.objective import HOT
 
 DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
 """A card of each architecture."""

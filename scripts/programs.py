@@ -28,10 +28,10 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.nearest import Neighbourhood, choices, nearly_fastest
+from autotune.measure.objective import COLD
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.problem.sizes import log_uniform
 from autotune.records import Records, shipped
-from autotune.runners.objective import COLD
 
 DRAWN, PART = 2000, 100
 """Problems drawn for each precision; problems in a part, which one process handles."""

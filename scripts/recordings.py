@@ -19,7 +19,7 @@ from zipfile import ZipFile, ZipInfo
 import typer
 
 from autotune.files import write_whole
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
 
 PATTERN, ARCHIVE = "*.json.gz", ".zip"
 

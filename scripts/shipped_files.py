@@ -15,11 +15,11 @@ from rich.table import Table
 
 from autotune import settings
 from autotune.files import write_whole
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle, shipped
 from autotune.records.merging import made_from
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
 
 TIME_DIGITS = 4
 """Significant digits of shipped times: 0.5 per mille at most, below most spreads."""

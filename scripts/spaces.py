@@ -20,9 +20,9 @@ from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner, noisy
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.without_gpu import ReplayRunner, noisy
 from autotune.tuning.gemm import GemmTunable, guesses
 
 TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"

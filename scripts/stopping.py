@@ -27,9 +27,9 @@ from replay import SHOWN, RetimedLeader, search_of, versions
 from rich.table import Table
 from spaces import Space
 
+from autotune.measure.objective import winner
+from autotune.measure.recording import Recording
 from autotune.report import cell
-from autotune.runners.estimates import winner
-from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.search import Patience

@@ -44,16 +44,16 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import BASELINE
+from autotune.measure import devices, recording, targets
+from autotune.measure.bench import BASELINE
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import COLD
+from autotune.measure.recording import Origin, Recording
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.targets import Target
 from autotune.problem import LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store
-from autotune.runners import recording
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.runners.objective import COLD
-from autotune.runners.recording import Origin, Recording
-from autotune.targets import sources, targets
-from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial, prepare
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
@@ -86,7 +86,7 @@ def main(
     accumulate: Annotated[str, typer.Option(help="Sums of fp8: exact or fast.")] = "exact",
     name: Annotated[str, typer.Option(help="Name of the files before the precision.")] = "",
     budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     trials: Annotated[Path | None, typer.Option(help="Folder for recordings of trials.")] = None,
     triton: Annotated[bool, typer.Option("--triton", help="Time Triton's products too.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Tune shapes of the files again.")] = False,

@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.families.config import Config, Value
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
 from autotune.report import cell
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
 
 NEAR = 1.02
 

@@ -22,15 +22,16 @@ from autotune.families.plan import Alignment
 from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, outside_order
 from autotune.lookup.promising import RACED, Contenders
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, option
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate, RowReference, Runner
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store
 from autotune.records.ranges import Range
-from autotune.runners.base import Candidate, Failure, RowReference, Runner
 from autotune.settings import cache_dir
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, option
-from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
 from autotune.tuning.evaluate import Compile, prepare
 from autotune.tuning.events import Observer
@@ -81,12 +82,12 @@ def tune(
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     records = Records(Store(cache_dir()))
-    with Workplace(device, seed=options.seed) as workplace:
+    with TargetOpener(device, seed=options.seed) as opener:
         order = order_recorded(span.problem, resolved, records)
         if order is None:
-            order = choose_order(span, resolved, workplace, options)
+            order = choose_order(span, resolved, opener, options)
         references = _references(span, order, resolved, records, option(device))
-        place = RangePlace(workplace, records.store, order, references)
+        place = RangePlace(opener, records.store, order, references)
 
         def search(problem: Problem, until: float | None) -> Record:
             timed, observer = replace(options, deadline=until), observed(problem)
@@ -117,7 +118,7 @@ class OrderOutlook:
     best: dict[int, tuple[Config, ...]]
 
 
-def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Search) -> str:
+def choose_order(span: Span, resolved: Device, opener: TargetOpener, options: Search) -> str:
     """The order with the best geometric mean of times over the probes of a span: as raced where the
     device measures, else as predicted.
 
@@ -130,9 +131,9 @@ def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Se
             f"no order of summation serves every M of {span.low}..{span.high} of {span.problem} "
             f"on {resolved.name}; give a smaller range"
         )
-    if len(outlooks) == 1 or not targets.measures(workplace.device):
+    if len(outlooks) == 1 or not targets.measures(opener.device):
         return outlooks[0].order
-    return _raced(outlooks, span, workplace, options)
+    return _raced(outlooks, span, opener, options)
 
 
 def probes(span: Span) -> tuple[int, ...]:
@@ -185,11 +186,11 @@ def _outlook(
     return OrderOutlook(order, math.exp(sum(logs) / len(logs)), best)
 
 
-def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, options: Search) -> str:
+def _raced(outlooks: list[OrderOutlook], span: Span, opener: TargetOpener, options: Search) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {outlook.order: 0.0 for outlook in outlooks}
     with files.temporary_folder() as folder:  # these races are no records
-        place = RangePlace(workplace, Store(folder))
+        place = RangePlace(opener, Store(folder))
         for size in outlooks[0].best:
             problem = span.at(size)
             configs = tuple(config for outlook in outlooks for config in outlook.best[size])
@@ -225,13 +226,13 @@ class RangePlace:
     """Where problems of a range are tuned.
 
     Attributes:
-        workplace: where they are measured.
+        opener: where they are measured.
         store: where the records go.
         order: the order of summation; None for any.
         references: configurations of the order whose rows all others have to compute.
     """
 
-    workplace: Workplace
+    opener: TargetOpener
     store: Store
     order: str | None = None
     references: tuple[Config, ...] = ()
@@ -239,7 +240,7 @@ class RangePlace:
     @cached_property
     def device(self) -> Device:
         """The device's properties."""
-        return targets.resolve(self.workplace.device)
+        return targets.resolve(self.opener.device)
 
     def race(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
         """Races the configurations of the order that the cost model expects most of."""
@@ -261,7 +262,7 @@ class RangePlace:
     def run(self, tunable: GemmTunable, options: Search, observer: Observer | None) -> Record:
         """Tunes a problem; where the device measures, rows are compared with the reference's."""
         compile = partial(compiler.compile, cache=cache_dir())
-        with self.workplace.opening(tunable.problem) as opened:
+        with self.opener.opening(tunable.problem) as opened:
             target = opened()
             runner, compared = target.runner, None
             if self.order and runner.evidence == "measured":

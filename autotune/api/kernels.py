@@ -24,13 +24,12 @@ from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Value
 from autotune.families.plan import Template
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
+from autotune.measure.recording import KernelRecording, Origin
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.runners.kernel_recording import KernelRecording
-from autotune.runners.recording import Origin
-from autotune.runners.replay import ReplayRunner
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, ReplayedFile, source_of
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import Search
 from autotune.user_kernels import (
@@ -210,15 +209,15 @@ def _measured(
 
         import_ahead()
 
-    from autotune import gpu
     from autotune.tuning.loop import tune
+    from autotune.user_kernels import bench
 
     with compiling(tunable.kernel) as (compile, places):
         compile = checked(tunable, arguments, resolved.arch, compile, places)
         if first:
             work = stand_in(tunable, work, index, compile, verify)
         tunable = replace(tunable, verified=work.verified)
-        runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
+        runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
         try:
             folder, includes = places
             file = tunable.kernel.source.file
@@ -362,9 +361,9 @@ def stand_in(
     verify: Verification,
 ) -> Workload:
     """The call with the results of the first configuration that runs as those expected."""
-    from autotune import gpu
+    from autotune.user_kernels import bench
 
-    runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
+    runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
     try:
         config, results = first_results(tunable, runner, compile)
     finally:
@@ -408,6 +407,7 @@ def checked(
 
 NAME = "KERNEL"
 """The variable of a specification."""
+
 
 MODULE = "autotune_spec"
 """The `__name__` of a specification while it runs."""

@@ -19,6 +19,9 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import finder
 from autotune.maintenance import fingerprints, inventory
 from autotune.maintenance.fingerprints import Fingerprint
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, option
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import (
     FamilyRecord,
@@ -30,12 +33,11 @@ from autotune.records import (
     merging,
 )
 from autotune.report import listing, record, tables
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    pass
 
     pass
 

@@ -27,14 +27,14 @@ from autotune.errors import (
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup.answer import Answer, recorded_prediction
 from autotune.lookup.lookup import recorded
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.targets import TargetOpener
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.report.listing import NO_TIME, TUNED, ShapeRow, ShapesReport
 from autotune.settings import cache_dir
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, enough, require_time
 
@@ -108,13 +108,13 @@ def tune_shapes(
     budget = options.shared_seconds(count)
     with (
         observing(count, budget) as observed,
-        Workplace(device, numbers=devices, seed=options.seed, quick=options.quick) as workplace,
+        TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener,
     ):
 
         def search(problem: Problem, seconds: float) -> bool:
             limited = replace(options, seconds=seconds).begun(monotonic())
             observer = observed(problem, seconds)
-            run = partial(tuning.search_at, workplace, problem, limited, family=family)
+            run = partial(tuning.search_at, opener, problem, limited, family=family)
             earlier = rows[problem]
             row = rows[problem] = _searched(earlier, partial(run, observer=observer))
             took = row.searched_s - earlier.searched_s

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from autotune import runtime, settings
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
+from autotune.measure.objective import Objective, time_objective
 from autotune.problem import (
     Problem,
     ProblemArguments,
@@ -21,16 +22,15 @@ from autotune.problem import (
 )
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
-from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.process import entered
 from autotune.runtime.quantized_operand import refuse_additions
 from autotune.settings import Policy
-from autotune.targets import local
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
+    from autotune.measure.devices import DeviceLike
     from autotune.problem.aliases import DtypeLike
     from autotune.problem.call import FurtherArrays
     from autotune.problem.fields import AccuracyText
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from autotune.runtime.matmul import Array, Matmul
     from autotune.runtime.tuned_kernel import TunedKernel
     from autotune.settings import PolicyChanges
-    from autotune.targets.sources import DeviceLike
+
+
+from autotune.measure import devices
 
 
 def matmul(
@@ -217,7 +219,7 @@ def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -
     from autotune.tuning.options import Search
 
     search = Search(effort="quick" if quick else "default", objective=objective)
-    return tuning.search(problem, search.limited(), device=local.index_of(device))
+    return tuning.search(problem, search.limited(), device=devices.index_of(device))
 
 
 @overload
@@ -364,17 +366,17 @@ def _prepared(
 def _tune_all(problems: Iterable[Problem], ordinal: int, policy: Policy) -> None:
     """Tunes the problems that are not tuned, or races those without a record."""
     from autotune.api import tuning
-    from autotune.targets.workplace import Workplace
+    from autotune.measure.targets import TargetOpener
     from autotune.tuning.options import Search
 
     device, quick = runtime.probe(ordinal), policy.tune == "quick"
     objective = time_objective(policy.cold)
     options = Search(effort="quick" if quick else "default", objective=objective).limited()
-    with Workplace(ordinal, quick=quick) as workplace:
+    with TargetOpener(ordinal, quick=quick) as opener:
         for problem in problems:
             answer = recorded(problem, device, objective)
             if answer is None or not answer.enough(quick):
-                tuning.search_at(workplace, problem, options)
+                tuning.search_at(opener, problem, options)
             runtime.current().forget(problem)
 
 
@@ -383,7 +385,7 @@ def ordinal_of(device: DeviceLike | None) -> int | None:
     # A number needs none of the imports that a name does.
     if device is None or type(device) is int:
         return device
-    from autotune.targets import targets
+    from autotune.measure import targets
 
     return targets.ordinal_of(device)
 

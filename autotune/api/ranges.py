@@ -26,35 +26,45 @@ from autotune.errors import BudgetError, UsageError
 from autotune.families.config import Config
 from autotune.families.registry import AUTO
 from autotune.lookup.neighbours import learn_errors
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.objective import HOT, Objective
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.objective import HOT, Objective
 from autotune.settings import cache_dir
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, require_time
 
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""
+
+
 PICKED = 150
 """Configurations picked by the model at each end and in the middle of a span; the best of every
 size is assumed to be among them."""
+
+
 OCTAVE = 2
 """The largest ratio of a tuned size to the next one, where sizes are raced."""
+
+
 CAUTION = 1.0
 """Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
+
 
 ENDS = 0.5
 """Share of a budget for the ends of a range; the rest is for judging the sizes between and racing
 some of them."""
 
+
 TuneUntil = Callable[[Problem, float | None], Record]
 """Tunes a problem until a time by `time.monotonic`; None sets none."""
+
+
 Surveys = Mapping[Problem, Sequence[Config]]
 
 
@@ -102,15 +112,15 @@ def tune(
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     store = Store(cache_dir())
-    with Workplace(device, seed=options.seed) as workplace:
+    with TargetOpener(device, seed=options.seed) as opener:
 
         def search(problem: Problem, until: float | None) -> Record:
             timed, observer = replace(options, deadline=until), observed(problem)
-            return tuning.search_at(workplace, problem, timed, family=family, observer=observer)
+            return tuning.search_at(opener, problem, timed, family=family, observer=observer)
 
         def race(problem: Problem, until: float | None) -> Record:
             quick = replace(options, deadline=until).race()
-            return tuning.search_at(workplace, problem, quick, observer=observed(problem))
+            return tuning.search_at(opener, problem, quick, observer=observed(problem))
 
         between = race if family == "auto" else None  # a race takes all families
         limits = loss, options.objective, family, between

@@ -18,18 +18,15 @@ from autotune import compiler, files, settings
 from autotune.api.shapes import Shapes, ShapesLike
 from autotune.candidates.space import unserved
 from autotune.errors import AutotuneError, NotFoundError, ProblemError, UsageError
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.objective import Objective
+from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
 from autotune.problem.span import Span
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.merging import made_from
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.kernel_recording import KernelRecording
-from autotune.runners.objective import Objective
-from autotune.runners.recording import Origin, Recording, SweepRow
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, gpu_numbers
-from autotune.targets.workplace import Workplace
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, stated
 
@@ -38,20 +35,24 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from autotune.measure.objective import ObjectiveText
+    from autotune.measure.runner import Runner
     from autotune.problem.aliases import DtypeLike
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
-    from autotune.runners.base import Runner
-    from autotune.runners.objective import ObjectiveText
     from autotune.tuning.gemm import QuickTunable
     from autotune.tuning.options import Effort
 
 
+from autotune.measure.targets import TargetOpener
+
 DevicesLike = DeviceLike | Sequence[int]
 """A device, or several GPUs of this machine by their numbers."""
 
+
 ProgressLike = bool | Literal["lines"] | Observer
 """Whether progress is shown, as a bar or as lines; or the caller's observer."""
+
 
 _GPUS = re.compile(r"(?:(?:gpu|cuda):)?(all|\d+(?:,\d+)+)", re.IGNORECASE)
 
@@ -79,16 +80,26 @@ class TuneOptions(TypedDict, total=False):
 def tune(  # type: ignore[overload-overlap]
     problem: str, /, **options: Unpack[TuneOptions]
 ) -> Record | Any: ...
+
+
 @overload
 def tune(problem: Problem | Sequence[int], /, **options: Unpack[TuneOptions]) -> Record: ...
+
+
 @overload
 def tune(m: int, n: int, k: int, /, **options: Unpack[TuneOptions]) -> Record: ...
+
+
 @overload
 def tune(problem: Span, /, **options: Unpack[TuneOptions]) -> Range: ...
+
+
 @overload
 def tune(
     problem: ShapesLike | PathLike[str], /, **options: Unpack[TuneOptions]
 ) -> ShapesReport: ...
+
+
 def tune(
     *problem: ProblemLike | Span | ShapesLike | PathLike[str] | int,
     compute: DtypeLike | None = None,
@@ -378,25 +389,25 @@ def search(
     if recording is not None and devices is None and not targets.measures(device):
         raise UsageError(f"{device} has no times to record; give a GPU of this machine, or none")
     settings.refuse_frozen(f"cannot tune {problem}")
-    with Workplace(device, numbers=devices, seed=options.seed, quick=options.quick) as workplace:
-        record = search_at(workplace, problem, options, family=family, observer=observer)
+    with TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener:
+        record = search_at(opener, problem, options, family=family, observer=observer)
     if recording is not None:
         save_recording(record, Store(settings.cache_dir()), Path(recording))
     return record
 
 
 def search_at(
-    workplace: Workplace,
+    opener: TargetOpener,
     problem: Problem,
     options: Search,
     *,
     family: str = "auto",
     observer: Observer | None = None,
 ) -> Record:
-    """Searches a problem at a workplace, which others may have used before; races it if the
+    """Searches a problem at a opener, which others may have used before; races it if the
     options are quick."""
     cache = settings.cache_dir()
-    with workplace.opening(problem) as opened:
+    with opener.opening(problem) as opened:
         if options.modelled:
             from autotune.candidates.gaussian_process import import_ahead
 

@@ -32,15 +32,20 @@ if TYPE_CHECKING:
     from autotune.records import Store, TuningRecord
     from autotune.records.ranges import Range
 
+
 STDOUT = "-"
 
+
 _AGES = "30d, 12h, 90m or 10s"
+
 
 KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
 """The kinds of files that `prune` deletes or mends."""
 
+
 USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
 """The kinds that `prune` takes by default."""
+
 
 device_filter = click.option(
     "--device",
@@ -128,8 +133,8 @@ def _list_kinds(json: bool) -> None:
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
     """Lists the records of shapes and user kernels, or all."""
     from autotune.maintenance.inventory import recorded, scan
+    from autotune.measure import devices, targets
     from autotune.report import listing
-    from autotune.targets import local, targets
 
     store = _opened_store()
     items = [*scan(store.root)]
@@ -150,7 +155,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     elif shapes:
         print(f"no records of {', '.join(shapes)}")
     else:
-        print(f"no records; `autotune tune 1024x1024x1024{local.option_here()}` makes one")
+        print(f"no records; `autotune tune 1024x1024x1024{devices.option_here()}` makes one")
 
 
 def _is_named(record: TuningRecord, words: Sequence[str]) -> bool:
@@ -168,9 +173,9 @@ def _show_fingerprint(
 ) -> None:
     """Prints a hash of what would run."""
     from autotune.api.lookups import fingerprint
+    from autotune.measure.devices import DEFAULT
     from autotune.problem import problems_of
     from autotune.report import cache
-    from autotune.targets.sources import DEFAULT
 
     if named := [word for word in shapes if names_kernel(word)]:
         raise UsageError(f"{named[0]}: a fingerprint is of shapes; leave user kernels out")
@@ -215,7 +220,7 @@ def export(
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError
     from autotune.maintenance import exchange
-    from autotune.targets import local, targets
+    from autotune.measure import devices, targets
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
@@ -224,7 +229,7 @@ def export(
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if submit:
-        chosen = exchange.submitted(chosen, targets.here(), local.cublas_version())
+        chosen = exchange.submitted(chosen, targets.here(), devices.cublas_version())
     if file == STDOUT:
         for piece in exchange.pieces(chosen):
             sys.stdout.buffer.write(piece)
@@ -298,9 +303,9 @@ def _absorb(
     """Merges the content of other caches, after reading all of it once. User kernels are listed
     first, or counted as left out."""
     from autotune.maintenance import exchange
+    from autotune.measure import targets
     from autotune.records import KernelRecord
     from autotune.report import cache
-    from autotune.targets import targets
 
     own = [content for content in contents() if isinstance(content, KernelRecord)]
     if own and not json:
@@ -335,12 +340,12 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     Another driver or compiler makes no record stale; --retime measures such records again too.
     """
     from autotune.maintenance.inventory import scan, verdict
+    from autotune.measure import devices, targets
     from autotune.report import cache
-    from autotune.targets import sources, targets
 
     store, today = _opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
-    slug = targets.resolve(device or sources.DEFAULT).slug if retime else _slug_of(store, device)
+    slug = targets.resolve(device or devices.DEFAULT).slug if retime else _slug_of(store, device)
     count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
     if not json:
         if broken:
@@ -450,12 +455,12 @@ def _retimed(
     """Times the records of problems again and prints each result."""
     from autotune import compiler
     from autotune.maintenance.retiming import retime
+    from autotune.measure import devices, targets
     from autotune.records import Record
     from autotune.report import cache
-    from autotune.targets import sources, targets
 
     records = [row.record for row in changed if isinstance(row.record, Record)]
-    opened = partial(targets.opened, device=device or sources.DEFAULT)
+    opened = partial(targets.opened, device=device or devices.DEFAULT)
     compiled = partial(compiler.compile, cache=store.root)
     retimed = []
     for result in retime(records, opened, store, compiled, top=top):
@@ -475,7 +480,7 @@ def _opened_store() -> Store:
 
 def _slug_of(store: Store, device: str | None) -> str | None:
     """The folder name of a device; None for all devices."""
-    from autotune.targets import targets
+    from autotune.measure import targets
 
     if device is None or any(path.name == device for path in store.root.glob("*/*/")):
         return device

@@ -17,6 +17,7 @@ from autotune.errors import AutotuneError
 if TYPE_CHECKING:
     from autotune.records import TuningRecord
 
+
 Completer = Callable[[Context, Parameter, str], list[CompletionItem]]
 
 
@@ -75,7 +76,7 @@ def _records() -> list[TuningRecord]:
 def devices(_: str) -> Iterator[str]:
     """GPUs of this machine, shipped recordings, keys of the catalogue."""
     from autotune.device import catalogue
-    from autotune.runners import recording
+    from autotune.measure import recording
 
     yield from ("gpu", "gpu:1", "gpu:all")
     yield from (f"replay:{name}" for name in recording.names())

@@ -69,8 +69,8 @@ def device(name: str | None, device: str | None, listing: bool, json: bool) -> N
     such as sm_86 stands for the limits of its SM.
     """
     from autotune.device import sm_named
+    from autotune.measure import devices, targets
     from autotune.report import device as report
-    from autotune.targets import sources, targets
 
     text = name or device
     if (name and device) or (text and listing):
@@ -80,7 +80,7 @@ def device(name: str | None, device: str | None, listing: bool, json: bool) -> N
         return
     if not listing:
         try:
-            resolved = targets.resolve(text or sources.DEFAULT, enter=True)
+            resolved = targets.resolve(text or devices.DEFAULT, enter=True)
         except MissingError:
             if text:
                 raise
@@ -97,9 +97,11 @@ def device(name: str | None, device: str | None, listing: bool, json: bool) -> N
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
+
 STEPS = {"--threads": 32, "--registers": 8, "--shared": 1024, "--blocks": 1, "--tile-width": 4}
 """The steps of ranges: a warp, the unit in which registers are allocated, 1 KiB, a block, and the
 widths that are compared by default."""
+
 
 LIST = "N|LOW..HIGH,..."
 
@@ -241,14 +243,14 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
     The page works offline and has all devices of the catalogue; it needs plotly, the extra
     `report`. Without a GPU and without a device it starts with an H100.
     """
+    from autotune.measure import devices, targets
     from autotune.report import pages
-    from autotune.targets import sources, targets
 
     if name and device:
         raise UsageError("one device at a time; the page has all of the catalogue")
     text = name or device
     try:
-        own = targets.resolve_limits(text or sources.DEFAULT)
+        own = targets.resolve_limits(text or devices.DEFAULT)
     except MissingError:
         if text:
             raise
@@ -261,11 +263,11 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
     """The devices by the texts that name them."""
-    from autotune.targets import sources, targets
+    from autotune.measure import devices, targets
 
     if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
         raise UsageError(f"{number!r} is no device; join lists by commas: --registers 32,40,48")
-    return {text: targets.resolve_limits(text) for text in texts or [sources.DEFAULT]}
+    return {text: targets.resolve_limits(text) for text in texts or [devices.DEFAULT]}
 
 
 def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
@@ -280,8 +282,8 @@ def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
 def _show_tiled(
     devices: Mapping[str, SmLimits], widths: Sequence[int], cluster: int, json: bool
 ) -> None:
+    from autotune.measure import targets
     from autotune.report.occupancy import render, tile_width_rows, tiled_registers
-    from autotune.targets import targets
 
     results = []
     for device in devices.values():
@@ -392,8 +394,13 @@ def _show_headroom(
 MOST = 10_000
 """Kernels of a sweep; more would fill screens for minutes."""
 
+
 _UNITS = {"": 1, "B": 1, "K": 1024, "KB": 1024, "KIB": 1024}
+
+
 _AMOUNT = r"(\d{1,9})(|B|K|KB|KIB)"
+
+
 _TEXT = re.compile(rf"{_AMOUNT}(?:\.\.{_AMOUNT}(?::{_AMOUNT})?)?", re.IGNORECASE)
 
 

@@ -97,7 +97,7 @@ def export(
     are exported as `tune` recorded them, for all devices or those of --device.
     """
     from autotune import export
-    from autotune.targets import sources
+    from autotune.measure.devices import DEFAULT
 
     chosen: dict[str, Any] = {"format": format, "objective": objective, "ptx": ptx}
     if kernels := [word for word in shapes if names_kernel(word)]:
@@ -108,7 +108,7 @@ def export(
         _show(calls.files, "calls", map(partial(_call, calls.library), calls.library.kernels), json)
         return
     chosen |= {"batch_invariant": batch_invariant, "bench": bench, "cublaslt": cublaslt}
-    devices = device or (sources.DEFAULT,)
+    devices = device or (DEFAULT,)
     written = export.write(shapes, out, name or "gemm", devices=devices, **chosen)
     _show(written.files, "products", map(_product, written.library.gemms), json)
 

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from autotune.families.plan import Resources
     from autotune.lookup.answer import Answer
     from autotune.maintenance.regression import TimeCheck
+    from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
-    from autotune.runners.objective import Objective
 
 
 TOP = 20
@@ -146,9 +146,9 @@ def _show_best(
     """Shows the answer to a look-up, or with `recorded` a record alone."""
     from autotune.api import lookups
     from autotune.families.registry import AUTO
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import objective_named
     from autotune.report import record
-    from autotune.runners.objective import objective_named
-    from autotune.targets.sources import DEFAULT
 
     decides, target = objective_named(objective), device or DEFAULT
     if recorded:
@@ -181,9 +181,9 @@ def _show_why(
 ) -> None:
     """Shows why the best kernel won, and what the rules say of another configuration."""
     from autotune.api import lookups
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import objective_named
     from autotune.report import explanation
-    from autotune.runners.objective import objective_named
-    from autotune.targets.sources import DEFAULT
 
     answer = lookups.answered(problem, device or DEFAULT, objective_named(objective))
     winner = explanation.explain(answer.config, answer)
@@ -248,10 +248,10 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
     from autotune.api import lookups
     from autotune.errors import NotFoundError
     from autotune.families.registry import AUTO
+    from autotune.measure import devices, targets
     from autotune.report.trials import of_record, without_record
-    from autotune.targets import sources, targets
 
-    target, kernels = device or sources.DEFAULT, family or AUTO
+    target, kernels = device or devices.DEFAULT, family or AUTO
     try:
         return of_record(lookups.recorded(problem, target, kernels), settings.cache_dir())
     except NotFoundError:
@@ -343,10 +343,10 @@ def check(
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import TIMES, objective_named
     from autotune.problem import problems_of
     from autotune.report import cache
-    from autotune.runners.objective import TIMES, objective_named
-    from autotune.targets.sources import DEFAULT
 
     if against is None or not 0 < least < float("inf"):
         raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
@@ -376,8 +376,8 @@ def _checked(
     from autotune import compiler, settings
     from autotune.api import lookups
     from autotune.maintenance import exchange, regression
+    from autotune.measure import targets
     from autotune.records import Record
-    from autotune.targets import targets
 
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
     allowed = {"allow_predicted": allow_predicted}

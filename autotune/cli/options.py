@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.console import RenderableType
 
-    from autotune.runners.objective import Objective
+    from autotune.measure.objective import Objective
+
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+
 
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
 """The start of a user kernel's name; shapes start with a number."""
@@ -149,12 +151,13 @@ class ObjectiveOption(click.Option):
     @property
     def objectives(self) -> Sequence[Objective]:
         """The objectives that it takes, the default first."""
-        from autotune.runners.objective import OBJECTIVES, TIMES
+        from autotune.measure.objective import OBJECTIVES, TIMES
 
         return TIMES if self.timed else [*OBJECTIVES]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option and its help."""
+
         record = super().get_help_record(ctx)
         if record is None:
             return None
@@ -178,11 +181,19 @@ device_option = click.option(
     shell_complete=completion.devices,
     help="Device, such as gpu, replay:h100 or h100; see `autotune help devices`.  [default: gpu]",
 )
+
+
 objective_option = objective_choice("What chooses the kernel", default="hot")
+
+
 batch_invariant_option = click.option(
     "--batch-invariant", is_flag=True, help="Answer from batch-invariant ranges alone."
 )
+
+
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
+
+
 hidden_device_option = click.option(
     "--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices
 )

@@ -33,16 +33,18 @@ from autotune.errors import UsageError
 if TYPE_CHECKING:
     from autotune.api.shapes import Shapes
     from autotune.api.tuning import ProgressLike
+    from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.problem.span import Span
     from autotune.records import Record
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
     from autotune.report.progress import Shown
-    from autotune.runners.objective import Objective
     from autotune.tuning.options import Search
 
+
 _BUDGETS = "60s, 2m or 90 (seconds)"
+
 
 _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 """The start of a shape or a range; everything else names a file."""
@@ -350,11 +352,11 @@ def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
 def _local_or_recorded() -> str:
     """The GPU of this machine, or without one the recording of an H100."""
     from autotune.errors import MissingError
-    from autotune.targets import sources, targets
+    from autotune.measure import devices, targets
 
     try:
         targets.resolve()
     except MissingError:
         click.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
         return "replay:h100"
-    return sources.DEFAULT
+    return devices.DEFAULT

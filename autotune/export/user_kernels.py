@@ -19,12 +19,12 @@ from autotune.export.text import check_name, comment, comment_text, filled, numb
 from autotune.families.config import Value
 from autotune.families.plan import ArgumentType, Launch
 from autotune.files.plain import is_macro_name
+from autotune.measure import targets
+from autotune.measure.devices import DeviceLike
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.records.kernel_record import KernelEntry, argument_type
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.targets import targets
-from autotune.targets.sources import DeviceLike
 from autotune.user_kernels.sources import unpacked
 
 

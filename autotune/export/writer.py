@@ -18,11 +18,11 @@ from autotune.export.tables import given, kernels, shapes, tables, vendor_shapes
 from autotune.export.text import check_name, filled, fragment
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.lookup import finder
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Records, Store
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

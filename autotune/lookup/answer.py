@@ -15,11 +15,11 @@ from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import MARGIN
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
 from autotune.records import Entry, Record, Records
-from autotune.runners.base import Evidence
-from autotune.runners.objective import HOT, Objective
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
 
@@ -154,7 +154,7 @@ def recorded_answer(
     entry = best_legal(record, problem, device, objective)
     if entry is None:
         return None
-    estimate = entry.measurement.estimate(objective)
+    estimate = objective.estimate(entry.measurement)
     return Answer(
         problem=problem,
         device=device,
@@ -205,7 +205,7 @@ def best_legal(
     """
 
     def time_us(entry: Entry) -> float:
-        estimate = entry.measurement.estimate(objective)
+        estimate = objective.estimate(entry.measurement)
         return math.inf if estimate is None else estimate.time_us
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))

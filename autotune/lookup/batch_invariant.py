@@ -14,12 +14,12 @@ from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records
 from autotune.records.ranges import Range, path_of
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.objective import HOT, Objective
 
 
 def batch_invariant(
@@ -165,7 +165,7 @@ def _recorded(
         entry = best_legal(record, problem, device, decides, order=record.order)
         if entry is None:
             continue
-        own, estimate = point == problem, entry.measurement.estimate(decides)
+        own, estimate = point == problem, decides.estimate(entry.measurement)
         return Answer(
             problem=problem,
             device=device,

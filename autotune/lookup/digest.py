@@ -31,10 +31,10 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
 from autotune.files.compressed import expanded
+from autotune.measure.measurement import Evidence, Measurement
+from autotune.measure.objective import HOT, TIMES, Objective
 from autotune.problem import Problem
 from autotune.records import Entry, Record
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.objective import HOT, TIMES, Objective
 
 FORMAT = 4
 SIZES = "m", "n", "k", "batch"
@@ -260,7 +260,7 @@ def _entries(entries: Sequence[Entry], record: Record) -> FamilyEntries:
     """Entries of one family whose parameters are of the same types."""
     configs = [entry.config for entry in entries]
     params = Parameters.of(configs)
-    estimates = [[entry.measurement.estimate(which) for which in TIMES] for entry in entries]
+    estimates = [[which.estimate(entry.measurement) for which in TIMES] for entry in entries]
     times = [[each.time_us if each else math.nan for each in pair] for pair in estimates]
     resources = [astuple(entry.resources) for entry in entries]
     numbers = np.column_stack([times, _described(entries, record), resources, params.numbers])

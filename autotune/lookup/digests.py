@@ -24,11 +24,11 @@ from autotune.errors import AutotuneError
 from autotune.files import limits
 from autotune.lookup.digest import FORMAT, SIZES, RecordDigest, dumps, loads, of_sizes, sizes_of
 from autotune.lookup.neighbours import DECIMALS, differences
+from autotune.measure.measurement import Evidence
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.standing import weakness
-from autotune.runners.base import Evidence
 from autotune.version import __version__
 
 SUFFIX = ".digest"

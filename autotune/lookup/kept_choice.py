@@ -24,9 +24,9 @@ from autotune.families.config import Config
 from autotune.files import limits
 from autotune.lookup.answer import Answer, How
 from autotune.lookup.nearest import nearest
+from autotune.measure.objective import HOT, Objective, objective_named
 from autotune.problem import Problem
 from autotune.records import Record, Records, shipped
-from autotune.runners.objective import HOT, Objective, objective_named
 from autotune.version import __version__
 
 FOLDER = "choices"

@@ -19,11 +19,11 @@ from autotune.lookup.answer import (
 from autotune.lookup.kept_choice import kept_choice
 from autotune.lookup.nearest import nearest
 from autotune.lookup.neighbours import accuracy_filter, learn_errors
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.records.ranges import Range
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.objective import HOT, Objective
 from autotune.settings import Mode
 
 QUICK_LOSS = 0.01

@@ -45,9 +45,9 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import Near, of_architecture, own
 from autotune.lookup.neighbours import REACH, TEACHERS, accuracy_filter
 from autotune.lookup.vendor_time import beside_vendor
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.objective import HOT, Objective
 
 NEIGHBOURS = 24
 """Records whose entries are candidates, the nearest."""

@@ -10,9 +10,9 @@ from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_model
 from autotune.families.shared.accuracy import measured_limit, possible_limit, promised_limit
 from autotune.lookup.digest import RecordDigest, samples
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Precision, Problem
 from autotune.records import Record
-from autotune.runners.objective import HOT, Objective
 
 Neighbour = Record | RecordDigest
 

@@ -16,9 +16,9 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.nearest import CAUTION, Neighbourhood, one_blas_thread, shortlist
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.objective import HOT, Objective
 
 RACED, FOLLOWING = 8, 6
 """Configurations of a race's first round, one for each second core of a usual host, measured in

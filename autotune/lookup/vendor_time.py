@@ -26,9 +26,9 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import Pool, elsewhere, of_architecture
 from autotune.lookup.neighbours import TEACHERS
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.objective import HOT, Objective
 
 OVERHEAD_US = 3.0
 """Microseconds beside the roofline's in the time that predictions are multiples of.
@@ -114,7 +114,7 @@ def _vendor_us(row: RecordDigest, objective: Objective) -> float | None:
     """The measured microseconds of the vendor's library; None if it was not timed."""
     if row.evidence != "measured" or row.baseline is None:
         return None
-    estimate = row.baseline.estimate(objective)
+    estimate = objective.estimate(row.baseline)
     return None if estimate is None else estimate.time_us
 
 

@@ -16,6 +16,7 @@ from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
 from autotune.maintenance.inventory import Item, scan
+from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import (
     KernelRecord,
@@ -34,7 +35,6 @@ from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
 from autotune.records.record import folder_of
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.recording import Origin
 
 BUNDLE = output.OutputKind("bundle", (START,))
 

@@ -20,9 +20,9 @@ from autotune.families.plan import Template
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant
 from autotune.lookup.lookup import Find
+from autotune.measure.objective import TIMES
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.objective import TIMES
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import BinaryIO, Literal
 from autotune import files
 from autotune.compiler import cache as programs
 from autotune.files import limits
+from autotune.measure.recording import Origin
 from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
 from autotune.records.merging import changes, stale
 from autotune.records.ranges import Range
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.recording import Origin
 
 Kind = Literal[
     "record", "kernel", "range", "program", "quarantine", "trials", "journal", "aside", "leftover"

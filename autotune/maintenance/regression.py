@@ -10,12 +10,12 @@ from autotune.device import Device, same_model
 from autotune.errors import AutotuneError, DeviceError, NotFoundError
 from autotune.families import registry
 from autotune.lookup.answer import Answer
+from autotune.measure.measurement import Evidence, Failure, Measurement
+from autotune.measure.objective import Objective
+from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Evidence, Failure, Measurement
-from autotune.runners.objective import Objective
-from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, prepare
 
 
@@ -66,7 +66,7 @@ def references(
         )
         if same_model(record.device, device)
         and (allow_predicted or record.evidence != "predicted")
-        and (estimate := record.best_by(objective).measurement.estimate(objective)) is not None
+        and (estimate := objective.estimate(record.best_by(objective).measurement)) is not None
     }
     wanted = [*problems] or [*times]
     missing = [str(problem) for problem in wanted if problem not in times]
@@ -115,7 +115,7 @@ def check(
             why = f"{outcome.stage}: {outcome.reason}"
             yield TimeCheck(problem, before_us, None, runs, why, evidence)
             continue
-        estimate = outcome.estimate(objective)
+        estimate = objective.estimate(outcome)
         if estimate is None:
             raise AutotuneError(f"{problem} has no {objective} time here; check the other one")
         yield TimeCheck(problem, before_us, estimate.time_us, runs, evidence=evidence)

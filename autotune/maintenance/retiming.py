@@ -22,15 +22,16 @@ from autotune.candidates.legality import as_tuned
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure.measurement import Failure
+from autotune.measure.objective import COLD
+from autotune.measure.oracle import checked_accuracy
+from autotune.measure.recording import Origin
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Provenance, Record, Store
-from autotune.runners.base import Candidate, Failure, Runner
-from autotune.runners.objective import COLD
-from autotune.runners.recording import Origin
-from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Quarantine, Trial
 from autotune.tuning.pipeline import Compiler, ahead
-from autotune.verification.accuracy import judged
 from autotune.version import __version__
 
 TOP = 3
@@ -110,7 +111,7 @@ class _Round:
         vendor = baseline.relative_error if baseline else None
         trials = []
         for candidate, outcome in zip(standing, outcomes, strict=True):
-            outcome = judged(self._record.problem, outcome, vendor)
+            outcome = checked_accuracy(self._record.problem, outcome, vendor)
             if isinstance(outcome, Failure):
                 self._fail(candidate.config, outcome)
             device = self._runner.device

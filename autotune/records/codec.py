@@ -15,6 +15,7 @@ from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Name, QualifiedName, Score, Share, Text
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.problem.fields import USUAL
 from autotune.problem.kernel_call import KernelCall
@@ -30,7 +31,6 @@ from autotune.records.record import (
     TuningRecord,
     evidence_named,
 )
-from autotune.runners.base import Measurement
 
 SCHEMA = 2
 UNSEALED = 1

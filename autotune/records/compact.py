@@ -16,11 +16,11 @@ from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Text
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.records import codec
 from autotune.records.ranges import Range
 from autotune.records.record import Provenance, Record
-from autotune.runners.base import Measurement
 
 SCHEMA = 1
 T = TypeVar("T")

@@ -10,10 +10,10 @@ from msgspec import Meta
 from autotune.errors import NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan
+from autotune.measure.objective import winner
 from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_source import KernelSource
 from autotune.records.record import Entry, TuningRecord
-from autotune.runners.estimates import winner
 
 Extents3 = tuple[
     Annotated[int, Meta(ge=1, le=2**31 - 1)],

@@ -24,9 +24,9 @@ from typing import Protocol, TypeVar
 
 from autotune.families.config import Config
 from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import OBJECTIVES
 from autotune.records.record import Entry, Provenance, TuningRecord
-from autotune.runners.base import Measurement
-from autotune.runners.objective import OBJECTIVES
 
 KEPT = 10
 # The prefix that all ISO 8601 forms of a UTC date share.

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.device import Device
+from autotune.measure.measurement import Measurement
 from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records.record import Record, TuningRecord
-from autotune.runners.base import Measurement
 
 SHARE = 0.25
 """The share of the roofline's bound that every time exceeds."""

@@ -25,11 +25,11 @@ from autotune.device import Device
 from autotune.files import checksum, limits
 from autotune.files.decoding import convert, parse, require_schema
 from autotune.files.domains import Name, Size, Text
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of
-from autotune.runners.base import Evidence
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 
 SCHEMA = 1
 FOLDER = "ranges"

@@ -14,11 +14,18 @@ from autotune.device import Device, prediction_slug
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
+from autotune.measure.measurement import Evidence, Measurement, tied
+from autotune.measure.objective import (
+    COLD,
+    ENERGY,
+    HOT,
+    Objective,
+    ObjectiveText,
+    objective_named,
+    winner,
+)
 from autotune.problem import Problem
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.estimates import tied, winner
-from autotune.runners.objective import COLD, ENERGY, HOT, Objective, ObjectiveText, objective_named
 
 PREDICTED = ".predicted.json"
 """How the names of predicted files end."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar, get_args
 
+from autotune.measure.measurement import Evidence
 from autotune.problem import Problem
-from autotune.runners.base import Evidence
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 

@@ -27,6 +27,7 @@ from autotune import files
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.files import limits
+from autotune.measure.measurement import Evidence
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import codec, quarantine
@@ -43,7 +44,6 @@ from autotune.records.merging import (
 from autotune.records.ordered import OrderedRecord, order_slug
 from autotune.records.record import FamilyRecord, Record, TuningRecord, folder_of, paths_of
 from autotune.records.standing import BEST_FIRST, first_of_each_problem
-from autotune.runners.base import Evidence
 
 KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, OrderedRecord, KernelRecord)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import Objective
 from autotune.problem.precision import PRECISIONS
-from autotune.runners.base import Measurement
-from autotune.runners.objective import Objective
 
 
 def precision(compute: str) -> str:
@@ -66,5 +66,5 @@ def since(date: str, now: datetime) -> str:
 
 def us_of(measurement: Measurement | None, objective: Objective) -> float | None:
     """Microseconds of a measurement by an objective; None if it has no such time."""
-    estimate = measurement.estimate(objective) if measurement else None
+    estimate = objective.estimate(measurement) if measurement else None
     return estimate.time_us if estimate else None

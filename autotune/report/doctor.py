@@ -23,25 +23,44 @@ from autotune import compiler, files, settings
 from autotune.compiler import CompileFailure, installed, nvcc, nvrtc
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
+from autotune.measure import devices, recording
 from autotune.report.tables import FittedTable
-from autotune.runners import recording
 from autotune.runtime.native.compiled import library as native_library
 from autotune.runtime.native.compiled import library_path
 
 _INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
+
+
 _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
+
+
 _INSTALL_CUDA_12 = "or pip install 'tile-autotune[cu12]'"
+
+
 _EXAMPLE = "autotune tune 1024x1024x1024 --device replay:h100"
+
+
 _WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
+
+
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
+
+
 _REBUILD = "install a wheel of this platform, or build one where there is a C compiler"
+
+
 _REINSTALL = "pip install --force-reinstall tile-autotune"
 
+
 SET_CACHE = "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
+
+
 CORRECT = "correct the variable or unset it; docs/cache.md lists all"
+
 
 HARDWARE = {"driver", "GPU", "tuning session"}
 """Checks that count only on a machine with a GPU."""
+
 
 _PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N; }\n"
 
@@ -267,12 +286,11 @@ def _session() -> _Result:
 
 
 def _baseline() -> _Result:
-    libraries = [
-        title for title, name in (("PyTorch", "torch"), ("CuPy", "cupy")) if find_spec(name)
-    ]
-    if libraries:
-        return True, " and ".join(libraries), ""
-    return None, "neither PyTorch nor CuPy; times are not compared with cuBLAS", "pip install torch"
+    if find_spec("torch"):
+        return True, "PyTorch", ""
+    if version := devices.cublas_version():
+        return True, f"cuBLAS {version}; without PyTorch it computes plain products only", ""
+    return None, "no cuBLAS; times are not compared with it", "pip install torch"
 
 
 def _dependency(package: str) -> _Result:

@@ -21,14 +21,14 @@ from autotune.families.plan import Resources
 from autotune.families.shared.accuracy import ACCURACY
 from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.measure.measurement import TIE, tied
+from autotune.measure.objective import HOT, Objective
 from autotune.occupancy import Occupancy
 from autotune.occupancy.roofline import attainable, intensity
 from autotune.problem import Problem
 from autotune.records import Entry, Record
 from autotune.report import precision, us, us_of, vendor
 from autotune.report.tables import ConfigText, FittedTable
-from autotune.runners.estimates import TIE, tied
-from autotune.runners.objective import HOT, Objective
 
 Finding = Literal["holds", "slow", "broken", "not reached"]
 

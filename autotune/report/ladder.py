@@ -11,14 +11,14 @@ from rich.text import Text
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure import oracle
+from autotune.measure.measurement import Failure, Measurement
 from autotune.occupancy import roofline
 from autotune.problem import PRECISIONS, Problem
 from autotune.report import cell, vendor
 from autotune.report.tables import FittedTable
-from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
-from autotune.verification import accuracy
 
 VENDOR = "cuBLAS"
 NOTE = (
@@ -236,8 +236,8 @@ def _inaccuracy(problem: Problem, outcome: Measurement, baseline: Measurement | 
     """Why a search would refuse the outcome beside the vendor baseline; None if it would not."""
     if baseline is None:
         return None
-    judged = accuracy.judged(problem, outcome, baseline.relative_error)
-    return judged.reason if isinstance(judged, Failure) else None
+    checked = oracle.checked_accuracy(problem, outcome, baseline.relative_error)
+    return checked.reason if isinstance(checked, Failure) else None
 
 
 def _tile(config: Config, problem: Problem) -> tuple[int, int]:

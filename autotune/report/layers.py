@@ -11,12 +11,12 @@ from rich.text import Text
 from autotune.device import Device
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import recorded
+from autotune.measure.measurement import tied
 from autotune.problem import Epilogue, Problem
 from autotune.records import Records, Store
 from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable
-from autotune.runners.estimates import tied
 
 LAYOUT = "nt"
 """The layout of `x @ weight.t()`: both are stored row by row, the weight as (outputs, inputs)."""

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from autotune.lookup.answer import Answer
 from autotune.maintenance.inventory import change, stale_change
+from autotune.measure.measurement import Evidence
+from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.ranges import Range
 from autotune.report import age, cell, seconds_since, tables, us_of
 from autotune.report.tables import FittedTable
-from autotune.runners.base import Evidence
-from autotune.runners.recording import Origin
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,10 @@ def range_table(tuned: Range) -> RenderableType:
 TUNED, NO_TIME = "tuned before", "no time left"
 """Why a shape was not searched."""
 
+
 SHAPES_WIDTH = 120
 """Columns of the table in Python."""
+
 
 SHAPES_NOTE = "us: of all runs of the shape; gain: cuBLAS's time over the kernel's, less 1"
 

@@ -16,19 +16,21 @@ from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Display
 from rich.text import Text
 
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report import joules, us, us_of, vendor
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.objective import HOT, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
 
 SILENCE_S = 15.0
 """Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
 
+
 REDRAWN_S = 0.25
 """Shortest time between two drawings in a notebook."""
+
 
 Observed = Callable[[Problem, float], Observer]
 """Returns the observer of a search of a problem for so many seconds."""

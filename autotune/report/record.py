@@ -11,6 +11,8 @@ from rich.text import Text
 from autotune.families.config import Config
 from autotune.families.source_text import shortened
 from autotune.lookup.answer import Answer, recorded_objective
+from autotune.measure.measurement import Evidence, Measurement
+from autotune.measure.objective import HOT, Objective
 from autotune.records import (
     Entry,
     FamilyRecord,
@@ -23,15 +25,16 @@ from autotune.records import (
 from autotune.records.codec import encode
 from autotune.report import joules, precision, us, us_of, vendor
 from autotune.report.tables import ConfigText, FittedTable, OneLine, Titled
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.objective import HOT, Objective
 
 RUNNERS_UP = 5
+
 
 Facts = list[tuple[str, str]]
 """Labels with their texts."""
 
+
 _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
+
 
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 """The label of the record that an answer takes from another problem or device."""
@@ -238,7 +241,7 @@ def _speed(answer: Answer, time_us: float) -> Facts:
     share = rate / answer.device.peak(compute)
     record = _own_record(answer)
     measured = answer.entry.measurement if record and answer.entry else None
-    estimate = measured.estimate(answer.objective) if measured else None
+    estimate = answer.objective.estimate(measured) if measured else None
     spread = f" +- {us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
     second = answer.objective.second
     second_us = us_of(measured, second)

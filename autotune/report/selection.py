@@ -15,6 +15,8 @@ from autotune.families import registry
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
 from autotune.maintenance import inventory
+from autotune.measure import recording, targets
+from autotune.measure.devices import spelled
 from autotune.problem import Problem, problem_of
 from autotune.problem.span import Span, sized
 from autotune.records import (
@@ -28,9 +30,6 @@ from autotune.records import (
 )
 from autotune.records.ranges import Range
 from autotune.records.standing import BEST_FIRST
-from autotune.runners import recording
-from autotune.targets import targets
-from autotune.targets.sources import spelled
 
 if TYPE_CHECKING:
     from autotune.problem import ProblemDefaults

@@ -16,12 +16,12 @@ from autotune.errors import CacheError
 from autotune.families import registry
 from autotune.families.plan import Resources
 from autotune.families.registry import families_of
+from autotune.measure.measurement import Failure
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, TuningRecord
 from autotune.records.standing import BEST_FIRST
 from autotune.report import cell, us
 from autotune.report.tables import ConfigText, FittedTable
-from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.proposals import led_to, studies_of
 from autotune.tuning.search.trial_log import FinishedTrial, LoggedTrials, logs_in, read
@@ -235,6 +235,8 @@ _OUTCOME = (
     Column("cold_us", "time"),
     Column("tflops", "number"),
 )
+
+
 _RESOURCES = (
     Column("occupancy", "percent"),
     Column("limiter", "text"),
@@ -243,6 +245,8 @@ _RESOURCES = (
     Column("shared", "number"),
     Column("local", "number"),
 )
+
+
 _END = (Column("samples", "number"), Column("error", "number"), Column("failure", "text"))
 
 

@@ -9,10 +9,10 @@ from autotune.driver.dependent_launch import Dependence
 from autotune.errors import FrozenError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME, Call
 from autotune.problem.integers import ceil_div
-from autotune.runners.objective import Objective
 from autotune.runtime.checked_operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.runtime.executable import BoundGemm, Executable
 from autotune.runtime.state import Runtime

@@ -8,8 +8,8 @@ from typing import Any
 
 from autotune.device import Device
 from autotune.errors import AutotuneError
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
 from autotune.runtime.state import Runtime
 
 Racer = Callable[[Problem, Device, Objective], object]

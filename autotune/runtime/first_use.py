@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from autotune.errors import VerificationError
 from autotune.families.plan import Alignment
+from autotune.measure import exact, oracle
+from autotune.measure.exact import Draw
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, Problem
 from autotune.problem.call import BY_NAME, MATRICES, Call
 from autotune.problem.integers import ceil_div, round_up
 from autotune.runtime.executable import Executable, Gpu
-from autotune.verification import exact, oracle
-from autotune.verification.exact import Draw
 
 CHUNK = 2**22
 """Elements that are drawn at a time, which takes some 200 MB of host memory."""

@@ -10,9 +10,9 @@ from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.lookup.answer import How
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import SWIGLU, Problem, epilogue_of
 from autotune.problem.call import FURTHER, MATRICES, Call, Operand
-from autotune.runners.objective import HOT, Objective
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.checked_operands import (
     CallOptions,

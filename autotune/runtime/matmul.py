@@ -10,9 +10,9 @@ from autotune.driver.dependent_launch import Dependence
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
+from autotune.measure.objective import Objective, time_objective
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.call import BY_NAME
-from autotune.runners.objective import Objective, time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call, choice, verify_call

@@ -17,9 +17,9 @@ from autotune.families.plan import Alignment
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import finder
+from autotune.measure.objective import Objective, time_objective
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul

@@ -11,9 +11,9 @@ from autotune.driver.dependent_launch import Dependence, has_dependent_launch
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
+from autotune.measure.objective import time_objective
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.integers import round_up
-from autotune.runners.objective import time_objective
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.binding import bind_call, verify_call

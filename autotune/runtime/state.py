@@ -18,9 +18,9 @@ from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundEr
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
+from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
-from autotune.runners.objective import HOT, Objective
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Executable, Gpu

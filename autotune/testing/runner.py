@@ -1,4 +1,4 @@
-"""The contract of `autotune.runners.base.Runner`, as tests."""
+"""The contract of `autotune.measure.runner.Runner`, as tests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from autotune import compiler
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.objective import COLD, BestTimes
+from autotune.measure.runner import Candidate, Runner
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Runner
-from autotune.runners.energy import Energy
-from autotune.runners.objective import COLD
 from autotune.tuning.evaluate import Compile, prepare
 
 READY_S = 30.0

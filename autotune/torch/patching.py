@@ -15,6 +15,7 @@ from autotune.api import tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
 from autotune.lookup.answer import untuned_card
+from autotune.measure.targets import TargetOpener
 from autotune.problem import COMPUTES
 from autotune.problem.aliases import DtypeLike, canonical
 from autotune.records import Store
@@ -33,7 +34,6 @@ from autotune.report.listing import shape_table
 from autotune.report.tables import PlainConsole
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.settings import Policy
-from autotune.targets.workplace import Workplace
 from autotune.torch.invariant import patch_invariant
 from autotune.torch.layer_groups import LayerGroup
 from autotune.torch.linear import PatchedLinear, patched, unpatched
@@ -301,9 +301,9 @@ def _tune_missing(
 ) -> bool:
     """Tunes the shapes of the layers that have no record; whether there were any."""
     missing = [group.layer.problems(m)[0] for m in rows if recorded.answer(group.layer, m) is None]
-    with Workplace(group.ordinal, seed=options.seed, quick=options.quick) as workplace:
+    with TargetOpener(group.ordinal, seed=options.seed, quick=options.quick) as opener:
         for problem in missing:
             console.print(f"tuning {problem} on {recorded.device.name}")
-            tuning.search_at(workplace, problem, options)
+            tuning.search_at(opener, problem, options)
             runtime.current().forget(problem)
     return bool(missing)

@@ -11,9 +11,10 @@ from autotune.device import CLUSTER_SIZES, Device
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template
 from autotune.families.source_text import hash_of
+from autotune.measure.measurement import Evidence, Failure, Measurement
+from autotune.measure.objective import Objective
+from autotune.measure.runner import Candidate, Runner
 from autotune.records import Entry, Store
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
-from autotune.runners.objective import Objective
 
 Compile = Callable[[Template, str], Program | CompileFailure]
 
@@ -55,7 +56,7 @@ class Trial:
         """Median hot or cold time in microseconds; infinite if there is none."""
         if isinstance(self.outcome, Failure):
             return math.inf
-        estimate = self.outcome.estimate(objective)
+        estimate = objective.estimate(self.outcome)
         return math.inf if estimate is None else estimate.time_us
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from autotune.measure.measurement import Measurement
 from autotune.records import TuningRecord
-from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
 
 

@@ -21,6 +21,10 @@ from autotune.families.registry import AUTO, families_of
 from autotune.families.shared.accuracy import measured_limit
 from autotune.lookup.digests import own
 from autotune.lookup.promising import Contenders, contenders
+from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
+from autotune.measure.objective import HOT, Objective
+from autotune.measure.oracle import checked_accuracy
+from autotune.measure.runner import Runner
 from autotune.problem import Problem, distance
 from autotune.records import (
     Entry,
@@ -32,10 +36,7 @@ from autotune.records import (
     Store,
 )
 from autotune.records.ordered import order_slug
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.runners.objective import HOT, Objective
 from autotune.tuning.tunable import Candidates
-from autotune.verification.accuracy import judged
 
 GUESSES = 12
 """First guesses of the cost model."""
@@ -133,7 +134,7 @@ class GemmTunable:
 
     def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
         """The measurement, or a failure if its error exceeds `relative_bound`."""
-        return judged(self.problem, measurement, baseline.relative_error)
+        return checked_accuracy(self.problem, measurement, baseline.relative_error)
 
     def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
         """The places of the configurations whose sums predict too large an error beside the

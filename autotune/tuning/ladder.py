@@ -14,11 +14,12 @@ from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure.measurement import Evidence, Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate, Runner
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Entry, Record, Records, Store
 from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
-from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Compile, Trial, prepare
 
 # Both naive steps have 1024 threads a block, as the widest tile.

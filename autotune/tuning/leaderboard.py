@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from autotune.families.config import Config
-from autotune.runners.base import BestTimes, Failure, Measurement
-from autotune.runners.objective import COLD, HOT, OBJECTIVES, TIMES, Objective
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import COLD, HOT, OBJECTIVES, TIMES, BestTimes, Objective
 from autotune.tuning.evaluate import Trial
 
 LEADERS = 10

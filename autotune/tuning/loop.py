@@ -22,10 +22,11 @@ from threadpoolctl import threadpool_limits
 from autotune.errors import AutotuneError, BudgetError, CacheError, MissingError, UnsavedError
 from autotune.families.config import Config
 from autotune.files import spare
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT
+from autotune.measure.recording import Origin
+from autotune.measure.runner import Candidate, Runner
 from autotune.records import Provenance, Store, TuningRecord, codec
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.runners.objective import HOT
-from autotune.runners.recording import Origin
 from autotune.tuning.evaluate import Compile, Quarantine, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.leaderboard import Leaderboard

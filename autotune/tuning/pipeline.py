@@ -15,7 +15,8 @@ from autotune.cores import available
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Template
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.runner import Candidate, Runner
 from autotune.tuning.evaluate import Compile, Trial, prepare
 
 Ready = tuple[Config, Candidate | Failure]

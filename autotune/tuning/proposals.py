@@ -17,11 +17,12 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.source_text import hash_of, narrowed, shortened
 from autotune.lookup.promising import FOLLOWING, Contenders
+from autotune.measure.measurement import Evidence, Failure
+from autotune.measure.recording import Origin
+from autotune.measure.runner import Runner
 from autotune.records import Store, TuningRecord
 from autotune.records.merging import HasOrigin, sources_of
 from autotune.records.record import folder_of
-from autotune.runners.base import Evidence, Failure, Runner
-from autotune.runners.recording import Origin
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer
 from autotune.tuning.leaderboard import Leaderboard

@@ -11,9 +11,10 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.lookup.promising import Contenders
+from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
+from autotune.measure.objective import Objective
+from autotune.measure.runner import Runner
 from autotune.records import Entry, Provenance, Store, TuningRecord
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.runners.objective import Objective
 
 R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 

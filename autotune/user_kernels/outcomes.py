@@ -10,8 +10,8 @@ from typing import Any
 from autotune.errors import UsageError
 from autotune.families.config import Value
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Energy
 from autotune.records import Entry
-from autotune.runners.energy import Energy
 from autotune.tuning.evaluate import Trial
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
-from autotune.runners.base import Candidate, Failure, Runner
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate, Runner
 from autotune.tuning.evaluate import Compile, prepare
 from autotune.user_kernels.tunable import KernelTunable
 

@@ -17,11 +17,12 @@ from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.files import limits
+from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
+from autotune.measure.objective import Objective
+from autotune.measure.runner import Runner
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Store
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.runners.objective import Objective
 from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import evaluate, geometry_of, rejection

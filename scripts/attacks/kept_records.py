@@ -19,11 +19,11 @@ from autotune import cli
 from autotune.errors import AutotuneError
 from autotune.maintenance import exchange
 from autotune.maintenance.inventory import inspect
+from autotune.measure import targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.without_gpu import noisy
 from autotune.records import KernelRecord, Record, Store, bundle, codec, ranges, shipped
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
-from autotune.runners.replay import noisy
-from autotune.targets import targets
 
 Read = Callable[[Path], list[str]]
 """Reads a sample below a folder with everything that reads such files, and returns what is wrong.

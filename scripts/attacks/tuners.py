@@ -14,13 +14,14 @@ from support.fake_runner import uncompiled
 from attacks.forks import Fork, Send, answer
 from autotune.families.config import Config
 from autotune.maintenance.inventory import inspect
+from autotune.measure import recording
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
-from autotune.runners import recording
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
-from autotune.runners.objective import HOT, Objective
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable

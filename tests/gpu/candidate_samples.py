@@ -17,8 +17,8 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
+from autotune.measure.runner import Candidate
 from autotune.problem import Problem
-from autotune.runners.base import Candidate
 
 LARGE, SMALL, THIN = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
 A_FAMILY = {"f32": 4, "tf32": 2, "tf32x3": 2, "f16": 1, "bf16": 2, "f8": 2, "f8e5": 1, "i8": 2}

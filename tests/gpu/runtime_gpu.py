@@ -17,8 +17,8 @@ from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.state import Runtime
 

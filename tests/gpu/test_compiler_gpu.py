@@ -3,7 +3,7 @@
 from autotune.compiler import Program, compile
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.session import Session
+from autotune.measure.session import Session
 from autotune.problem import Problem
 
 

@@ -17,17 +17,18 @@ from candidate_samples import (
     with_values,
 )
 from problem_cases import BATCHED, CASES, FINISHED, Case
+from support.loaded import resident_blocks, resources
 from support.served_precisions import SERVED
 
 from autotune.candidates import space
 from autotune.device import Device
 from autotune.families.config import Config, Value
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Session
+from autotune.measure.verify import Passed
 from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.runners.base import Candidate
 
 Samples = Mapping[str, FamilySample]
 
@@ -121,7 +122,7 @@ def different_results(
     bench = GemmBench(session, problem, cache=programs)
     # Matrices of a batch that wrongly shared counters or workspace would fail here.
     outcome = bench.verify(prepared)
-    assert isinstance(outcome, Verdict), f"{prepared.plan.config}: {outcome}"
+    assert isinstance(outcome, Passed), f"{prepared.plan.config}: {outcome}"
     operands = bench.operands
     run, c = session.bind(prepared)(operands.values(1.0, 0.0)), np.empty(operands.c.bytes, np.uint8)
     results = set()
@@ -174,7 +175,7 @@ def test_every_family_computes_the_gemm(
         wrong |= {
             name: str(outcome)
             for name, outcome in outcomes.items()
-            if not isinstance(outcome, Verdict)
+            if not isinstance(outcome, Passed)
         }
     assert wrong == {}
     needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())
@@ -222,7 +223,7 @@ def test_occupancy_is_the_drivers(session: Session, samples: Samples) -> None:
     for item in _candidates(samples):
         for launch, program in zip(item.plan.launches, item.programs, strict=True):
             key = f"{item.config} {launch.template.label}"
-            drivers[key] = session.resident_blocks(program, launch)
+            drivers[key] = resident_blocks(session, program, launch)
             ours[key] = occupancy(
                 session.device,
                 threads=launch.threads,
@@ -237,7 +238,7 @@ def test_occupancy_is_the_drivers(session: Session, samples: Samples) -> None:
 def test_compiled_resources_are_the_drivers(session: Session, samples: Samples) -> None:
     compiled = _candidates(samples)
     drivers = [
-        session.resources(item.programs[item.plan.product], item.plan.main) for item in compiled
+        resources(session, item.programs[item.plan.product], item.plan.main) for item in compiled
     ]
     assert [item.resources for item in compiled] == drivers
 

@@ -18,9 +18,9 @@ from autotune import runtime
 from autotune.candidates import space
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store
-from autotune.runners.base import Measurement
 from autotune.runtime import UntunedWarning
 from autotune.runtime.driver import Driver
 from autotune.settings import Policy

@@ -20,23 +20,30 @@ import pytest
 import stencil
 import transpose
 from numpy.typing import NDArray
+from support.loaded import resident_blocks, resources
 
 import autotune
-from autotune import compiler, gpu
+from autotune import compiler
 from autotune.device import Device
 from autotune.errors import MissingError
-from autotune.gpu.benches.user_kernel import KernelBench
-from autotune.gpu.pycuda_session import PyCudaSession
-from autotune.gpu.runner import GpuRunner
-from autotune.gpu.session import Session
+from autotune.measure import devices
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.measurement import Failure, Measurement, tied
+from autotune.measure.runner import Candidate
+from autotune.measure.session import PyCudaSession, Session
+from autotune.measure.without_gpu import PredictedRunner
 from autotune.problem import Problem
 from autotune.records import KernelRecord
-from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.runners.estimates import tied
-from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare, resources_of
 from autotune.tuning.options import Search
-from autotune.user_kernels import KernelTunable, Workload, define_kernel, source_folder, workload
+from autotune.user_kernels import (
+    KernelTunable,
+    Workload,
+    define_kernel,
+    source_folder,
+    workload,
+)
+from autotune.user_kernels.bench import KernelBench, open_kernel_runner
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),
@@ -95,7 +102,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def device() -> Device:
     try:
-        return gpu.probe()
+        return devices.probe()
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -151,7 +158,7 @@ def bench(session: Session) -> KernelBench:
 def runner(device: Device) -> Iterator[GpuRunner]:
     del device  # requested only to skip without a GPU
     with ExitStack() as stack:
-        opened = gpu.open_kernel_runner(faulty(), time_limit=5.0)
+        opened = open_kernel_runner(faulty(), time_limit=5.0)
         stack.callback(opened.close)
         yield opened
 
@@ -341,9 +348,9 @@ def test_occupancy_matches_the_driver(session: Session) -> None:
     compiled = candidates(work, session.device, kernel["source"], "transpose", values, **geometry)
     for candidate in compiled:
         (program,), launch = candidate.programs, candidate.plan.main
-        assert session.resources(program, launch) == candidate.resources
+        assert resources(session, program, launch) == candidate.resources
         resident = candidate.resources.occupancy(session.device).blocks_per_sm
-        assert session.resident_blocks(program, launch) == resident
+        assert resident_blocks(session, program, launch) == resident
 
 
 @pytest.mark.parametrize(

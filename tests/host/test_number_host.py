@@ -11,8 +11,8 @@ from support.host_cuda import Program, build, run
 
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.measure.oracle import largest_error, product
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, Problem
-from autotune.verification.oracle import largest_error, product
 
 SOURCE = """#include "common/epilogue.cuh"
 

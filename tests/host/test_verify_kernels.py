@@ -19,10 +19,18 @@ from autotune import compiler
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.gpu import guarded, verify_kernels
-from autotune.gpu.guarded import OperandScales
-from autotune.gpu.judgement import AMAX_ERROR
-from autotune.gpu.verify_kernels import (
+from autotune.measure import exact, operands, verify_kernels
+from autotune.measure.operands import OperandScales
+from autotune.measure.oracle import (
+    activated,
+    error_unit,
+    gates,
+    largest_error,
+    product,
+    roundoff,
+)
+from autotune.measure.verify import AMAX_ERROR
+from autotune.measure.verify_kernels import (
     EVEN,
     LOWERED,
     NORMAL,
@@ -32,8 +40,8 @@ from autotune.gpu.verify_kernels import (
     REFERENCE_SHARED,
     THREADS,
     ZERO,
+    templates_of,
 )
-from autotune.gpu.verify_templates import templates_of
 from autotune.problem import (
     E5M2_OPERANDS,
     ELEMENT_TYPES,
@@ -43,15 +51,6 @@ from autotune.problem import (
     Problem,
 )
 from autotune.problem.integers import ceil_div
-from autotune.verification import exact
-from autotune.verification.oracle import (
-    activated,
-    error_unit,
-    gates,
-    largest_error,
-    product,
-    roundoff,
-)
 
 GUARD = 16
 ROWS, COLUMNS, LD = 40, 50, 64
@@ -63,7 +62,7 @@ POISON = {name: verify_kernels.POISON[np.dtype(kind).itemsize] for name, kind in
 BLOCKS = 3
 NOTHING = np.zeros((1, 4), np.float32)
 
-Shape = guarded.GuardedMatrix
+Shape = operands.GuardedMatrix
 ONE = Shape(ROWS, COLUMNS, LD)
 # Memory layouts of a batch: matrices in sequence, with gaps, with rows side by side.
 SHAPES = {

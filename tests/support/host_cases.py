@@ -24,9 +24,9 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
+from autotune.measure import oracle
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
-from autotune.verification import oracle, quantised
 from support import eight_bits
 
 Matrix = NDArray[Any]
@@ -145,7 +145,7 @@ def random_case(
         values = random.standard_normal((*batch, rows, columns), np.float32)
         return stored(values * np.float32(factor), element)
 
-    factors = quantised.factor(problem, 0), quantised.factor(problem, 1)
+    factors = oracle.operand_factor(problem, 0), oracle.operand_factor(problem, 1)
     if not alpha:
         factors = np.nan, np.nan
     a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0], factors[0])
@@ -179,7 +179,7 @@ def random_scales(problem: Problem, factor: float = 1.0) -> tuple[Matrix, Matrix
         return None
     random = np.random.default_rng(1)
     scale_a, scale_b = (
-        (quantised.scale_size(problem, side) * factor * random.uniform(0.8, 1.25, shape)).astype(
+        (oracle.scale_size(problem, side) * factor * random.uniform(0.8, 1.25, shape)).astype(
             np.float32
         )
         for side, shape in enumerate(problem.scale_shapes)

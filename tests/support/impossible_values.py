@@ -23,12 +23,11 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import parse
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.recording import Origin, Recording, SweepRow
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, bundle, codec, ranges
 from autotune.records.kernel_record import KernelEntry
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import trial_log
 from support.sample_compact_bundle import RANGE, compact_document

@@ -14,8 +14,8 @@ from autotune.export.library import General
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver
 from autotune.runtime.state import Runtime

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
 from support.paths import ROOT
 
 RESULTS = ROOT / "docs" / "results"

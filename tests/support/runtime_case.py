@@ -23,8 +23,8 @@ from autotune.families.shared.arguments import (
     words,
 )
 from autotune.lookup.answer import Answer, How
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime

@@ -15,7 +15,7 @@ import pytest
 from autotune import settings
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
+from autotune.measure.measurement import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import TrialLog, axes_of
 from autotune.tuning.search.storage import SharedLog

@@ -10,9 +10,9 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files.plain import visible
+from autotune.measure.measurement import Evidence, Measurement
 from autotune.problem import COMPUTES, ELEMENTWISE, LARGEST_BATCH, LAYOUTS, Problem
 from autotune.records import Entry, Provenance, Record
-from autotune.runners.base import Evidence, Measurement
 
 # As the driver (CUDA 13.0) describes an H100; the peak is 132 SMs x 128 lanes x 2 x 1.98 GHz.
 H100 = Device(

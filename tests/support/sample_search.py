@@ -11,7 +11,7 @@ import numpy as np
 from autotune.candidates.features import Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Measurement
+from autotune.measure.measurement import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Proposer
 

@@ -11,13 +11,13 @@ import numpy as np
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.runner import Candidate
 from autotune.problem.integers import ceil_div
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.objective import HOT, Objective
 from autotune.user_kernels import (
     KernelTunable,
     UserKernel,

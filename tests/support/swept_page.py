@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from autotune.families.registry import plan
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate
 from autotune.records import Entry, Provenance, Record
 from autotune.records.merging import KEPT
 from autotune.report.pages.page import write
 from autotune.report.pages.record import Analysis, analysed, headline
 from autotune.report.trials import Subject
-from autotune.runners.base import Candidate, Failure
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.trial_log import FinishedTrial
 from support.sample_recording import recorded

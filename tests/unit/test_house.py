@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 from support.paths import ROOT, TESTS
 
-from autotune.runners.objective import OBJECTIVES
+from autotune.measure.objective import OBJECTIVES
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -15,8 +15,14 @@ from support.paths import ROOT
 from support.results import RESULTS, archives, recorded
 
 TRIALS, DRAWN = archives("trials"), archives("drawn")
+
+
 FILES = sorted(RESULTS.rglob("*.json"))
+
+
 ALLOWED = {".json", ".md", ".gz", ".zip"}
+
+
 MOST_FILES = 80
 
 

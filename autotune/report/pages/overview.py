@@ -10,6 +10,7 @@ from statistics import geometric_mean
 
 from autotune.lookup.answer import Answer
 from autotune.maintenance.inventory import change, stale_change
+from autotune.measure import targets
 from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Store, TuningRecord
@@ -19,7 +20,6 @@ from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure,
 from autotune.report.pages.page import Section, asset, count, document, escape, percent, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
-from autotune.targets import targets
 from autotune.version import __version__
 
 LEAST_POINTS = 3

@@ -9,6 +9,9 @@ from shlex import quote
 from typing import Any
 
 from autotune.maintenance.inventory import change, stale_change
+from autotune.measure import targets
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import COLD, HOT, Objective
 from autotune.records import Entry, Record, Store, TuningRecord
 from autotune.report import since, us_of, vendor
 from autotune.report.explanation import why_it_won
@@ -71,9 +74,6 @@ from autotune.report.pages.search import (
 from autotune.report.record import difference
 from autotune.report.selection import Selection, device_option
 from autotune.report.trials import Subject, TrialTable, subject_of, trial_table
-from autotune.runners.base import Evidence
-from autotune.runners.objective import COLD, HOT, Objective
-from autotune.targets import targets
 from autotune.version import __version__
 
 

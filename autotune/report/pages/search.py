@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.candidates import space
 from autotune.errors import AutotuneError
+from autotune.measure.measurement import Failure
 from autotune.report.pages.figures import (
     COLOURS,
     WINNER,
@@ -23,7 +24,6 @@ from autotune.report.pages.figures import (
 )
 from autotune.report.pages.page import Kind, Section, count, escape, paragraph, plot, table
 from autotune.report.trials import Subject
-from autotune.runners.base import Failure
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.errors import AutotuneError, CacheError
 from autotune.families.config import Config
 from autotune.files.decoding import convert
-from autotune.runners.base import Measurement
+from autotune.measure.measurement import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.axes import Axis
 from autotune.tuning.search.proposer import study_of

@@ -38,7 +38,7 @@ from autotune.families.plan import Resources
 from autotune.files import limits
 from autotune.files.decoding import convert
 from autotune.files.domains import Seconds, Share, Text
-from autotune.runners.base import Failure, Measurement
+from autotune.measure.measurement import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 
 MEASURE_S = 150.0

@@ -7,7 +7,7 @@ import pytest
 
 import autotune
 from autotune.errors import ArrayError
-from autotune.verification.oracle import gates
+from autotune.measure.oracle import gates
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, -2])

@@ -19,11 +19,11 @@ from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.lookup.batch_invariant import ordered_by_time
+from autotune.measure import targets
+from autotune.measure.targets import TargetOpener
 from autotune.problem.span import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
-from autotune.targets import targets
-from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
 
@@ -120,16 +120,16 @@ def test_quick_options_race_the_ends() -> None:
 
 def test_order_with_the_best_mean_of_races_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == ORDER
+    assert invariant.choose_order(SPAN, H100, TargetOpener("h100"), Search()) == ORDER
     assert [len(item.raced.first) for item in FakePlace.tuned] == [4, 4]  # type: ignore[attr-defined]
     FakePlace.times = {ORDER: 2.0, OTHER: 1.5}
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == OTHER
+    assert invariant.choose_order(SPAN, H100, TargetOpener("h100"), Search()) == OTHER
 
 
 def test_order_without_a_time_at_a_size_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
     FakePlace.times = {OTHER: 9.0}
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == OTHER
+    assert invariant.choose_order(SPAN, H100, TargetOpener("h100"), Search()) == OTHER
 
 
 @pytest.mark.parametrize(

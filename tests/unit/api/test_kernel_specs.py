@@ -12,10 +12,11 @@ from support.command_line import own_machine, run
 from support.paths import ROOT
 from support.sample_user_kernels import KernelRunner
 
-from autotune import gpu
 from autotune.api.kernels import read_spec
 from autotune.device import find
 from autotune.errors import UsageError
+from autotune.measure import devices
+from autotune.user_kernels import bench
 
 SPEC = """
 import numpy as np
@@ -50,8 +51,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> KernelRunner:
         driver = "13.0"
 
     runner = Opened()
-    monkeypatch.setattr(gpu, "probe", lambda _=0: find("h100"))
-    monkeypatch.setattr(gpu, "open_kernel_runner", lambda *_, **__: runner)
+    monkeypatch.setattr(devices, "probe", lambda _=0: find("h100"))
+    monkeypatch.setattr(bench, "open_kernel_runner", lambda *_, **__: runner)
     return runner
 
 

@@ -17,11 +17,11 @@ from support.native_library import built_library
 from support.runtime_case import NAIVE, SPLIT, TYPED, Case
 
 import autotune
-from autotune import Policy, runtime, settings
+from autotune import runtime, settings
 from autotune.errors import FrozenError, UsageError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.settings import DEFAULT_POLICY, Mode, PolicyChanges
+from autotune.settings import DEFAULT_POLICY, Mode, Policy, PolicyChanges
 
 SHAPE = 4, 8, 16
 

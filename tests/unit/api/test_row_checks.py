@@ -20,10 +20,11 @@ from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.runner import Candidate, RowReference
 from autotune.problem import Problem
 from autotune.records import Store
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, RowReference
-from autotune.runners.objective import HOT, Objective
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 

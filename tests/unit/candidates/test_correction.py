@@ -20,11 +20,15 @@ from autotune.candidates.space import survey
 from autotune.device import Device, find
 from autotune.families import parameters, registry
 from autotune.families.config import Config
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
-from autotune.runners.base import Measurement
 
 H200, A100 = find("h200"), find("a100")
+
+
 PROBLEM = Problem(1000, 2000, 512, "bf16")
+
+
 CONFIGS = survey(PROBLEM, H200)[::50]
 
 

@@ -16,20 +16,21 @@ from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import __version__, device, gpu, settings
+from autotune import device, settings
 from autotune.candidates import space
 from autotune.cli.options import seconds_of, show
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure import devices, targets
+from autotune.measure.recording import Origin
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.report.record import render
-from autotune.runners.recording import Origin
-from autotune.runners.replay import ReplayRunner
-from autotune.targets import targets
+from autotune.version import __version__
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
@@ -87,7 +88,7 @@ def test_device_takes_the_number_of_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cards = [device.find("t4"), device.find("l4")]
-    monkeypatch.setattr(gpu, "probe", lambda index=0: cards[index])
+    monkeypatch.setattr(devices, "probe", lambda index=0: cards[index])
     assert answer(capsys, "device", "--device", "gpu:1")["name"] == "NVIDIA L4"
 
 
@@ -98,7 +99,7 @@ def test_device_states_the_clusters_of_a_gpu(
         clusters = (66, 32, 15 - index) if enter else None
         return replace(device.find("h100"), clusters=clusters, clusters_expected=False)
 
-    monkeypatch.setattr(gpu, "probe", probe)
+    monkeypatch.setattr(devices, "probe", probe)
     assert answer(capsys, "device", "--device", "gpu:1")["clusters"] == [66, 32, 14]
     assert "clusters of 2, 4, 8 66, 32, 15" in " ".join(printed(capsys, "device").split())
 
@@ -112,7 +113,7 @@ def test_device_marks_the_clusters_of_the_catalogue(capsys: pytest.CaptureFixtur
 def test_device_is_what_the_driver_shows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "probe", lambda _: device.find("t4"))
+    monkeypatch.setattr(devices, "probe", lambda _: device.find("t4"))
     assert answer(capsys, "device")["name"] == "Tesla T4"
 
 
@@ -153,7 +154,7 @@ def test_occupancy_counts_resident_clusters(
         assert not enter, "a reading verb creates no context"
         return replace(H100, clusters=(66, 32, 14), clusters_expected=False)
 
-    monkeypatch.setattr(gpu, "probe", probe)
+    monkeypatch.setattr(devices, "probe", probe)
     kernel = ("--threads", "384", "--registers", "168", "--shared", "200000")
     data = answer(capsys, "occupancy", "--device", gpu_device, *kernel, "--cluster", "8")
     (row,) = rows(data)
@@ -348,7 +349,7 @@ def test_best_warns_of_a_stale_record(
     recorded = replace(entry(16, 900.0), config=tiled(16))
     Store(tmp_path / "cache").save(record(recorded, source="5e1f"))
     if here:
-        monkeypatch.setattr(gpu, "probe", lambda _=0: device.find("h100"))
+        monkeypatch.setattr(devices, "probe", lambda _=0: device.find("h100"))
     assert run("best", str(SQUARE), "--device", "h100") == 0
     warning = capsys.readouterr().err
     assert warning.startswith("warning: it was measured with ")

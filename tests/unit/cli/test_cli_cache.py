@@ -22,21 +22,23 @@ from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import kernel
 
-from autotune import compiler, gpu
+from autotune import compiler
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.maintenance import exchange
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Evidence
+from autotune.measure.recording import Origin
+from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import Evidence
-from autotune.runners.recording import Origin
-from autotune.targets import local, targets
-from autotune.targets.targets import Target
 
 T4 = find("t4")
+
+
 WIDE = Problem(64, 128, 64, "bf16")
 
 
@@ -235,7 +237,7 @@ def test_export_replaces_only_bundles(
 def test_submission_says_what_measured_it(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "cublas_version", lambda: "13.1.0")
+    monkeypatch.setattr(devices, "cublas_version", lambda: "13.1.0")
     saved = [store.save(record(problem=problem)) for problem in (SMALL, SQUARE)]
     ranges.save(store.root, TUNED)
     assert run("cache", "export", str(tmp_path / "card.xz"), "--submit") == 0
@@ -582,7 +584,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         del problem, device
         yield Target(FakeRunner(), ORIGIN)
 
-    monkeypatch.setattr(gpu, "probe", lambda _=0: H100)
+    monkeypatch.setattr(devices, "probe", lambda _=0: H100)
     monkeypatch.setattr(targets, "opened", opened)
     monkeypatch.setattr(compiler, "compile", lambda template, arch, **_: compiled(template, arch))
 

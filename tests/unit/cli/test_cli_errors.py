@@ -11,13 +11,13 @@ from support.command_line import own_machine, run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
 
-from autotune import gpu, settings
+from autotune import settings
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import CacheError, MissingError
-from autotune.gpu.pycuda_session import pycuda
+from autotune.measure import devices, gpu_runner, targets
+from autotune.measure.session import pycuda
 from autotune.problem import PRECISIONS
 from autotune.records import Store
-from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
 EPILOGUES = (
@@ -289,8 +289,8 @@ def test_missing_pycuda_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pycuda", None)
-    monkeypatch.setattr(gpu, "probe", lambda _: H100)
-    monkeypatch.setattr(gpu, "open_runner", lambda *_, **__: pycuda())
+    monkeypatch.setattr(devices, "probe", lambda _: H100)
+    monkeypatch.setattr(gpu_runner, "open_runner", lambda *_, **__: pycuda())
     status, message = refused(capsys, "tune", SHAPE)
     assert (status, 'pip install "tile-autotune[gpu]"' in message) == (1, True)
 
@@ -313,7 +313,7 @@ def test_driver_errors_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(index: int) -> None:
         raise MissingError(f"GPU {index} has fallen off the bus")
 
-    monkeypatch.setattr(gpu, "probe", failing)
+    monkeypatch.setattr(devices, "probe", failing)
     with pytest.raises(MissingError, match="GPU 2 has fallen off the bus; or give another device"):
         targets.resolve("gpu:2")
 

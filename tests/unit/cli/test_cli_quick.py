@@ -9,7 +9,7 @@ import pytest
 from support.command_line import answer, own_machine, printed, run
 from support.sample_recording import DEVICE, PROBLEM
 
-from autotune import Shapes
+from autotune.api.shapes import Shapes
 
 
 @pytest.fixture(autouse=True)

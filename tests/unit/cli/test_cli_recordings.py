@@ -12,14 +12,13 @@ from support.sample_recording import FASTEST, PROBLEM, VENDOR_US, recorded
 from support.sample_records import H100, SQUARE
 
 import autotune
-from autotune import gpu
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
+from autotune.measure import devices, gpu_runner
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import KernelRecording, Recording
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.kernel_recording import KernelRecording
-from autotune.runners.recording import Recording
 
 
 @pytest.fixture(autouse=True)
@@ -130,8 +129,8 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_runner(*_: object, **__: object) -> OpenedRunner:
         return OpenedRunner(outcome, recorded=[*outcomes])
 
-    monkeypatch.setattr(gpu, "open_runner", open_runner)
-    monkeypatch.setattr(gpu, "probe", lambda _=0: H100)
+    monkeypatch.setattr(gpu_runner, "open_runner", open_runner)
+    monkeypatch.setattr(devices, "probe", lambda _=0: H100)
 
 
 @pytest.mark.usefixtures("measuring")

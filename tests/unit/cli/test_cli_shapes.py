@@ -9,8 +9,8 @@ import pytest
 from support.command_line import answer, own_machine, printed, run
 from support.sample_recording import DEVICE, PROBLEM
 
-from autotune import Shapes
 from autotune.api import many, tuning
+from autotune.api.shapes import Shapes
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.report.listing import ShapesReport

@@ -21,7 +21,7 @@ IMPORTS = ["click", "autotune.cli.tuning", "rich.console", "optuna", "autotune.t
 
 # Before the fourth measurement.
 MEASURING = """
-from autotune.runners.predicted import PredictedRunner
+from autotune.measure.without_gpu import PredictedRunner
 on_call(PredictedRunner, "measure", [None, None, None, {number}])
 """
 
@@ -136,7 +136,7 @@ on_call(store.files, "write", [{number:d}])
 
 KILLED = """
 from autotune.records import store
-from autotune.runners.predicted import PredictedRunner
+from autotune.measure.without_gpu import PredictedRunner
 on_call({owner}, {name!r}, [9])
 """
 

@@ -19,10 +19,10 @@ from autotune.families.shared.accuracy import (
     promised_limit,
     vendor_errors,
 )
+from autotune.measure.measurement import Failure
+from autotune.measure.recording import Recording, SweepRow
 from autotune.problem import Problem
 from autotune.problem.accuracy import COMPARABLE, relative_bound
-from autotune.runners.base import Failure
-from autotune.runners.recording import Recording, SweepRow
 
 H100 = find("h100")
 TRIALS = ROOT / "docs/results/h100/trials"

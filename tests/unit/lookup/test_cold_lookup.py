@@ -12,11 +12,11 @@ from support.sample_records import H100, SQUARE, entry, record
 from autotune.candidates import cost, space
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD, HOT, Objective
 from autotune.problem import Problem
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.runners.base import Measurement
-from autotune.runners.objective import COLD, HOT, Objective
 
 NEAR = Problem(4096, 4096, 2048)
 

@@ -16,11 +16,11 @@ from autotune.candidates.model_error import Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.lookup import digests
 from autotune.lookup.digest import RecordDigest, dumps, loads, samples
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import HOT, TIMES, Objective
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, codec, shipped
 from autotune.records.bundle import BundleReader
-from autotune.runners.base import Evidence
-from autotune.runners.objective import HOT, TIMES, Objective
 
 BUNDLES = shipped.paths(settings.shipped_dir())
 
@@ -41,7 +41,7 @@ def described(tuned: Record, objective: Objective) -> dict[str, SampleGroup]:
     timed = [
         Sample(entry.config, entry.resources, time.time_us)
         for entry in tuned.entries
-        if (time := entry.measurement.estimate(objective)) is not None
+        if (time := objective.estimate(entry.measurement)) is not None
     ]
     learnt = groups_of(timed, tuned.problem, tuned.device)
     return {group.family: group for group in learnt}

@@ -21,9 +21,9 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.kept_choice import FOLDER
 from autotune.lookup.lookup import finder
 from autotune.lookup.nearest import nearest
+from autotune.measure.objective import HOT
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle, codec
-from autotune.runners.objective import HOT
 
 NEAR = Problem(4096, 4096, 2048)
 ASKED = Problem(4096, 4096, 2052)

@@ -34,13 +34,13 @@ from autotune.maintenance.inventory import (
     verdict,
 )
 from autotune.maintenance.retiming import Retimed, retime
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Origin
+from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
 from autotune.records.codec import loads
 from autotune.report import cache
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Origin
-from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile
 
 WIDTHS = (23, 16, 8, 32)

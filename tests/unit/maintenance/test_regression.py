@@ -18,11 +18,11 @@ from autotune.errors import NotFoundError
 from autotune.lookup.answer import recorded_answer
 from autotune.maintenance import exchange, regression
 from autotune.maintenance.regression import TimeCheck
+from autotune.measure.objective import COLD, HOT
+from autotune.measure.recording import Origin
+from autotune.measure.targets import Target
 from autotune.records import Record, Store
 from autotune.records.bundle import Bundle
-from autotune.runners.objective import COLD, HOT
-from autotune.runners.recording import Origin
-from autotune.targets.targets import Target
 
 
 @pytest.fixture(autouse=True)

@@ -22,11 +22,11 @@ from autotune import runtime, settings  # noqa: E402
 from autotune.api import tuning  # noqa: E402
 from autotune.api.shapes import Shapes  # noqa: E402
 from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
+from autotune.measure import targets  # noqa: E402
+from autotune.measure.targets import TargetOpener  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Record, Store  # noqa: E402
 from autotune.settings import Policy  # noqa: E402
-from autotune.targets import targets  # noqa: E402
-from autotune.targets.workplace import Workplace  # noqa: E402
 from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
 from autotune.torch.linear import PatchedLinear  # noqa: E402
 from autotune.tuning.options import Search  # noqa: E402
@@ -359,8 +359,8 @@ def test_patch_tunes_missing_records_on_request(
 ) -> None:
     searched, forgotten = [], []
 
-    def search(workplace: Workplace, problem: Problem, options: Search) -> Record:
-        searched.append((problem, options.seconds, workplace.device))
+    def search(opener: TargetOpener, problem: Problem, options: Search) -> Record:
+        searched.append((problem, options.seconds, opener.device))
         return store.save(measured(problem, 100.0, 125.0))
 
     monkeypatch.setattr(tuning, "search_at", search)
@@ -378,7 +378,7 @@ def test_patch_tunes_noted_shapes_under_one_budget(
 ) -> None:
     searched, forgotten = [], []
 
-    def search(_: Workplace, problem: Problem, options: Search, **__: Any) -> Record:
+    def search(_: TargetOpener, problem: Problem, options: Search, **__: Any) -> Record:
         searched.append((problem, options.seconds))
         return store.save(measured(problem, 100.0, 125.0))
 

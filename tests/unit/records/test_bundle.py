@@ -22,12 +22,12 @@ from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum, compressed
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.records import Entry, Record, TuningRecord, bundle, bundle_writing, codec
 from autotune.records.bundle import BundleReader
 from autotune.records.bundle_header import read_header
 from autotune.records.ranges import Range, Segment
-from autotune.runners.base import Measurement
 
 LOW = Range(
     H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04

@@ -10,9 +10,9 @@ import pytest
 from support.sample_compact_bundle import CHECKSUM, RANGE, RECORD, compact_document
 
 from autotune.files import checksum
+from autotune.measure.measurement import Measurement
 from autotune.records import bundle
 from autotune.records.bundle import Bundle
-from autotune.runners.base import Measurement
 
 
 def sealed(document: Any) -> bytes:

@@ -11,10 +11,10 @@ from autotune.candidates import space
 from autotune.candidates.legality import kernel_kind
 from autotune.lookup.lookup import lookup
 from autotune.lookup.neighbours import differences
+from autotune.measure.recording import Origin, Recording, SweepRow
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Store, codec
-from autotune.runners.recording import Origin, Recording, SweepRow
 
 TEXTS = (
     *("64x4096x4096:f8:nt:scale=row", "64x4096x4096:f8:nt:scale=block:fast:out=f16"),

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from support.sample_records import entry, record
 
+from autotune.measure.measurement import Energy
+from autotune.measure.objective import ENERGY
 from autotune.records import Entry, Record
 from autotune.records.codec import decode, dumps, encode, loads
 from autotune.records.merging import KEPT, merge
-from autotune.runners.energy import Energy
-from autotune.runners.objective import ENERGY
 
 
 def metered(width: int, time_us: float, joules: float, spread_j: float = 0.0) -> Entry:

@@ -16,16 +16,21 @@ from autotune import settings
 from autotune.files import checksum
 from autotune.lookup.lookup import lookup
 from autotune.maintenance import exchange
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store, bundle, codec, plausibility, shipped
-from autotune.runners.base import Measurement
 
 pytestmark = pytest.mark.usefixtures("plausible_times")
 
+
 LEAST_US = 0.25 * 1e6 * SQUARE.flops / H100.peak_fp32
 """Microseconds of a quarter of the H100's peak on 4096x4096x4096: 514."""
+
+
 STREAMED = Problem(16384, 16384, 1)
 """A product of 1 GiB of results."""
+
+
 READ = Problem(1, 1, 10**8)
 """A product of 800 MB of operands."""
 

@@ -21,16 +21,18 @@ from autotune.candidates import cost, space
 from autotune.device import Device
 from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
+from autotune.measure.objective import COLD
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment
 from autotune.report.listing import range_table
-from autotune.runners.objective import COLD
 from autotune.tuning.options import Search
 
 TOP = Problem(512, 1024, 1024)
+
+
 TWO = (Segment(1, 16, 16), Segment(17, 512, 512))
 
 

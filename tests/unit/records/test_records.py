@@ -19,13 +19,13 @@ from support.sample_records import H100, SQUARE, entry, record, records
 
 from autotune.errors import CacheError
 from autotune.files import checksum, locking
+from autotune.measure.measurement import Evidence, Measurement
+from autotune.measure.objective import COLD
 from autotune.problem import Problem
 from autotune.records import Entry, FamilyRecord, Record, Records, Store, codec, ranges
 from autotune.records.codec import dumps, loads
 from autotune.records.merging import KEPT
 from autotune.records.ranges import Range, Segment
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.objective import COLD
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
 WIDENED = Problem(64, 64, 64, "bf16", output="f32")

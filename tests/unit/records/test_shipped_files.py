@@ -12,9 +12,9 @@ from autotune.candidates import space
 from autotune.candidates.legality import as_tuned
 from autotune.device import Device, find
 from autotune.lookup.lookup import lookup
+from autotune.measure.targets import check_memory
 from autotune.problem import Problem
 from autotune.records import Store, bundle, shipped
-from autotune.targets.targets import check_memory
 
 DEVICES = ("h100", "h200")
 

@@ -22,13 +22,13 @@ from autotune.device import Device, find, same_architecture, same_model
 from autotune.errors import NotFoundError
 from autotune.files import checksum, compressed, limits, read
 from autotune.lookup.lookup import lookup
+from autotune.measure.objective import HOT
+from autotune.measure.without_gpu import PredictedRunner
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Record, Records, Store, bundle, codec, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
 from autotune.records.shipped import _file as bundle_file
-from autotune.runners.objective import HOT
-from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.gemm import GemmTunable
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)

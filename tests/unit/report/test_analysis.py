@@ -26,6 +26,7 @@ from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 from support.swept_page import analysis, swept_subject
 
 from autotune.candidates.cost import fitted
+from autotune.measure.objective import COLD, HOT
 from autotune.occupancy import occupancy as resident_blocks
 from autotune.problem import Problem
 from autotune.records import Record, Store
@@ -38,7 +39,6 @@ from autotune.report.pages.record import (
     roofline_share,
 )
 from autotune.report.trials import subject_of
-from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)

@@ -16,9 +16,9 @@ from support.native_library import library_in
 from autotune import settings
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import AutotuneError
+from autotune.measure import recording
 from autotune.problem import Problem
 from autotune.report import doctor
-from autotune.runners import recording
 
 
 @pytest.fixture(autouse=True)
@@ -219,8 +219,14 @@ def painted(*checks: doctor.Check) -> str:
 
 
 GPU = doctor.Check("GPU", True, "NVIDIA H100 (sm_90)")
+
+
 NO_GPU = doctor.Check("GPU", False, "none", "use a recording")
+
+
 NO_SESSION = doctor.Check("tuning session", False, "not installed", "install it")
+
+
 RED = "\x1b[31m"
 
 

@@ -16,14 +16,22 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_answer
+from autotune.measure.objective import COLD, HOT
 from autotune.problem import Problem
 from autotune.report.explanation import compared, completed, explain, least_us, render, to_json, why
-from autotune.runners.objective import COLD, HOT
 
 PROBLEM = Problem(512, 512, 512)
+
+
 TURING = find("t4")
+
+
 HALF = Problem(1024, 1024, 1024, "bf16")
+
+
 LEGAL = space.feasible(PROBLEM, H100, "simt").configs
+
+
 WINNER = cost.rank(space.spread(LEGAL, 500), PROBLEM, H100)[0][1]
 
 

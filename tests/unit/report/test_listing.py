@@ -17,13 +17,13 @@ from autotune import report, settings
 from autotune.api.lookups import RecordList
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report import listing, tables
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Origin
 
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
 

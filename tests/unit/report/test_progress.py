@@ -12,15 +12,17 @@ from rich.console import Console
 from support.fake_runner import crash, tiled
 from support.sample_records import entry, record
 
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD, HOT
 from autotune.problem import Problem
 from autotune.report import progress
 from autotune.report.progress import Limits, SharedBar, TerminalBar, observing, observing_all
-from autotune.runners.base import Measurement
-from autotune.runners.objective import COLD, HOT
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
 
 PROBLEM = Problem(1000, 1000, 1000)
+
+
 NO_LIMITS = Limits(None, None)
 
 

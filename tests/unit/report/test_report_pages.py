@@ -15,6 +15,7 @@ from support.swept_page import page as page
 from support.swept_page import swept as swept
 
 from autotune.families.config import Config, Value
+from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.kernel_record import KernelEntry
@@ -23,12 +24,13 @@ from autotune.report.pages.overview import Overview
 from autotune.report.pages.page import write
 from autotune.report.pages.record import analysed, headline
 from autotune.report.trials import Subject, subject_of
-from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.trial_log import FinishedTrial
 
 DRAWN = "[...document.querySelectorAll('[data-figure]')].filter(one => one.calcdata.length).length"
 """Number of pictures with a trace in them."""
+
+
 NASTY = "</script><script>document.title='owned'</script><b>&amp;\"' ${1}"
 
 

@@ -15,13 +15,12 @@ from support.sample_records import H100, SQUARE, entry, record, records
 import autotune
 from autotune.families.config import Config, Value
 from autotune.lookup.answer import Answer
+from autotune.measure.measurement import Energy, Evidence, Measurement
+from autotune.measure.objective import COLD, ENERGY, HOT, Objective
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record
 from autotune.records.codec import decode
 from autotune.report.record import render, to_json
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.objective import COLD, ENERGY, HOT, Objective
 
 NEAR = Problem(4096, 4096, 2048)
 SIMT = Config.parse(

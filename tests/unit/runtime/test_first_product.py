@@ -10,8 +10,8 @@ from support.runtime_case import Case
 from autotune import settings
 from autotune.device import Device
 from autotune.errors import MissingError, UsageError
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
 from autotune.runtime.state import UntunedWarning
 from autotune.settings import Policy
 

@@ -14,8 +14,8 @@ from support.runtime_case import SPLIT, Case, symbol_of
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, RunnerError
+from autotune.measure.objective import COLD, HOT
 from autotune.problem import Problem
-from autotune.runners.objective import COLD, HOT
 from autotune.runtime import Kernel, UntunedWarning
 from autotune.settings import Policy
 

@@ -21,9 +21,9 @@ from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
+from autotune.measure.oracle import activated, gates
 from autotune.problem import Problem
 from autotune.runtime.quantized_product import QuantizedMatmul
-from autotune.verification.oracle import activated, gates
 
 M, N, K = 5, 7, 300
 SHAPES: dict[str, tuple[int, ...]] = {"tensor": (1,), "row": (N,), "block": (1, 3)}

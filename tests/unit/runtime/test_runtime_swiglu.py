@@ -11,10 +11,10 @@ from support.numpy_types import decoded
 from support.runtime_case import TYPED, Case
 
 from autotune.errors import ArrayError, ProblemError
+from autotune.measure.oracle import activated, gates
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.settings import Policy
-from autotune.verification.oracle import activated, gates
 
 BF16, E4M3 = "bfloat16", "float8_e4m3fn"
 

@@ -9,16 +9,18 @@ import pytest
 from support.runtime_case import SPLIT, Case
 from support.waiting import HANG_S
 
-from autotune import gpu, runtime, warmup
+from autotune import runtime
 from autotune.api import tuning
+from autotune.api.matmul import warmup
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, ProblemError
 from autotune.families.plan import Template
+from autotune.measure import devices
+from autotune.measure.objective import HOT
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
-from autotune.runners.objective import HOT
 from autotune.runtime.state import Runtime
 from autotune.settings import Policy
-from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Search
 
 SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
@@ -64,7 +66,7 @@ def test_tuning_warmup_tunes_each_unrecorded_shape_first(
 ) -> None:
     raced: list[tuple[Problem, str, bool]] = []
 
-    def search(_: Workplace, problem: Problem, options: Search) -> None:
+    def search(_: TargetOpener, problem: Problem, options: Search) -> None:
         assert not case.looked_up  # the race comes before the look-up
         raced.append((problem, options.objective, options.quick))
 
@@ -72,7 +74,7 @@ def test_tuning_warmup_tunes_each_unrecorded_shape_first(
     case.looked_up.clear()
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
-    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
         "autotune.lookup.lookup.recorded",
         lambda problem, *_: recorded if problem == SHAPES[1] else None,
@@ -92,7 +94,7 @@ def test_tuning_warmup_runs_what_the_race_found(
 
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
-    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr("autotune.lookup.lookup.recorded", lambda *_: None)
     (answer,) = warmup(SHAPES[:1], policy=Policy(tune="quick"))
     assert answer.config == SPLIT

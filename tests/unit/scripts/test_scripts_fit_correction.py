@@ -17,7 +17,7 @@ from support.paths import ROOT
 
 from autotune.candidates import correction
 from autotune.device import find
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
 
 with ZipFile(ROOT / "docs/results/h200/drawn.zip") as archive:
     DRAWN = {name: archive.read(name) for name in archive.namelist()[::8]}

@@ -27,10 +27,10 @@ from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Launch, Template
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.targets import targets
-from autotune.targets.targets import Target
+from autotune.measure import targets
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.targets import Target
 
 KEPT = ("copy=async", "stages=3", "fragments=2", "bm=64,128", "order=columns", "tm=8", "tn=8")
 

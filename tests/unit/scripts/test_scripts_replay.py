@@ -26,7 +26,7 @@ from typer.testing import CliRunner, Result
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
+from autotune.measure.measurement import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 
 TABLE = """bm,order,time_ms,compile_ms,failure

@@ -7,10 +7,11 @@ from support import results
 from support.fake_runner import ORIGIN, uncompiled
 from support.sample_study import store as store
 
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.records import Store
-from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 

@@ -16,9 +16,10 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
+from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
+from autotune.measure.runner import Candidate
 from autotune.problem import Problem
 from autotune.records import Store
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Stage
 from autotune.tuning.evaluate import DANGEROUS, Quarantine, Trial, prepare
 
 SPLIT = Config.parse(

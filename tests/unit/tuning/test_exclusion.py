@@ -11,7 +11,7 @@ from support.sample_search import (
 )
 
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
+from autotune.measure.measurement import Measurement
 from autotune.tuning.evaluate import Trial
 
 

@@ -26,9 +26,11 @@ from autotune.compiler import Program
 from autotune.errors import CacheError, RunnerError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.gpu import GpuRunner, process
+from autotune.measure import worker
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.runner import Candidate, Runner
 from autotune.records import Record, Store, codec
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
@@ -212,7 +214,7 @@ def test_worker_killed_at_its_start_is_restarted(
 
 
 def test_worker_killed_at_every_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "STARTS", 2)
+    monkeypatch.setattr(worker, "STARTS", 2)
     runner = OutcomeRecorder("doomed")
     with pytest.raises(RunnerError, match=r"the worker did not start: .*SIGKILL"):
         _ = runner.device

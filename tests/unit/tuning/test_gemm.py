@@ -15,11 +15,12 @@ from autotune.errors import AutotuneError, ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD, HOT, Objective
+from autotune.measure.runner import Runner
+from autotune.measure.without_gpu import PredictedRunner
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store
-from autotune.runners.base import Measurement, Runner
-from autotune.runners.objective import COLD, HOT, Objective
-from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.gemm import NEIGHBOURS, GemmTunable, nearest
 from autotune.tuning.tunable import Candidates
 

@@ -26,12 +26,12 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.families.rules import Rule
 from autotune.families.textbook.tiled import TILED
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording, SweepRow
+from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store
 from autotune.report.ladder import Rung, render, rungs, to_json
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Recording, SweepRow
-from autotune.targets.targets import Target
 from autotune.tuning import ladder
 from autotune.tuning.ladder import BEST, STEPS, LadderChoice, choice, climb
 

@@ -16,8 +16,8 @@ from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.measure.measurement import Failure, Measurement
 from autotune.records import Record, Store
-from autotune.runners.base import Failure, Measurement
 from autotune.tuning import loop, pipeline
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.gemm import GemmTunable

@@ -9,8 +9,8 @@ import pytest
 from support.fake_runner import by_width, crash, tiled
 
 from autotune.families.config import Config
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.objective import COLD, HOT, Objective
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import COLD, HOT, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import BY_OTHER_OBJECTIVE, LEADERS, Leaderboard
 

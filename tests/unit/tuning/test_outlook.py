@@ -14,7 +14,7 @@ from support.sample_search import (
     time_us,
 )
 
-from autotune.runners.base import Failure, Measurement
+from autotune.measure.measurement import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Proposer
 from autotune.tuning.search.proposer import ENOUGH, EVERY, LOOKS, OUTLOOK, Patience

@@ -20,8 +20,9 @@ from autotune.errors import MissingError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.runner import Candidate, Runner
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning import pipeline
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.pipeline import Compiler, DevicePool, Ready, ahead

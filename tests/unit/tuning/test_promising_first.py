@@ -15,10 +15,11 @@ from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.promising import FOLLOWING, RACED, Contenders, contenders
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import HOT, Objective
+from autotune.measure.runner import Runner
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import Measurement, Runner
-from autotune.runners.objective import HOT, Objective
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler

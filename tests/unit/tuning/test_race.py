@@ -14,10 +14,10 @@ from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import measured_limit, possible_limit
 from autotune.lookup.promising import FOLLOWING, RACED, Contenders
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.objective import HOT
 from autotune.tuning.gemm import QuickTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search

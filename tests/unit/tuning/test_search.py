@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from autotune.families.config import Config
-from autotune.runners.base import Failure, Measurement
+from autotune.measure.measurement import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.options import Sampler
 from autotune.tuning.search import Proposer, axes_of

@@ -9,11 +9,11 @@ import pytest
 import spaces
 from support.fake_runner import ORIGIN, uncompiled
 
+from autotune.measure import recording
+from autotune.measure.recording import Recording
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners import recording
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune

@@ -31,7 +31,7 @@ from support.served_studies import ends_the_search_in_one_line, hosts_try_all_on
 
 from autotune.errors import AutotuneError, CacheError, MissingError, UsageError
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
+from autotune.measure.measurement import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import storage, storage_url
 from autotune.tuning.search.storage import SharedLog

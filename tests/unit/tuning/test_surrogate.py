@@ -20,8 +20,8 @@ from support.sample_search import (
 from autotune.candidates.features import Describe, Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.objective import COLD
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import COLD
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Proposer, surrogate
 from autotune.tuning.search.sampler import LEAST, SURE

@@ -31,7 +31,7 @@ from support.sample_logs import cache as cache
 
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
+from autotune.measure.measurement import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import TrialLog
 from autotune.tuning.search import trial_log as module

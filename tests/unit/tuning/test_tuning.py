@@ -44,11 +44,11 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.families.source_text import joined
+from autotune.measure.measurement import Failure, Measurement, Stage
+from autotune.measure.objective import COLD, TIMES, BestTimes, Objective
+from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, Store, TuningRecord
-from autotune.runners.base import BestTimes, Failure, Measurement, Stage
-from autotune.runners.objective import COLD, TIMES, Objective
-from autotune.runners.recording import Origin
 from autotune.tuning import loop, pipeline
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent

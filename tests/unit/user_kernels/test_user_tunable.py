@@ -13,9 +13,9 @@ from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kern
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Resources, Template
+from autotune.measure.measurement import Failure
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Search, tune
 from autotune.user_kernels import KernelTunable, occupancy_table
