@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
     from autotune.api.fingerprints import fingerprint
-    from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.listing import list_records, table
     from autotune.api.loading import kernel, warmup
     from autotune.api.lookups import best, choose
     from autotune.api.matmul import matmul
+    from autotune.api.operands import interleave, quantize
     from autotune.api.policy import policy
-    from autotune.api.quantize import quantize
     from autotune.api.shapes import Shapes
     from autotune.api.tune import tune
     from autotune.device import Device
@@ -102,13 +101,13 @@ _HOMES = {
     "best_kernel": "api.kernels",
     "choose": "api.lookups",
     "fingerprint": "api.fingerprints",
-    "interleave": "api.interleaving",
+    "interleave": "api.operands",
     "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",
     "list_records": "api.listing",
     "matmul": "api.matmul",
     "policy": "api.policy",
-    "quantize": "api.quantize",
+    "quantize": "api.operands",
     "table": "api.listing",
     "tune": "api.tune",
     "tune_kernel": "api.kernels",

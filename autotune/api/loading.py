@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from autotune.lookup.answer import Answer
     from autotune.runtime import Kernel
-    from autotune.runtime.tuned_kernel import TunedKernel
+    from autotune.runtime.kernels import TunedKernel
     from autotune.settings import Policy
     from autotune.targets.sources import DeviceLike
 
@@ -93,7 +93,7 @@ def kernel(
 def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
     from autotune import compiler
-    from autotune.runtime.tuned_kernel import TunedKernel
+    from autotune.runtime.kernels import TunedKernel
     from autotune.user_kernels.sources import unpacked
 
     launch = entry.launchable()

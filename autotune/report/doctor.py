@@ -19,8 +19,8 @@ from autotune.families.plan import Template
 from autotune.report import surroundings
 from autotune.report.driver_state import driver_version, gpus, session_library
 from autotune.runners import recording
-from autotune.runtime.native.compiled import library as native_library
-from autotune.runtime.native.compiled import library_path
+from autotune.runtime.native.calls import library as native_library
+from autotune.runtime.native.calls import library_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

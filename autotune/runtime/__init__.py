@@ -11,8 +11,8 @@ cache, and loads them. Later calls read the arrays and launch. They do not alloc
 the disk, so a CUDA graph can capture them.
 """
 
-from autotune.runtime.checked_operands import CallOptions
 from autotune.runtime.kernels import Kernel
+from autotune.runtime.operands import CallOptions
 from autotune.runtime.process import (
     batch_invariant,
     current,
@@ -20,7 +20,6 @@ from autotune.runtime.process import (
     load,
     load_all,
     probe,
-    quantized_matmul,
     quantizer,
 )
 from autotune.runtime.state import Runtime, UntunedWarning
@@ -36,6 +35,5 @@ __all__ = [
     "load",
     "load_all",
     "probe",
-    "quantized_matmul",
     "quantizer",
 ]

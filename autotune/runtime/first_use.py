@@ -16,7 +16,7 @@ from autotune.families.plan import Alignment
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, Problem
 from autotune.problem.call import BY_NAME, MATRICES, Call
 from autotune.problem.integers import ceil_div, round_up
-from autotune.runtime.executable import Executable, Gpu
+from autotune.runtime.launcher import Executable, Gpu
 from autotune.verification import exact, oracle
 from autotune.verification.exact import Draw
 

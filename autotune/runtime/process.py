@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.cores import available
@@ -20,15 +19,12 @@ from autotune.lookup.lookup import finder
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.objective import Objective, time_objective
-from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
+from autotune.runtime.quantized import Quantizer
 from autotune.runtime.state import Runtime
 from autotune.settings import DEFAULT_POLICY, Mode, Policy
-
-if TYPE_CHECKING:
-    from autotune.runtime.quantized_product import QuantizedMatmul
-    from autotune.runtime.quantizing import Quantizer
 
 
 def load(
@@ -182,31 +178,18 @@ def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, strict))
 
 
+@lru_cache(maxsize=8)
+def _quantizer(runtime: Runtime) -> Quantizer:
+    return Quantizer(runtime)
+
+
 def quantizer() -> Quantizer:
     """The process's own quantiser, which shares what `current` has loaded.
 
     Raises:
         MissingError: without a driver or a GPU.
     """
-    return _quantizers(current().runtime)[0]
-
-
-def quantized_matmul() -> QuantizedMatmul:
-    """The process's own matmul for an A to be quantised, which shares what `current` has loaded.
-
-    Raises:
-        MissingError: without a driver or a GPU.
-    """
-    return _quantizers(current().runtime)[1]
-
-
-@lru_cache(maxsize=8)
-def _quantizers(runtime: Runtime) -> tuple[Quantizer, QuantizedMatmul]:
-    # Most programs do not quantise.
-    from autotune.runtime.quantized_product import QuantizedMatmul
-    from autotune.runtime.quantizing import Quantizer
-
-    return Quantizer(runtime), QuantizedMatmul(runtime)
+    return _quantizer(current().runtime)
 
 
 def _ordinal(runtime: Runtime, ordinal: int | None) -> int:

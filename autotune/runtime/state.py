@@ -8,23 +8,25 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune.candidates.space import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
+from autotune.driver.dependent_launch import Dependence
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import Problem
-from autotune.problem.call import BY_NAME
+from autotune.problem.call import BY_NAME, Call
 from autotune.runners.objective import HOT, Objective
 from autotune.runtime.arrays import ArrayInfo
-from autotune.runtime.driver import Driver
-from autotune.runtime.executable import Executable, Gpu
 from autotune.runtime.frameworks import Framework, framework_of
+from autotune.runtime.launcher import BoundGemm, Driver, Executable, Gpu, start_all
+from autotune.runtime.operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.settings import Mode
 
 Find = Callable[[Problem, Device, Objective], Answer | None]
@@ -58,9 +60,6 @@ class Runtime:
         build: compiles a template for an architecture, or fetches it from the cache.
         mode: what may happen at a call without a record.
     """
-
-    generation = 0
-    """How often a problem has been forgotten: what was bound before may run an older kernel."""
 
     def __init__(
         self, driver: Driver, find: Find, plan: Plan, build: Compile, mode: Mode = AUTO
@@ -168,6 +167,37 @@ class Runtime:
             with self._lock:
                 del self._loading[key]
 
+    def bind(
+        self,
+        checked: CheckedOperands,
+        addresses: Addresses,
+        options: CallOptions,
+        dependent: Dependence,
+    ) -> BoundGemm:
+        """The bound gemm of a call, which enqueues the launches of all its offsets.
+
+        Raises:
+            FrozenError: if the mode forbids what the call needs.
+            AutotuneError: if a kernel does not compile.
+        """
+        if checked.config == NOTHING:
+            raise FrozenError(
+                f"{checked.problem} has no record and compiled kernel, the mode is frozen, and "
+                "cuBLAS does not serve this call: tune the problem where that is allowed"
+            )
+        shape = checked.config, checked.problem, checked.ordinal, checked.alignment
+        executable = self.executable(*shape)
+        factors = options.alpha, options.beta
+        gemms = []
+        for offsets in checked.offsets:
+            at = {name: start and start + offsets.get(name, 0) for name, start in addresses.items()}
+            call = Call(at, checked.pitches, checked.strides, *factors)
+            gemms.append(executable.bind(call, dependent))
+        if len(gemms) == 1:
+            return gemms[0]
+        enqueue = partial(start_all, [gemm.enqueue for gemm in gemms])
+        return BoundGemm(checked.ordinal, enqueue, None)
+
     def loaded(self, plan: LaunchPlan, ordinal: int) -> Executable:
         """A plan that belongs to no problem, compiled and loaded once.
 
@@ -234,7 +264,6 @@ class Runtime:
     def forget(self, problem: Problem) -> None:
         """Looks the problem up again when it is next needed, because it has been tuned since."""
         with self._lock:
-            self.generation += 1
             for key in [key for key in self._answers if key[0] == problem]:
                 del self._answers[key]
 

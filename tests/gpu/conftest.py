@@ -14,7 +14,7 @@ from autotune.errors import MissingError
 from autotune.gpu.opening import open_session
 from autotune.gpu.session import Session
 from autotune.runtime import UntunedWarning
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 
 
 @pytest.fixture(scope="module")

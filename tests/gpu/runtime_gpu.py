@@ -19,7 +19,7 @@ from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.runners.objective import Objective
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.state import Runtime
 
 

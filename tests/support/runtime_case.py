@@ -25,7 +25,7 @@ from autotune.families.shared.arguments import (
 from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
 from autotune.runners.objective import Objective
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 from support.fake_driver import FakeCuda, Matrix

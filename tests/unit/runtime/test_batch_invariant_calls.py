@@ -20,7 +20,7 @@ from autotune.problem import Problem
 from autotune.records import OrderedRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.runtime import process
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.settings import Mode
 
 ORDER = "mma bf16 swap=0 128"

@@ -28,7 +28,7 @@ from autotune.problem import Problem
 from autotune.records import Store, bundle
 from autotune.report import doctor
 from autotune.runtime import Kernel, process
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 from autotune.settings import Mode

@@ -19,7 +19,7 @@ from autotune.driver import attributes
 from autotune.errors import MissingError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel, UntunedWarning
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 
 PROBLEM = Problem(4, 8, 16)
 

@@ -17,7 +17,7 @@ import autotune
 from autotune import runtime
 from autotune.errors import ArrayError, UsageError
 from autotune.runtime import process
-from autotune.runtime.quantizing import Quantizer
+from autotune.runtime.quantized import Quantizer
 
 TARGETS = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8"}
 ELEMENTS = {"e4m3": "e4m3", "e5m2": "e5m2", "int8": "i8"}
@@ -164,7 +164,6 @@ def test_process_has_a_quantiser_for_its_runtime(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(process, "current", lambda case=case: case.matmul)
         assert process.quantizer() is process.quantizer()
         assert process.quantizer().runtime is case.runtime
-        assert process.quantized_matmul().runtime is case.runtime
 
 
 # Refusals.

@@ -14,8 +14,7 @@ from autotune.errors import ArrayError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.problem.call import Call
-from autotune.runtime.driver import Driver
-from autotune.runtime.executable import Enqueue, Executable, Gpu
+from autotune.runtime.launcher import Driver, Enqueue, Executable, Gpu
 
 WORKSPACE = 1 << 20
 ADDRESSES = 4096, 8192, 12288, 0

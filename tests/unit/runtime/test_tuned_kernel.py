@@ -22,7 +22,7 @@ from autotune.families.config import Config
 from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import process
-from autotune.runtime.tuned_kernel import TunedKernel
+from autotune.runtime.kernels import TunedKernel
 from autotune.user_kernels import call_of
 
 CONFIG = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
