@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -82,9 +82,7 @@ def _run(
 ) -> NDArray[np.float64]:
     """C after a run, with its gaps."""
     driver = gpu.driver
-    entered = driver.context_on(gpu.ordinal) is None
-    with ExitStack() as stack:
-        stack.enter_context(driver.entered(gpu.ordinal) if entered else nullcontext())
+    with driver.entered(gpu.ordinal), ExitStack() as stack:
         addresses = []
         for array in inputs:
             addresses.append(driver.allocate(array.nbytes))

@@ -1,11 +1,11 @@
-"""Launch plans with their kernels loaded on a GPU, and gemms bound to addresses."""
+"""The launcher: the CUDA driver, GPUs with their kernels, and launch plans bound to operands."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -105,7 +105,11 @@ class Driver:
 
     @contextmanager
     def entered(self, ordinal: int) -> Iterator[None]:
-        """Makes the device's primary context current within a `with` block."""
+        """Makes the device's primary context current within a `with` block, unless the current
+        context is on the device already."""
+        if self.context_on(ordinal) is not None:
+            yield
+            return
         primary = self._primaries.get(ordinal)
         if primary is None:
             device = self._call(self._cuda.cuDeviceGet, ordinal)
@@ -250,6 +254,15 @@ _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
 """Launch configurations by stream."""
 
 
+class _User(NamedTuple):
+    """The stream or captured graph that scratch memory belongs to."""
+
+    stream: int
+    context: int
+    thread: int
+    capture: int
+
+
 class Gpu:
     """One GPU: its loaded kernels, its scratch memory and the lock that guards this memory.
 
@@ -270,9 +283,7 @@ class Gpu:
         self.lock = threading.Lock()
         self.quantizing = threading.Lock()  # taken before `lock`
         self._kernels: dict[str, int] = {}
-        self._workspaces: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._counters: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._quantized: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._pieces: dict[tuple[str, _User], tuple[int, int]] = {}
 
     def kernel(self, program: Program) -> int:
         """The handle of the program's kernel, loaded once. It may use all the shared memory of a
@@ -284,39 +295,29 @@ class Gpu:
         kernel = self._kernels.get(program.key)
         if kernel is None:
             dynamic = self.device.shared_per_block_optin - program.shared
-            load = partial(self.driver.load_kernel, program.cubin, program.symbol)
-            if self.driver.context_on(self.ordinal) is not None:
-                kernel = load(self.ordinal, dynamic)
-            else:
-                with self.driver.entered(self.ordinal):
-                    kernel = load(self.ordinal, dynamic)
+            place = self.ordinal, dynamic
+            with self.driver.entered(self.ordinal):
+                kernel = self.driver.load_kernel(program.cubin, program.symbol, *place)
             self._kernels[program.key] = kernel
         return kernel
 
-    def scratch(self, context: int, stream: int, size: int, words: int) -> tuple[int, int]:
+    def scratch(self, stream: int, size: int, words: int) -> tuple[int, int]:
         """The addresses of a workspace of at least `size` bytes and of at least `words` counters,
         for work enqueued on a stream now; 0 for a size of 0.
 
-        The caller holds the lock, and the context is current.
+        The caller holds the lock, and a context of the GPU is current.
         """
-        user = self._user(context, stream)
-        workspace = self._grown(self._workspaces, user, size)
-        counters, zeros = self._counters.get(user, (0, 0))
-        if zeros < words:
-            zeros = _power_of_two(words)
-            counters = self.driver.allocate(4 * zeros)
-            self.driver.clear(counters, zeros, stream)
-            self._counters[user] = counters, zeros
-        return workspace, counters
+        user = self._user(stream)
+        return self._memory("workspace", user, size), self._memory("counters", user, 4 * words)
 
-    def quantized(self, context: int, stream: int, size: int) -> int:
+    def quantized(self, stream: int, size: int) -> int:
         """The address of at least `size` bytes for an operand that is quantised on a stream now,
         and for its scales.
 
-        The caller holds the lock `quantizing` until the operand's product is enqueued too, and the
-        context is current.
+        The caller holds the lock `quantizing` until the operand's product is enqueued too, and a
+        context of the GPU is current.
         """
-        return self._grown(self._quantized, self._user(context, stream), size)
+        return self._memory("quantised", self._user(stream), size)
 
     def in_context(self, start: Enqueue) -> Enqueue:
         """`start`, with a context of the GPU current."""
@@ -334,20 +335,20 @@ class Gpu:
 
         return enqueue
 
-    def _user(self, context: int, stream: int) -> tuple[int, ...]:
-        """The stream or captured graph that scratch memory belongs to."""
+    def _user(self, stream: int) -> _User:
+        context = self.driver.context_on(self.ordinal) or 0
         thread = threading.get_ident() if stream == _STREAM_PER_THREAD else 0
-        return context, stream, thread, self.driver.capture(stream)
+        return _User(stream, context, thread, self.driver.capture(stream))
 
-    def _grown(
-        self, pieces: dict[tuple[int, ...], tuple[int, int]], user: tuple[int, ...], size: int
-    ) -> int:
-        """The address of a user's piece of memory, of at least `size` bytes."""
-        address, capacity = pieces.get(user, (0, 0))
+    def _memory(self, use: str, user: _User, size: int) -> int:
+        """The address of a user's memory for a use, of at least `size` bytes."""
+        address, capacity = self._pieces.get((use, user), (0, 0))
         if capacity < size:
-            capacity = _power_of_two(size)
+            capacity = 1 << (size - 1).bit_length()
             address = self.driver.allocate(capacity)
-            pieces[user] = address, capacity
+            if use == "counters":
+                self.driver.clear(address, capacity // 4, user.stream)
+            self._pieces[use, user] = address, capacity
         return address
 
 
@@ -385,10 +386,7 @@ class Executable:
                     f"{self.plan.config} has no {row.argument}; leave it out, or tune the problem, "
                     "which finds a kernel that has it"
                 )
-        driver, ordinal = self._gpu.driver, self._gpu.ordinal
-        if driver.context_on(ordinal) is None:  # tensor maps need a current context
-            with driver.entered(ordinal):
-                return self.bind(call, dependent)
+        ordinal = self._gpu.ordinal
         dependents = dependent_launches(self.plan, self._gpu.device, dependent > Dependence.NONE)
         # Scratch memory stays 0 where the plan needs none.
         values = call.words()
@@ -396,16 +394,15 @@ class Executable:
         values["b_ready"] = dependent == Dependence.OF_A and self.plan.product == 0
         if self.plan.workspace or self.plan.counters:
             return BoundGemm(ordinal, self._in_scratch(values, dependents), None)
-        bound = self._bound(values, dependents)
-        starts = [start for start, _ in bound]
-        if len(bound) > 1:
-            return BoundGemm(ordinal, self._gpu.in_context(partial(start_all, starts)), None)
-        return BoundGemm(ordinal, self._gpu.in_context(starts[0]), bound[0][1])
+        with self._gpu.driver.entered(ordinal):  # tensor maps need a current context
+            bound = self._bound(values, dependents)
+        start, single = bound[0] if len(bound) == 1 else (in_order(bound), None)
+        return BoundGemm(ordinal, self._gpu.in_context(start), single)
 
     def bind_words(self, values: Values) -> Enqueue:
         """The plan, which needs no scratch memory, bound to the values of its words."""
         bound = self._bound(values, dependent_launches(self.plan, self._gpu.device))
-        return self._gpu.in_context(partial(start_all, [start for start, _ in bound]))
+        return self._gpu.in_context(in_order(bound))
 
     def _bound(
         self, values: Values, dependents: Sequence[bool]
@@ -421,19 +418,17 @@ class Executable:
         The lock keeps the launches of two gemms that share scratch memory from mixing.
         """
         gpu, plan = self._gpu, self.plan
-        bound: dict[tuple[int, int], list[Enqueue]] = {}
+        bound: dict[tuple[int, int], Enqueue] = {}
 
         def start(stream: int) -> None:
             with gpu.lock:
-                context = gpu.driver.context_on(gpu.ordinal) or 0
-                scratch = gpu.scratch(context, stream, plan.workspace, plan.counters)
-                starts = bound.get(scratch)
-                if starts is None:
+                scratch = gpu.scratch(stream, plan.workspace, plan.counters)
+                enqueue = bound.get(scratch)
+                if enqueue is None:
                     workspace, counters = scratch
                     complete = {**values, "workspace": workspace, "counters": counters}
-                    starts = [start for start, _ in self._bound(complete, dependents)]
-                    bound[scratch] = starts
-                start_all(starts, stream)
+                    enqueue = bound[scratch] = in_order(self._bound(complete, dependents))
+                enqueue(stream)
 
         return self._gpu.in_context(start)
 
@@ -471,12 +466,12 @@ class _LoadedLaunch:
         return self._driver.encode(tensor_map, values)
 
 
-def start_all(starts: Sequence[Enqueue], stream: int) -> None:
-    """Enqueues one after another on a stream."""
-    for start in starts:
-        start(stream)
+def in_order(launches: Iterable[tuple[Enqueue, object]]) -> Enqueue:
+    """The function that enqueues launches one after another."""
+    starts = [start for start, _ in launches]
 
+    def enqueue(stream: int) -> None:
+        for start in starts:
+            start(stream)
 
-def _power_of_two(size: int) -> int:
-    """The smallest power of two that is at least `size`."""
-    return 1 << (size - 1).bit_length()
+    return enqueue

@@ -23,7 +23,7 @@ from autotune.runtime.kernels import Kernel
 from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.quantized import Quantizer
-from autotune.runtime.state import Runtime
+from autotune.runtime.state import Find, Runtime
 from autotune.settings import DEFAULT_POLICY, Mode, Policy
 
 
@@ -160,9 +160,7 @@ def _matmul(mode: Mode, cache: Path) -> Matmul:
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
         return look_up(problem, device, records, objective)
 
-    own = partial(compiler.compile, cache=cache, here=True)
-    build = partial(own, with_installed=True)
-    return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
+    return _matmul_by(find, mode, cache, with_installed=True)
 
 
 @lru_cache(maxsize=8)
@@ -173,9 +171,13 @@ def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
     def find(problem: Problem, device: Device, objective: Objective) -> Answer:
         return invariant.required(problem, device, records, objective)
 
-    build = partial(compiler.compile, cache=cache, here=True)
     strict = replace(mode, missing="raise")  # the vendor's library has an order of its own
-    return Matmul(Runtime(Driver.load(), find, registry.plan, build, strict))
+    return _matmul_by(find, strict, cache)
+
+
+def _matmul_by(find: Find, mode: Mode, cache: Path, with_installed: bool = False) -> Matmul:
+    build = partial(compiler.compile, cache=cache, here=True, with_installed=with_installed)
+    return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
 
 
 @lru_cache(maxsize=8)

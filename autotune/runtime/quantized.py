@@ -401,8 +401,7 @@ def bind_quantised(
 
     def start(stream: int) -> None:
         with gpu.quantizing:
-            context = gpu.driver.context_on(ordinal) or 0
-            place = gpu.quantized(context, stream, size)
+            place = gpu.quantized(stream, size)
             if place not in bound:
                 bound[place] = bind(place)
             for gemm in bound[place]:

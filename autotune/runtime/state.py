@@ -7,8 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from autotune.problem.call import BY_NAME, Call
 from autotune.runners.objective import HOT, Objective
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks import Framework, framework_of
-from autotune.runtime.launcher import BoundGemm, Driver, Executable, Gpu, start_all
+from autotune.runtime.launcher import BoundGemm, Driver, Executable, Gpu, in_order
 from autotune.runtime.operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.settings import Mode
 
@@ -75,7 +74,7 @@ class Runtime:
         self._warned: set[tuple[Problem, int]] = set()
         self._advised: set[str] = set()
         self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
-        self._loading: dict[tuple[Config, Problem, int, Alignment], Future[Executable]] = {}
+        self._loading: dict[tuple[Config, Problem, int, Alignment], threading.Lock] = {}
         self._plans: dict[tuple[LaunchPlan, int], Executable] = {}
         self._verified: set[tuple[Config, Problem, int, Alignment]] = set()
 
@@ -144,28 +143,10 @@ class Runtime:
         """
         key = config, problem, ordinal, alignment
         executable = self._executables.get(key)
-        if executable is not None:
-            return executable
-        with self._lock:
-            executable = self._executables.get(key)
-            if executable is not None:
-                return executable
-            loading = self._loading.get(key)
-            if loading is None:
-                ours = self._loading[key] = Future[Executable]()
-        if loading is not None:
-            return loading.result()
-        try:
-            executable = self._load(*key)
-        except BaseException as error:
-            ours.set_exception(error)
-            raise
-        else:
-            ours.set_result(executable)
-            return executable
-        finally:
-            with self._lock:
-                del self._loading[key]
+        if executable is None:
+            with self._loading.setdefault(key, threading.Lock()):
+                executable = self._executables.get(key) or self._load(*key)
+        return executable
 
     def bind(
         self,
@@ -195,7 +176,7 @@ class Runtime:
             gemms.append(executable.bind(call, dependent))
         if len(gemms) == 1:
             return gemms[0]
-        enqueue = partial(start_all, [gemm.enqueue for gemm in gemms])
+        enqueue = in_order((gemm.enqueue, gemm) for gemm in gemms)
         return BoundGemm(checked.ordinal, enqueue, None)
 
     def loaded(self, plan: LaunchPlan, ordinal: int) -> Executable:
@@ -208,8 +189,7 @@ class Runtime:
         with self._lock:
             if (plan, ordinal) not in self._plans:
                 gpu = self.gpu(ordinal)
-                programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
-                self._plans[plan, ordinal] = Executable(gpu, plan, programs)
+                self._plans[plan, ordinal] = Executable(gpu, plan, self._programs(plan, gpu))
             return self._plans[plan, ordinal]
 
     def verify(self, config: Config, problem: Problem, ordinal: int, alignment: Alignment) -> None:
@@ -302,16 +282,18 @@ class Runtime:
     ) -> Executable:
         gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
         try:
-            programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
+            programs = self._programs(plan, gpu)
         except MissingError:
             # What came with the package is compiled for whole vectors and for single elements.
             plan = self._plan(config, problem, Alignment(1, 1, 1))
-            programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
-        key = config, problem, ordinal, alignment
+            programs = self._programs(plan, gpu)
         with self._lock:
-            if key not in self._executables:  # `warm` may have loaded it meanwhile
-                self._executables[key] = Executable(gpu, plan, programs)
-            return self._executables[key]
+            # `warm` may have loaded it meanwhile.
+            key = config, problem, ordinal, alignment
+            return self._executables.setdefault(key, Executable(gpu, plan, programs))
+
+    def _programs(self, plan: LaunchPlan, gpu: Gpu) -> list[Program]:
+        return [self.program(launch.template, gpu.device) for launch in plan.launches]
 
 
 def addresses_of(reads: Reads) -> dict[str, int]:
