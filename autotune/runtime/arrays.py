@@ -171,9 +171,8 @@ def check_out(out: ArrayInfo, shape: tuple[int, ...], ordinal: int) -> MatrixMem
     Raises:
         ArrayError: if it is not writable, not row-major, of another shape or on another device.
     """
-    device = check(out, types=OUTPUT_TYPES)
-    if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, out on {device}; move one of them")
+    check(out, types=OUTPUT_TYPES)
+    check_beside(out, ordinal)
     if out.shape != shape:
         raise ArrayError(f"out is {out.shape}; the product is {shape}")
     if out.read_only:
@@ -198,11 +197,10 @@ def check_vector(vector: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixM
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
     name = vector.name
-    device = check(vector, vector=True, types=OUTPUT_TYPES)
+    check(vector, vector=True, types=OUTPUT_TYPES)
     if vector.dtype != dtype:
         raise ArrayError(f"{name} is {vector.dtype}, out {dtype}; convert the {name}")
-    if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, {name} on {device}; move one of them")
+    check_beside(vector, ordinal)
     if vector.shape != (n,):
         raise ArrayError(f"{name} is {vector.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and vector.strides != (1,):
@@ -219,11 +217,10 @@ def check_residual(
         ArrayError: if it is not row-major, or of another shape, type or device; or if it has
             several batch axes whose strides differ from those of the output.
     """
-    device = check(residual, types=OUTPUT_TYPES)
+    check(residual, types=OUTPUT_TYPES)
     if residual.dtype != out.dtype:
         raise ArrayError(f"residual is {residual.dtype}, out {out.dtype}; convert the residual")
-    if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, residual on {device}; move one of them")
+    check_beside(residual, ordinal)
     if residual.shape != out.shape:
         raise ArrayError(f"residual is {residual.shape}; the product is {out.shape}")
     if len(out.shape) < 4:
@@ -238,9 +235,25 @@ def check_residual(
     return replace(memory, leading=leading)
 
 
-def same_device(first: int, second: int) -> bool:
-    """Whether two operands lie on one device, as far as is known."""
-    return first == second or ANYWHERE in (first, second)
+def check_beside(operand: ArrayInfo, ordinal: int, first: str = "A") -> None:
+    """Refuses an operand on another device than the `first` one, as far as is known."""
+    if operand.ordinal is None:
+        raise ArrayError(f"{operand.name} is on the CPU; move it to a CUDA device")
+    if operand.ordinal != ordinal and ANYWHERE not in (operand.ordinal, ordinal):
+        raise ArrayError(
+            f"{first} is on CUDA device {ordinal}, {operand.name} on {operand.ordinal}; move one "
+            "of them"
+        )
+
+
+def check_dense(operand: ArrayInfo) -> None:
+    """Refuses an array with gaps or in another order than row-major."""
+    steps = zip(operand.shape, operand.strides, dense(operand.shape), strict=True)
+    if any(size > 1 and stride != step for size, stride, step in steps):
+        raise ArrayError(
+            f"{operand.name} of shape {operand.shape} has strides {operand.strides}; copy it with "
+            ".contiguous()"
+        )
 
 
 def overlap(

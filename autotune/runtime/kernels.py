@@ -18,7 +18,7 @@ from autotune.problem.call import FURTHER, MATRICES, Call, Operand
 from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import word_of
 from autotune.runners.objective import HOT, Objective
-from autotune.runtime.arrays import ArrayInfo, MatrixMemory, dense
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check_dense
 from autotune.runtime.launcher import Enqueue, Executable
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
 from autotune.runtime.operands import (
@@ -363,12 +363,7 @@ class TunedKernel:
                 f"{operand.name} has the shape {operand.shape}; the kernel was tuned for {wanted}: "
                 "tune it for yours, or give the grid for it"
             )
-        steps = zip(operand.shape, operand.strides, dense(operand.shape), strict=True)
-        if any(size > 1 and stride != step for size, stride, step in steps):
-            raise ArrayError(
-                f"{operand.name} of shape {operand.shape} has strides {operand.strides}; give an "
-                "array without gaps (.contiguous())"
-            )
+        check_dense(operand)
 
     def _stream(self, arrays: Sequence[Any]) -> int:
         """The current stream of the library of the first array."""

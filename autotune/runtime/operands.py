@@ -35,16 +35,16 @@ from autotune.runtime.arrays import (
     MatrixMemory,
     batch_shape,
     check,
+    check_beside,
+    check_dense,
     check_disjoint,
     check_out,
     check_residual,
     check_vector,
-    dense,
     launches_of,
     listed,
     memory_of,
     overlap,
-    same_device,
     width_of,
 )
 from autotune.settings import DEFAULT_POLICY, Policy
@@ -57,9 +57,6 @@ NAMES: Mapping[str, str] = {operand.argument.lower(): operand.name for operand i
 
 NOTHING = Config("nothing")
 """The configuration of calls that launch nothing."""
-
-Scales = tuple[ArrayInfo, ArrayInfo]
-"""The scales of A and of B."""
 
 Shape = tuple[int, ...]
 
@@ -187,7 +184,7 @@ def problem_of(
     )
     if 0 in (*axes, *sizes):
         return problem
-    problem = scaled(problem, scales_of(infos), options.scale)
+    problem = replace(problem, scale=_scale(problem, infos, options.scale))
     if len(axes) > 1 and problem.scale not in ("none", "tensor"):
         raise ArrayError(
             f"scale is {problem.scale}, and A and B have {len(axes)} batch axes; such scales take "
@@ -247,9 +244,8 @@ def _precision(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> tuple[str, st
 
 def _check_pair(a: ArrayInfo, b: ArrayInfo) -> None:
     """Refuses two operands that do not fit each other, but for their batches."""
-    devices = check(a), check(b)
-    if not same_device(*devices):
-        raise ArrayError(f"A is on CUDA device {devices[0]}, B on {devices[1]}; move one of them")
+    ordinal, _ = check(a), check(b)
+    check_beside(b, ordinal)
     k, inner = a.shape[-1], b.shape[-2]
     if k != inner:
         raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
@@ -266,22 +262,31 @@ def _output(compute: str, a: ArrayInfo, out: ArrayInfo) -> str:
     raise ArrayError(f"out is {out.dtype}; a product of {a.dtype} is {legal}")
 
 
-def scales_of(infos: Mapping[str, ArrayInfo]) -> Scales | None:
-    """The scales among the operands of a call; None without any.
+def _scale(problem: Problem, infos: Mapping[str, ArrayInfo], scale: str | None) -> str:
+    """The granularity of the scales among the operands of a call; `none` without any.
+
+    Args:
+        problem: the problem without scales.
+        infos: the operands by their names.
+        scale: the granularity, if the caller named it.
 
     Raises:
-        ArrayError: for one of them alone.
+        ArrayError: for one of the scales alone, for other shapes than those of a granularity, or if
+            there are no scales although `scale` names them.
+        ProblemError: for an unknown granularity.
     """
-    a, b = infos.get("scale_a"), infos.get("scale_b")
-    if a is None and b is None:
-        return None
-    if a is None or b is None:
+    scales = {name: infos[name] for name in ("scale_a", "scale_b") if name in infos}
+    if len(scales) == 1:
         raise ArrayError("scale_a and scale_b belong together; give both or none")
-    return a, b
+    if not scales:
+        if scale is not None and (word := canonical("scale", scale, SCALES)) != "none":
+            raise ArrayError(f"scale is {word}, but no scales came; give scale_a and scale_b")
+        return "none"
+    return granularity(problem, scales, scale)
 
 
-def scaled(problem: Problem, scales: Scales | None, scale: str | None = None) -> Problem:
-    """The problem with the granularity of its scales.
+def granularity(problem: Problem, scales: Mapping[str, ArrayInfo], scale: str | None = None) -> str:
+    """The granularity that the shapes of scales tell.
 
     Scales for a whole tensor are a single number. The others have a batch axis as
     `Problem.scale_shapes`, which a single matrix may leave out:
@@ -291,70 +296,43 @@ def scaled(problem: Problem, scales: Scales | None, scale: str | None = None) ->
 
     Args:
         problem: the problem without scales.
-        scales: the scales, if there are any.
-        scale: the granularity, if the caller named it.
-
-    Raises:
-        ArrayError: for scales of other shapes, or if there are none although `scale` names them.
-        ProblemError: for an unknown granularity, or one that the precision does not have.
-    """
-    named = None if scale is None else canonical("scale", scale, SCALES)
-    if scales is None:
-        if named not in (None, "none"):
-            raise ArrayError(f"scale is {named}, but no scales came; give scale_a and scale_b")
-        return problem
-    if named == "none":
-        raise ArrayError("scale is none, but scales came; leave scale_a and scale_b out")
-    shapes = scales[0].shape, scales[1].shape
-    candidates = [word for word in SCALES if word != "none"] if named is None else [named]
-    for word in candidates:
-        if all(shape in legal for shape, legal in zip(shapes, _legal(problem, word), strict=True)):
-            return replace(problem, scale=word)
-    wanted = ", or ".join(
-        "{} and {} a {}".format(*(legal[0] for legal in _legal(problem, word)), word)
-        for word in candidates
-    )
-    raise ArrayError(f"scale_a is {shapes[0]}, scale_b {shapes[1]}; {problem} takes {wanted}")
-
-
-def granularity_of(problem: Problem, scale_b: ArrayInfo, scale: str | None = None) -> str:
-    """The granularity of the scales of a product whose A is quantised on the way in, from those of
-    B.
-
-    Args:
-        problem: the problem without scales.
-        scale_b: the scales of B.
+        scales: `scale_a`, `scale_b` or both.
         scale: the granularity, if the caller named it.
 
     Raises:
         ArrayError: for scales of other shapes.
         ProblemError: for an unknown granularity.
     """
-    named = None if scale is None else canonical("scale", scale, SCALES)
-    legal = [word for word in problem.precision.scales if word != "none" and named in (None, word)]
-    for word in legal:
-        if scale_b.shape in _legal(problem, word)[1]:
+    words = [word for word in SCALES if word != "none"]
+    if scale is not None:
+        words = [canonical("scale", scale, SCALES)]
+    if words == ["none"]:
+        raise ArrayError("scale is none, but scales came; leave scale_a and scale_b out")
+    legal = {word: _legal(problem, word) for word in words}
+    for word, shapes in legal.items():
+        if all(info.shape in shapes[name] for name, info in scales.items()):
             return word
-    wanted = ", or ".join(f"{_legal(problem, word)[1][0]} a {word}" for word in legal)
-    raise ArrayError(
-        f"scale_b is {scale_b.shape}, scale {named}; {problem} takes {wanted or 'no such scales'}"
+    first, *rest = (f"{name} {info.shape}" for name, info in scales.items())
+    stated = ", ".join((first.replace(" ", " is ", 1), *rest))
+    wanted = ", or ".join(
+        f"{' and '.join(str(shapes[name][0]) for name in scales)} a {word}"
+        for word, shapes in legal.items()
     )
+    raise ArrayError(f"{stated}; {problem} takes {wanted}")
 
 
-def _legal(problem: Problem, scale: str) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+def _legal(problem: Problem, scale: str) -> dict[str, tuple[Shape, ...]]:
     """The shapes that the scales of A and of B may have, the shortest first."""
     batch, m, n = problem.batch, problem.m, problem.n
     if scale == "tensor":
-        numbers: tuple[Shape, ...] = ((1,), (), (1, 1), (1, 1, 1))
-        return numbers, numbers
+        return dict.fromkeys(("scale_a", "scale_b"), ((1,), (), (1, 1), (1, 1, 1)))
     if scale == "row":
-        return (
-            _with_batch(batch, (m,), (m, 1)),
-            _with_batch(batch, (n,), (1, n)),
-        )
-    blocks = ceil_div(problem.k, SCALE_BLOCK)
-    columns = ceil_div(n, SCALE_BLOCK)
-    return _with_batch(batch, (blocks, m)), _with_batch(batch, (columns, blocks))
+        of_a, of_b = _with_batch(batch, (m,), (m, 1)), _with_batch(batch, (n,), (1, n))
+    else:
+        blocks = ceil_div(problem.k, SCALE_BLOCK)
+        of_a = _with_batch(batch, (blocks, m))
+        of_b = _with_batch(batch, (ceil_div(n, SCALE_BLOCK), blocks))
+    return {"scale_a": of_a, "scale_b": of_b}
 
 
 def _with_batch(batch: int, *shapes: Shape) -> tuple[Shape, ...]:
@@ -458,29 +436,21 @@ def number_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
     return scale_memory(operand, ordinal)
 
 
-def scale_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
-    """Where scales lie on a device, checked but for their shapes.
+def scale_memory(operand: ArrayInfo, ordinal: int, first: str = "A") -> MatrixMemory:
+    """Where scales lie on the device of the `first` operand, checked but for their shapes.
 
     Raises:
         ArrayError: if they are not fp32 without gaps on that device.
     """
-    name, shape = operand.name, operand.shape
-    if operand.ordinal is None:
-        raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")
-    if operand.ordinal != ordinal:
-        raise ArrayError(
-            f"A is on CUDA device {ordinal}, {name} on {operand.ordinal}; move one of them"
-        )
+    check_beside(operand, ordinal, first)
     if operand.dtype != "float32":
-        raise ArrayError(f"{name} is {operand.dtype}; scales are float32: convert it")
+        raise ArrayError(f"{operand.name} is {operand.dtype}; scales are float32: convert it")
     if operand.recorded:
-        raise ArrayError(f"{name} requires a gradient, which is not recorded; give .detach()")
-    steps = zip(shape, operand.strides, dense(shape), strict=True)
-    if any(size > 1 and stride != step for size, stride, step in steps):
         raise ArrayError(
-            f"{name} of shape {shape} has strides {operand.strides}; copy it with .contiguous()"
+            f"{operand.name} requires a gradient, which is not recorded; give .detach()"
         )
-    count = prod(shape)
+    check_dense(operand)
+    count = prod(operand.shape)
     return MatrixMemory(1, count, count, element_bytes=SCALE_BYTES)
 
 

@@ -19,15 +19,24 @@ from autotune.problem.aliases import canonical, dtype_word
 from autotune.problem.call import BY_NAME, Call
 from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div, round_up
-from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check, dense, listed, overlap
+from autotune.runtime.arrays import (
+    ArrayInfo,
+    MatrixMemory,
+    check,
+    check_beside,
+    dense,
+    listed,
+    overlap,
+)
 from autotune.runtime.launcher import BoundGemm
 from autotune.runtime.operands import (
     SCALE_BYTES,
     Addresses,
     CallOptions,
     CheckedOperands,
-    granularity_of,
+    granularity,
     problem_of,
+    scale_memory,
 )
 from autotune.runtime.state import Runtime
 
@@ -220,8 +229,8 @@ def _rows_of(x: ArrayInfo, element_bytes: int) -> MatrixMemory:
 def _check_out(
     q: ArrayInfo, shape: tuple[int, ...], target: ElementType, ordinal: int
 ) -> MatrixMemory:
-    if check(q, types=[row.dtype for row in TARGETS.values()]) != ordinal:
-        raise ArrayError(f"x is on CUDA device {ordinal}, out on {q.ordinal}; move one of them")
+    check(q, types=[row.dtype for row in TARGETS.values()])
+    check_beside(q, ordinal, "x")
     if q.dtype != target.dtype:
         raise ArrayError(f"out is {q.dtype}, dtype {target.dtype}; give one like the other")
     if q.shape != shape:
@@ -232,22 +241,11 @@ def _check_out(
 
 
 def _check_scales(scales: ArrayInfo, shape: tuple[int, ...], ordinal: int, fixed: bool) -> None:
-    name = scales.name
-    if scales.ordinal != ordinal:
-        place = "the CPU" if scales.ordinal is None else f"CUDA device {scales.ordinal}"
-        raise ArrayError(f"x is on CUDA device {ordinal}, {name} on {place}; move one of them")
-    if scales.dtype != "float32":
-        raise ArrayError(f"{name} is {scales.dtype}; scales are float32: convert it")
+    scale_memory(scales, ordinal, "x")
     if fixed and prod(scales.shape) != 1:
         raise ArrayError(f"scale is {scales.shape}; an array has one number for the whole tensor")
     if not fixed and scales.shape != shape:
         raise ArrayError(f"scales are {scales.shape}; x takes {shape}")
-    steps = zip(scales.shape, scales.strides, dense(scales.shape), strict=True)
-    if any(size > 1 and stride != step for size, stride, step in steps):
-        raise ArrayError(
-            f"{name} of shape {scales.shape} has strides {scales.strides}; copy it with "
-            ".contiguous()"
-        )
     if scales.read_only and not fixed:
         raise ArrayError("scales are read-only; give a writable array")
 
@@ -293,7 +291,7 @@ def quantised_infos(infos: Mapping[str, ArrayInfo], options: CallOptions) -> dic
     if a.empty or b.empty:
         return {**infos, "a": a, "scale_a": scale_b}  # scales that are not looked at
     problem = problem_of({"a": a, "b": b}, CallOptions(compute=options.compute))
-    word = granularity_of(problem, scale_b, options.scale)
+    word = granularity(problem, {"scale_b": scale_b}, options.scale)
     if len(a.shape) == 2 and problem.batch > 1 and word != "tensor":
         raise ArrayError(
             f"A is a matrix {a.shape}, B a batch {b.shape}; with scales a {word}, an A that is "

@@ -143,7 +143,7 @@ def test_grid_serves_arrays_of_other_shapes(case: Case) -> None:
         (
             1,
             "gaps",
-            r"argument 1 of shape \(1000,\) has strides \(2,\); give an array without gaps",
+            r"argument 1 of shape \(1000,\) has strides \(2,\); copy it with",
         ),
         (1, np.zeros(N, np.float32), "argument 1 is a numpy.ndarray, which is not on a CUDA"),
         (2, "x", "argument 2 is str; the kernel takes a float32"),
