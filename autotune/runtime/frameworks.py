@@ -1,4 +1,8 @@
-"""PyTorch and CuPy."""
+"""The array libraries: how to read and make their arrays, and their current stream.
+
+No library is imported here: an array can only come from one that the caller has imported, so each
+is taken from `sys.modules`.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +27,28 @@ class Framework(Protocol):
 
     `read` runs for every array of every call, so it returns only the address and a signature in
     the library's own terms. Two arrays with the same signature have the same description by
-    `describe`.
+    `describe`. A subclass inherits what holds for most: no gradients, no exchange API, no vendor's
+    library.
     """
 
     def read(self, array: Any) -> tuple[int, Hashable]: ...
 
     def describe(self, array: Any, name: str) -> ArrayInfo: ...
 
-    def records_gradient(self, *arrays: Any) -> bool:
+    def records_gradient(self, *arrays: Any) -> bool:  # noqa: ARG002
         """Whether the library would have to differentiate through a matmul of these arrays."""
-        ...
+        return False
 
-    def exports(self, kind: type) -> bool:
+    def exports(self, kind: type) -> bool:  # noqa: ARG002
         """Whether the DLPack C exchange API, if arrays of this type have it, tells everything that
         a matmul depends on besides `records_gradient` and `negated`."""
-        ...
+        return False
 
     @property
     def negated(self) -> Callable[[Any], bool] | None:
         """Tells whether the memory of an array that `exports` has the other sign; None if none
         does."""
-        ...
+        return None
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:
         """The handle of the caller's current stream on a device (0: the default stream)."""
@@ -54,10 +59,10 @@ class Framework(Protocol):
         `float32`."""
         ...
 
-    def vendor_gemm(self, call: GemmCall) -> bool:
+    def vendor_gemm(self, call: GemmCall) -> bool:  # noqa: ARG002
         """Enqueues a gemm by the vendor's library, if the framework offers it as fast and as
-        accurate as `gpu.baseline` timed it. Otherwise returns False and does nothing."""
-        ...
+        accurate as the vendor baseline timed it. Otherwise returns False and does nothing."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def in_elements(strides: Sequence[int], itemsize: int, name: str) -> tuple[int, 
     return tuple(stride // itemsize for stride in strides)
 
 
-class Torch:
+class Torch(Framework):
     """PyTorch tensors."""
 
     def __init__(self, torch: Any) -> None:
@@ -265,7 +270,7 @@ def tf32_allowed(torch: Any) -> bool:
         return bool(settings.allow_tf32)
 
 
-class CuPy:
+class CuPy(Framework):
     """CuPy arrays."""
 
     def __init__(self, cupy: Any) -> None:
@@ -280,15 +285,8 @@ class CuPy:
         strides = in_elements(array.strides, array.dtype.itemsize, name)
         return ArrayInfo(name, array.shape, strides, array.dtype.name, array.data.device_id)
 
-    def records_gradient(self, *arrays: Any) -> bool:  # noqa: ARG002
-        return False
-
     def exports(self, kind: type) -> bool:
         return kind is self._cupy.ndarray
-
-    @property
-    def negated(self) -> None:
-        return None
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return int(self._stream(ordinal).ptr)
@@ -326,7 +324,7 @@ _DLPACK_CUDA = (2, 13)
 _LEGACY_STREAM = 1
 
 
-class CudaArrayInterface:
+class CudaArrayInterface(Framework):
     """Anything with version 2 or 3 of `__cuda_array_interface__`.
 
     It cannot make arrays. Its stream is the one that an operand names, else the legacy default
@@ -357,16 +355,6 @@ class CudaArrayInterface:
             ordinal = ANYWHERE
         return ArrayInfo(name, shape, strides, dtype, ordinal, read_only)
 
-    def records_gradient(self, *arrays: Any) -> bool:  # noqa: ARG002
-        return False
-
-    def exports(self, kind: type) -> bool:  # noqa: ARG002
-        return False
-
-    @property
-    def negated(self) -> None:
-        return None
-
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         interfaces = (getattr(array, "__cuda_array_interface__", {}) for array in arrays)
         handles = {
@@ -380,9 +368,6 @@ class CudaArrayInterface:
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:  # noqa: ARG002
         raise ArrayError(f"{type(like).__qualname__} cannot be allocated here; give out={shape}")
-
-    def vendor_gemm(self, call: GemmCall) -> bool:  # noqa: ARG002
-        return False
 
 
 class PyCuda(CudaArrayInterface):

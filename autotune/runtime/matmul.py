@@ -17,7 +17,7 @@ from autotune.runtime import quantized
 from autotune.runtime.arrays import ArrayInfo, check
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.launcher import BoundGemm
-from autotune.runtime.native import native_calls
+from autotune.runtime.native import NativeCalls
 from autotune.runtime.operands import (
     DEFAULTS,
     NOTHING,
@@ -67,7 +67,7 @@ class Matmul:
         self._results: dict[Any, Result] = {}
         self._checked: dict[Any, CheckedOperands] = {}
         self._bound: dict[Any, BoundGemm] = {}
-        self._native = native_calls(runtime.driver)
+        self._native = NativeCalls(runtime.driver)
 
     def __call__(
         self,

@@ -27,6 +27,12 @@ _FUNCTIONS = (
     *("PyEval_SaveThread", "PyEval_RestoreThread"),
 )
 
+_TABLE_FULL = -1
+"""Returned by `autotune_keep` of `calls.c` for a full table: its `UNKNOWN`."""
+
+# In `calls.c`, a NULL kernel marks a call that Python enqueues.
+_BY_PYTHON = SingleLaunch(configuration((1, 1, 1), (1, 1, 1), 0, 0), None, None, None)
+
 
 class ExchangeApi(ctypes.Structure):
     """DLPackExchangeAPI of dlpack.h 1.2, which starts with its version."""
@@ -141,13 +147,6 @@ def _load(path: Path) -> NativeLibrary:
 
 def _address(function: Any) -> int | None:
     return ctypes.cast(function, ctypes.c_void_p).value
-
-
-_TABLE_FULL = -1
-"""Returned by `autotune_keep` of `calls.c` for a full table: its `UNKNOWN`."""
-
-# In `calls.c`, a NULL kernel marks a call that Python enqueues.
-_BY_PYTHON = SingleLaunch(configuration((1, 1, 1), (1, 1, 1), 0, 0), None, None, None)
 
 
 class _TableFunctions(ctypes.Structure):
@@ -291,8 +290,3 @@ class NativeCalls:
         """Forgets all calls."""
         for cache in self._caches.values():
             cache.forget()
-
-
-def native_calls(driver: Driver) -> NativeCalls:
-    """An empty set of calls, which a driver launches."""
-    return NativeCalls(driver)
