@@ -135,7 +135,7 @@ def unpatched(module: PatchedLinear) -> None:
         module.quantization.remove(module)
     module.__class__ = nn.Linear
     for name in ("policy", "quantization"):
-        delattr(module, name)
+        module.__dict__.pop(name, None)
 
 
 def supports(input: Any) -> bool:

@@ -399,25 +399,31 @@ def result_shape(product: Product) -> tuple[Any, ...]:
                 "batch of them"
             )
     _check_type(a, product.compute)
-    _check_same(a, b, "B")
+    for name, operand in (("B", b), ("bias", bias), ("residual", residual)):
+        if operand is not None:
+            _check_same(a, operand, name)
+    return shape_of(a, b, bias, residual, product.activation)
+
+
+def shape_of(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> tuple[Any, ...]:
+    """The shape of the result of operands, of which types and devices are not looked at.
+
+    Raises:
+        ArrayError: if the operands do not fit each other.
+        ProblemError: for an unknown activation, or a residual with an activation.
+    """
     k, inner = a.shape[-1], b.shape[-2]
     if k != inner:
         raise ArrayError(
             f"A {tuple(a.shape)} times B {tuple(b.shape)}: the inner sizes {k} and {inner} differ"
         )
-    epilogue_of(bias is not None, product.activation, residual is not None)
+    epilogue_of(bias is not None, activation, residual is not None)
     n = b.shape[-1]
-    if bias is not None:
-        _check_same(a, bias, "bias")
-        if bias.dim() != 1 or bias.shape[0] != n:
-            raise ArrayError(
-                f"bias is {tuple(bias.shape)}; the product has {n} columns: give {(n,)}"
-            )
-    shape = *_batch(a, b), a.shape[-2], width_of(n, product.activation)
-    if residual is not None:
-        _check_same(a, residual, "residual")
-        if tuple(residual.shape) != shape:
-            raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {shape}")
+    if bias is not None and tuple(bias.shape) != (n,):
+        raise ArrayError(f"bias is {tuple(bias.shape)}; the product has {n} columns: give {(n,)}")
+    shape = *_batch(a, b), a.shape[-2], width_of(n, activation)
+    if residual is not None and tuple(residual.shape) != shape:
+        raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")
     return shape
 
 

@@ -14,7 +14,7 @@ import torch
 
 from autotune import runtime
 from autotune.errors import ArrayError, UsageError
-from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, epilogue_of
+from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK
 from autotune.problem.integers import ceil_div
 from autotune.runtime.frameworks import own_scale_b, own_scales
 from autotune.runtime.quantized import target_beside
@@ -27,8 +27,8 @@ from autotune.torch.operator import (
     policy_with,
     readable,
     run_under,
+    shape_of,
     traced_policy,
-    width_of,
 )
 
 _ARGUMENTS = (
@@ -81,15 +81,6 @@ class ScaledProduct(NamedTuple):
     activation: str | None = None
     scale_result: Any = None
     amax: Any = None
-
-    @property
-    def epilogue(self) -> str:
-        """The epilogue, as a problem has it.
-
-        Raises:
-            ProblemError: for an unknown activation, or a residual with an activation.
-        """
-        return epilogue_of(self.bias is not None, self.activation, self.residual is not None)
 
     @property
     def accumulate(self) -> str | None:
@@ -199,7 +190,7 @@ def register(library: Any) -> None:
 def on_gpu(product: ScaledProduct) -> Any:
     """The product by the tuned kernel."""
     a, b = product.a, product.b
-    _check(product)
+    _shape_of(product)
     if 0 in (*a.shape, b.shape[1]):
         return by_torch(product)
     if product.scale_a is None:
@@ -243,7 +234,7 @@ def _readable(product: ScaledProduct) -> ScaledProduct:
 
 def by_torch(product: ScaledProduct) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
-    _check(product)
+    _shape_of(product)
     a, scale_a, b, scale_b = product.a, product.scale_a, product.b, product.scale_b
     if scale_a is None:
         a, scale_a = _quantised_by_torch(a, b, scale_b, product.compute)
@@ -290,32 +281,22 @@ def _dequantised(matrix: Any, scales: Any) -> Any:
 
 def _fake(product: ScaledProduct) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
-    _check(product)
-    shape = product.a.shape[0], width_of(product.b.shape[1], product.activation)
-    return product.a.new_empty(shape, dtype=product.result_dtype)
+    return product.a.new_empty(_shape_of(product), dtype=product.result_dtype)
 
 
-def _check(product: ScaledProduct) -> None:
-    """Refuses operands that are no matrices or do not fit each other."""
-    a, b, bias, residual = product.a, product.b, product.bias, product.residual
+def _shape_of(product: ScaledProduct) -> tuple[Any, ...]:
+    """The shape of the result.
+
+    Raises:
+        ArrayError: for operands that are no matrices or do not fit each other.
+        ProblemError: for an unknown activation, or a residual with an activation.
+    """
+    a, b = product.a, product.b
     for name, operand in (("A", a), ("B", b)):
         if operand.dim() != 2:
             shape = tuple(operand.shape)
             raise ArrayError(f"{name} has {operand.dim()} dimensions {shape}; give a matrix")
-    if a.shape[1] != b.shape[0]:
-        raise ArrayError(
-            f"A {tuple(a.shape)} times B {tuple(b.shape)}: the inner sizes {a.shape[1]} and "
-            f"{b.shape[0]} differ"
-        )
-    if bias is not None and tuple(bias.shape) != (b.shape[1],):
-        raise ArrayError(
-            f"bias is {tuple(bias.shape)}; the product has {b.shape[1]} columns: give "
-            f"{(b.shape[1],)}"
-        )
-    _ = product.epilogue  # refuses what does not go together
-    shape = a.shape[0], width_of(b.shape[1], product.activation)
-    if residual is not None and tuple(residual.shape) != shape:
-        raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")
+    return shape_of(a, b, product.bias, product.residual, product.activation)
 
 
 # Quantising.
