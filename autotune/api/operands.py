@@ -8,6 +8,7 @@ from typing import Any
 from autotune import runtime
 from autotune.errors import ArrayError
 from autotune.problem import GATE_SPAN
+from autotune.runtime.quantized import quantizer
 
 
 def quantize(x: Any, dtype: Any = "e4m3", scale: Any = "row", out: Any = None) -> tuple[Any, Any]:
@@ -50,7 +51,7 @@ def quantize(x: Any, dtype: Any = "e4m3", scale: Any = "row", out: Any = None) -
             row-major, or whose elements are not in its memory; for results that overlap it.
         MissingError: without a driver or a GPU.
     """
-    return runtime.quantizer()(x, dtype, scale, out)
+    return quantizer(runtime.current().runtime)(x, dtype, scale, out)
 
 
 def interleave(gate: Any, up: Any, axis: int = 0) -> Any:

@@ -2,7 +2,6 @@
 
     autotune.runtime.current()(a, b)           any shape; looked up at its first call
     autotune.runtime.batch_invariant()(a, b)   the same in one order of summation for every M
-    autotune.runtime.quantizer()(x, "e4m3", "row", None)   a matrix in 8 bits, and its scales
     autotune.runtime.load(problem)(a, b)       one problem, looked up and loaded now
     autotune.runtime.load_all(problems)        all problems of a program, loaded beforehand
 
@@ -20,7 +19,6 @@ from autotune.runtime.process import (
     load,
     load_all,
     probe,
-    quantizer,
 )
 from autotune.runtime.state import Runtime, UntunedWarning
 
@@ -35,5 +33,4 @@ __all__ = [
     "load",
     "load_all",
     "probe",
-    "quantizer",
 ]

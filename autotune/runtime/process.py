@@ -22,7 +22,6 @@ from autotune.runners.objective import Objective, time_objective
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
-from autotune.runtime.quantized import Quantizer
 from autotune.runtime.state import Find, Runtime
 from autotune.settings import DEFAULT_POLICY, Mode, Policy
 
@@ -178,20 +177,6 @@ def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
 def _matmul_by(find: Find, mode: Mode, cache: Path, with_installed: bool = False) -> Matmul:
     build = partial(compiler.compile, cache=cache, here=True, with_installed=with_installed)
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
-
-
-@lru_cache(maxsize=8)
-def _quantizer(runtime: Runtime) -> Quantizer:
-    return Quantizer(runtime)
-
-
-def quantizer() -> Quantizer:
-    """The process's own quantiser, which shares what `current` has loaded.
-
-    Raises:
-        MissingError: without a driver or a GPU.
-    """
-    return _quantizer(current().runtime)
 
 
 def _ordinal(runtime: Runtime, ordinal: int | None) -> int:

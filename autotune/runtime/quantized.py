@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -111,6 +112,12 @@ class Quantizer:
         _refuse_overlap(places, memory, of_scales, prod(shapes[1]))
         quantizing = quantizing_of(x, target, scale, *places, fixed)
         return bind_quantizing(self.runtime, ordinal, quantizing, *places, of_scales)
+
+
+@lru_cache(maxsize=8)
+def quantizer(runtime: Runtime) -> Quantizer:
+    """The quantiser that shares what a runtime has loaded."""
+    return Quantizer(runtime)
 
 
 def quantizing_of(

@@ -31,7 +31,7 @@ from autotune.runtime.frameworks import tf32_allowed
 from autotune.settings import Policy
 from autotune.torch.linear import PatchedLinear, patched, unpatched
 from autotune.torch.operator import DTYPES, name_of
-from autotune.torch.quantized import Quantization, patch_quantized, quantized_obstacle
+from autotune.torch.quantized import Quantization, patch_quantized
 from autotune.tuning.options import Search
 
 BUDGET_S = 20.0
@@ -332,12 +332,11 @@ def _quantise(
         raise UsageError("tune without a sample; give an input of the model, sample=x")
     unpatch(model)
     layers = [
-        (name, module, _obstacle(module.weight) or quantized_obstacle(module))
+        (name, module, _obstacle(module.weight))
         for name, module in model.named_modules()
         if type(module) is nn.Linear
     ]
-    rows = patch_quantized(layers, model, quantization, policy, sample, min_gain, options)
-    report = QuantizedReport(quantization.compute, quantization.scale, rows)
+    report = patch_quantized(model, layers, quantization, policy, sample, min_gain, options)
     _console(file).print(quantized_layers.render(report))
     return report
 

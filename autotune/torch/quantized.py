@@ -15,7 +15,7 @@ from autotune import runtime
 from autotune.api import tuning
 from autotune.errors import UsageError
 from autotune.problem import PRECISIONS, Epilogue, Problem
-from autotune.report.quantized_layers import QuantizedRow
+from autotune.report.quantized_layers import QuantizedReport, QuantizedRow
 from autotune.settings import Policy
 from autotune.torch.linear import PatchedLinear, patched, unpatched
 from autotune.torch.scaled import quantize_weight, scaled_mm
@@ -106,7 +106,7 @@ class Quantization:
         return result.view(*input.shape[:-1], layer.out_features)
 
 
-def quantized_obstacle(module: nn.Linear) -> str | None:
+def _obstacle(module: nn.Linear) -> str | None:
     """Why a layer on a GPU cannot be quantised; None if it can."""
     if module.weight.dtype not in DTYPES:
         return "only float16 and bfloat16 are quantised"
@@ -116,25 +116,26 @@ def quantized_obstacle(module: nn.Linear) -> str | None:
 
 
 def patch_quantized(
-    layers: Sequence[tuple[str, nn.Linear, str | None]],
     model: nn.Module,
+    layers: Sequence[tuple[str, nn.Linear, str | None]],
     quantization: Quantization,
     policy: Policy | None,
     sample: Any,
     min_gain: float,
     tune: Search | None,
-) -> tuple[QuantizedRow, ...]:
+) -> QuantizedReport:
     """Quantises the layers of a model, and keeps those that a sample shows to be no faster.
 
     Args:
-        layers: name, layer and, if it cannot be quantised, the reason.
         model: the model.
+        layers: name, layer and, if no kernel can serve it, the reason.
         quantization: how.
         policy: the policy that the layers keep; None follows the current one at each call.
         sample: an input of the model, or a tuple of its arguments; None times nothing.
         min_gain: the least gain of a layer in time.
         tune: how to tune the shapes of the sample that are not tuned; None does not.
     """
+    layers = [(name, layer, why or _obstacle(layer)) for name, layer, why in layers]
     inputs = _inputs(model, [layer for _, layer, why in layers if why is None], sample)
     rows = []
     for name, layer, why in layers:
@@ -142,7 +143,7 @@ def patch_quantized(
         if why is None:
             row = _patched(row, layer, quantization, policy, inputs.get(layer), min_gain, tune)
         rows.append(row)
-    return tuple(rows)
+    return QuantizedReport(quantization.compute, quantization.scale, tuple(rows))
 
 
 def _patched(

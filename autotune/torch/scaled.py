@@ -17,7 +17,7 @@ from autotune.errors import ArrayError, UsageError
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK
 from autotune.problem.integers import ceil_div
 from autotune.runtime.frameworks import own_scale_b, own_scales
-from autotune.runtime.quantized import target_beside
+from autotune.runtime.quantized import quantizer, target_beside
 from autotune.settings import Policy
 from autotune.torch.operator import (
     ACTIVATIONS,
@@ -348,7 +348,7 @@ def quantize_on_gpu(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
     x = x.detach()
     if x.stride(1) != 1 or x.stride(0) < x.shape[1]:
         x = x.contiguous()
-    return runtime.quantizer()(x, dtype, scale, None)
+    return quantizer(runtime.current().runtime)(x, dtype, scale, None)
 
 
 def quantize_by_torch(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,8 @@ def test_gpu_gets_rows_that_the_kernel_reads(monkeypatch: pytest.MonkeyPatch) ->
         seen.append(x)
         return scaled.quantize_by_torch(x, scale, dtype)
 
-    monkeypatch.setattr(runtime, "quantizer", lambda: quantizer)
+    monkeypatch.setattr(runtime, "current", lambda: SimpleNamespace(runtime=None))
+    monkeypatch.setattr(scaled, "quantizer", lambda _: quantizer)
     rows = torch.randn(5, 300, dtype=torch.bfloat16)
     for x in (rows, rows[:, :128], rows.t().contiguous().t(), rows.clone().requires_grad_()):
         q, scales = scaled.quantize_on_gpu(x, "row", torch.int8)
