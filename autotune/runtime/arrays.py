@@ -25,9 +25,6 @@ OUTPUT_TYPES = tuple(
 """The names of the element types of C and the bias in the array libraries."""
 
 
-ANYWHERE = -1
-"""The device of an empty array whose library names none: it fits every other."""
-
 _BYTES = {row.dtype: row.bytes for row in ELEMENT_TYPES.values()}
 
 
@@ -40,8 +37,7 @@ class ArrayInfo:
         shape: its size along each axis.
         strides: distance between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
-        ordinal: the CUDA device that holds it; None if it is not on one, `ANYWHERE` if it is empty
-            and nothing says where.
+        ordinal: the CUDA device that holds it; None if it is not on one.
         read_only: whether it must not be written.
         recorded: whether its framework would have to differentiate through the matmul.
     """
@@ -236,10 +232,10 @@ def check_residual(
 
 
 def check_beside(operand: ArrayInfo, ordinal: int, first: str = "A") -> None:
-    """Refuses an operand on another device than the `first` one, as far as is known."""
+    """Refuses an operand on another device than the `first` one."""
     if operand.ordinal is None:
         raise ArrayError(f"{operand.name} is on the CPU; move it to a CUDA device")
-    if operand.ordinal != ordinal and ANYWHERE not in (operand.ordinal, ordinal):
+    if operand.ordinal != ordinal:
         raise ArrayError(
             f"{first} is on CUDA device {ordinal}, {operand.name} on {operand.ordinal}; move one "
             "of them"

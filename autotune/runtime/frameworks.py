@@ -19,7 +19,7 @@ from autotune.problem.activation import fused, in_place
 from autotune.problem.integers import ceil_div
 from autotune.problem.scaled_product import scaled_product
 from autotune.problem.tensors import obstacle
-from autotune.runtime.arrays import ANYWHERE, ArrayInfo, dense
+from autotune.runtime.arrays import ArrayInfo, dense
 
 
 class Framework(Protocol):
@@ -350,10 +350,7 @@ class CudaArrayInterface(Framework):
         in_bytes = interface.get("strides")
         strides = in_elements(in_bytes, int(kind[2:]), name) if in_bytes else dense(shape)
         dtype = _KINDS.get(kind, kind)
-        ordinal = self._ordinal(address)
-        if ordinal is None and 0 in shape:
-            ordinal = ANYWHERE
-        return ArrayInfo(name, shape, strides, dtype, ordinal, read_only)
+        return ArrayInfo(name, shape, strides, dtype, self._ordinal(address), read_only)
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         interfaces = (getattr(array, "__cuda_array_interface__", {}) for array in arrays)

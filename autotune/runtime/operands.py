@@ -355,7 +355,7 @@ def checked_operands(
         ArrayError: if no kernel can take them.
     """
     a, b, out = (infos[name] for name in "abc")
-    ordinal = max(map(check, (a, b)))
+    ordinal = check(a)
     launches = launches_of(a, b, out, gated=problem.gated)
     memory = _matrix_memory(problem, launches, ordinal)
     for operand in FURTHER:

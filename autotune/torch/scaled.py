@@ -359,12 +359,14 @@ def quantize_by_torch(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
     if wide.numel() == 0:
         return wide.to(dtype), wide.new_ones(_shape(x, scale))
     if scale == "row":
-        scales, factors = _scales(sizes.amax(1), dtype)
-        return _rounded(wide * factors[:, None], dtype), scales
-    if scale == "tensor":
-        scales, factors = _scales(sizes.amax().reshape(1), dtype)
-        return _rounded(wide * factors, dtype), scales
-    scales, factors = _scales(_blocks(sizes, 1).amax((1, 3)), dtype)
+        largest = sizes.amax(1, keepdim=True)
+    elif scale == "tensor":
+        largest = sizes.amax().reshape(1, 1)
+    else:
+        largest = _blocks(sizes, 1).amax((1, 3))
+    scales, factors = _scales(largest, dtype)
+    if scale != "block":
+        return _rounded(wide * factors, dtype), scales.reshape(-1)
     expanded = factors.repeat_interleave(SCALE_BLOCK, 1)[:, : wide.shape[1]]
     return _rounded(wide * expanded, dtype), scales.t().contiguous()
 

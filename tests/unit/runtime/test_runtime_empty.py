@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from support.fake_frameworks import FakeTorch, Interface
+from support.fake_frameworks import FakeTorch
 from support.runtime_case import Case
 
 from autotune.errors import ArrayError
@@ -45,11 +44,6 @@ def test_empty_result_is_allocated(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(*shape)) for shape in ((2, 0, 3), (3, 7)))
     out: Any = case.matmul(a, b, bias=torch.on("cuda:0", case.matrix(7)), activation="gelu")
     assert out.shape == (2, 0, 7)
-
-
-def test_empty_arrays_without_memory_fit_every_device(case: Case) -> None:
-    a, out = (Interface(np.empty(shape, np.float32), data=(0, False)) for shape in ((0, 3), (0, 7)))
-    assert case.matmul(a, case.array(3, 7, ordinal=1), out) is out
 
 
 @pytest.mark.parametrize(
