@@ -142,18 +142,15 @@ def memory_of(operand: ArrayInfo, layout: str | None = None) -> tuple[str, Matri
     """
     if operand.empty:
         return layout or "n", EMPTY
-    (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
     count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
     batch = (count, stride) if count > 1 and stride else (1, 0)
-    rest = *batch, _bytes(operand.dtype)
-    stored = {
-        "n": _memory_of(rows, columns, row_stride, column_stride, rest),
-        "t": _memory_of(columns, rows, column_stride, row_stride, rest),
-    }
     for letter in layout or "nt":
-        memory = stored[letter]
-        if memory is not None:
-            return letter, memory
+        axes = slice(-2, None) if letter == "n" else slice(-1, -3, -1)
+        (rows, columns), (row_stride, column_stride) = operand.shape[axes], operand.strides[axes]
+        leading = row_stride if rows > 1 else columns
+        if (column_stride == 1 or columns == 1) and columns <= leading and batch[1] >= 0:
+            element_bytes = _BYTES[operand.dtype]
+            return letter, MatrixMemory(rows, columns, leading, *batch, element_bytes)
     wanted = {"n": "row-major", "t": "the transpose of a row-major matrix"}
     raise ArrayError(
         f"{operand.name} of shape {operand.shape} has strides {operand.strides}; it must be "
@@ -201,7 +198,7 @@ def check_vector(vector: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixM
         raise ArrayError(f"{name} is {vector.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and vector.strides != (1,):
         raise ArrayError(f"{name} has stride {vector.strides[0]}; copy it with .contiguous()")
-    return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
+    return MatrixMemory(1, n, n, element_bytes=_BYTES[dtype])
 
 
 def check_residual(
@@ -288,24 +285,6 @@ def listed(words: Iterable[str], conjunction: str) -> str:
 def _reach(axes: Sequence[tuple[int, int]]) -> int:
     """Elements from the first to the last that axes of these sizes and strides span."""
     return 1 + sum((size - 1) * stride for size, stride in axes)
-
-
-def _bytes(dtype: str) -> int:
-    """Bytes of an element of a dtype that the kernels take."""
-    return _BYTES[dtype]
-
-
-def _memory_of(
-    rows: int, columns: int, row_stride: int, column_stride: int, rest: tuple[int, int, int]
-) -> MatrixMemory | None:
-    """Rows of adjacent elements that do not overlap; None if the strides describe anything else.
-
-    `rest` is the count and stride of a batch, and the bytes of an element.
-    """
-    leading = row_stride if rows > 1 else columns
-    if (column_stride == 1 or columns == 1) and columns <= leading and rest[1] >= 0:
-        return MatrixMemory(rows, columns, leading, *rest)
-    return None
 
 
 class BatchAxis(NamedTuple):

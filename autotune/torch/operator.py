@@ -229,11 +229,17 @@ def on_gpu(product: Product) -> Any:
     multiply, policy = multiplier(), policy_with(product.dependent)
     matmul = partial(multiply, activation=product.activation, compute=compute, policy=policy)
     try:
-        return matmul(product.a, product.b, bias=product.bias, residual=product.residual)
+        return _with_copies(matmul, product)
     except FrozenError:
         if multiply.runtime.mode.missing == "raise":
             raise
         return by_torch(product)
+
+
+def _with_copies(matmul: Callable[..., Any], product: Product) -> Any:
+    """A product by the runtime, with copies of what no kernel can read."""
+    try:
+        return matmul(product.a, product.b, bias=product.bias, residual=product.residual)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         result_shape(product)
@@ -266,13 +272,7 @@ def invariant_on_gpu(a: Any, b: Any, bias: Any = None, dependent: bool = False) 
     """`autotune::mm_batch_invariant` by a kernel of the batch-invariant range of its N and K."""
     compute = "tf32" if a.dtype is torch.float32 and tf32_allowed(torch) else None
     matmul = partial(runtime.batch_invariant(), compute=compute, policy=policy_with(dependent))
-    try:
-        return matmul(a, b, bias=bias)
-    except ArrayError:
-        # Only now, as nearly all operands need no copy.
-        result_shape(Product(a, b, bias))
-    (copied,) = contiguous(bias)
-    return matmul(readable(a, "A"), readable(b, "B"), bias=copied)
+    return _with_copies(matmul, Product(a, b, bias))
 
 
 def _invariant_by_torch(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
