@@ -197,10 +197,7 @@ class Torch(Framework):
             added, beta = (out, call.beta) if bias is None else (bias, 1)
             scaled_gemm = torch.baddbmm if batched else torch.addmm
             scaled_gemm(added, a, b, beta=beta, alpha=call.alpha, out=out)
-        if problem.activation is not None:
-            in_place(torch, problem.activation)(out)
-        if (residual := call.arrays.get("residual")) is not None:
-            torch.add(out, residual, out=out)
+        self._finish(call)
         return True
 
     def _scaled_gemm(self, call: GemmCall) -> bool:
@@ -216,11 +213,16 @@ class Torch(Framework):
             if scale_a is None:
                 return False
         multiply(arrays["a"], arrays["b"], scale_a, scale_b, arrays.get("bias"), out)
-        if problem.activation is not None:
-            in_place(self._torch, problem.activation)(out)
-        if (residual := arrays.get("residual")) is not None:
-            self._torch.add(out, residual, out=out)
+        self._finish(call)
         return True
+
+    def _finish(self, call: GemmCall) -> None:
+        """Applies the activation to the output, and adds the residual."""
+        out, residual = call.arrays["c"], call.arrays.get("residual")
+        if call.problem.activation is not None:
+            in_place(self._torch, call.problem.activation)(out)
+        if residual is not None:
+            self._torch.add(out, residual, out=out)
 
     def _one(self, device: Any) -> Any:
         """The number 1 on a device; None if it would have to be made while a graph is captured,

@@ -1,4 +1,4 @@
-"""The kernel of one problem, with its configuration chosen and loaded."""
+"""Kernels loaded in one configuration: that of a problem, and those of the user."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
     from autotune.problem.call import LaunchWords
 
+
+KEPT_LAUNCHES = 256
+"""Calls of a user kernel with the same addresses and numbers that stay bound."""
+
+_BITS = {"uint8": 1, "uint16": 2}
+"""Recorded element types that stand for any type of as many bytes, which NumPy may lack."""
 
 _LAUNCH_WORDS = {
     *(operand.argument for operand in FURTHER),
@@ -252,13 +258,6 @@ def _check_pointer(operand: Operand, address: int, problem: Problem) -> None:
     if missing or (address and not present) or address % size:
         wanted = f"an address that is a multiple of {size}" if present else "none: 0"
         raise ArrayError(f"{operand.argument} is at {address:#x}; {problem} takes {wanted}")
-
-
-KEPT_LAUNCHES = 256
-"""Calls with the same addresses and numbers that stay bound."""
-
-_BITS = {"uint8": 1, "uint16": 2}
-"""Recorded element types that stand for any type of as many bytes, which NumPy may lack."""
 
 
 class TunedKernel:
