@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autotune import settings
 from autotune.errors import UsageError
-from autotune.runtime.process import entered
+from autotune.runtime import entered
 from autotune.settings import Policy
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     stand_in = StandIn()
     library = torch.library.Library("autotune", "IMPL")
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "current", lambda: stand_in)
+        patched.setattr(runtime, "current", lru_cache(lambda: stand_in))
         patched.setattr(operator, "multiplier", lambda: stand_in)
         on_gpu = operator.called_with(operator.Product, operator.on_gpu)
         library.impl("mm", on_gpu, "CPU", allow_override=True)

@@ -24,7 +24,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runtime import Kernel, kernels, process
+from autotune.runtime import Kernel, kernels
 from autotune.runtime.kernels import TunedKernel
 from autotune.user_kernels import call_of
 
@@ -303,7 +303,6 @@ def test_bits_stand_for_types_that_numpy_lacks(case: Case) -> None:
 def loading(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Case:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
-    process.current.cache_clear()
     return case
 
 

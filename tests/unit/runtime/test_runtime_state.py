@@ -125,7 +125,6 @@ SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
 def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     case = Case()
     case.cuda.make_context()
-    monkeypatch.setattr(runtime.process, "current", lambda: case.matmul)
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return case
 
