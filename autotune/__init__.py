@@ -28,11 +28,10 @@ TYPE_CHECKING = False  # `typing` takes longer to import than everything else he
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
-    from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.lookups import best, choose, fingerprint, list_records, table
     from autotune.api.matmul import kernel, matmul, warmup
-    from autotune.api.quantize import quantize
+    from autotune.api.operands import interleave, quantize
     from autotune.api.shapes import Shapes
     from autotune.api.tuning import tune
     from autotune.device import Device
@@ -98,13 +97,13 @@ _HOMES = {
     "best_kernel": "api.kernels",
     "choose": "api.lookups",
     "fingerprint": "api.lookups",
-    "interleave": "api.interleaving",
+    "interleave": "api.operands",
     "kernel": "api.matmul",
     "kernel_occupancy": "api.kernels",
     "list_records": "api.lookups",
     "matmul": "api.matmul",
     "policy": "api.matmul",
-    "quantize": "api.quantize",
+    "quantize": "api.operands",
     "table": "api.lookups",
     "tune": "api.tuning",
     "tune_kernel": "api.kernels",

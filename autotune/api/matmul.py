@@ -22,8 +22,7 @@ from autotune.problem import (
 )
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
-from autotune.runtime.process import entered
-from autotune.runtime.quantized_operand import refuse_additions
+from autotune.runtime import entered
 from autotune.settings import Policy
 
 if TYPE_CHECKING:
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
     from autotune.problem.call import FurtherArrays
     from autotune.problem.fields import AccuracyText
     from autotune.runtime import Kernel
+    from autotune.runtime.kernels import TunedKernel
     from autotune.runtime.matmul import Array, Matmul
-    from autotune.runtime.tuned_kernel import TunedKernel
     from autotune.settings import PolicyChanges
-
 
 from autotune.measure import devices
 
@@ -66,7 +64,7 @@ def matmul(
     PyTorch, CuPy or PyCUDA, or others with DLPack or `__cuda_array_interface__` (which, like
     PyCUDA, has no bfloat16 and no fp8). They are row-major or transposed views; rows and matrices
     may have gaps between them. A single matrix is multiplied by each matrix of a batch. Sizes may
-    be 0; with k = 0 the sum is zero, to which beta, bias and activation apply.
+    be 0, except k: an empty result launches nothing.
 
     fp8 is `float8_e4m3fn` or `float8_e5m2`, on either side; int8 products are summed in int32.
     Scales are fp32 arrays without gaps that multiply the operands. Their shapes say whether there
@@ -141,12 +139,11 @@ def matmul(
     if policy is None:
         policy = settings.policy()
     options = alpha, beta, activation, compute, accumulate, scale, policy
-    quantizes = further.get("scale_b") is not None and further.get("scale_a") is None
     if policy.frozen and not settings.froze(policy):
         with runtime.entered(policy):
-            return _run(a, b, out, options, further, out_dtype, quantizes)
-    if quantizes or policy.tune or policy.batch_invariant:
-        return _run(a, b, out, options, further, out_dtype, quantizes)
+            return _run(a, b, out, options, further, out_dtype)
+    if policy.tune or policy.batch_invariant:
+        return _run(a, b, out, options, further, out_dtype)
     return multiplier().run(a, b, out, options, further, out_dtype)
 
 
@@ -157,39 +154,19 @@ def _run(
     options: tuple[Any, ...],
     further: FurtherArrays,
     out_dtype: Any,
-    quantizes: bool,
 ) -> Array:
-    """`matmul` on the slow path: its policy asks for more than the fastest kernel of `multiplier`,
-    or the call `quantizes` A."""
+    """`matmul` on the slow path: its policy asks for more than the fastest kernel of
+    `multiplier`."""
     named = runtime.CallOptions(*options)
     policy = named.policy
     policy.check()
     tunes = policy.tune and not settings.mode().frozen
     quick = policy.tune == "quick"
-    tuner = partial(_tune, objective=time_objective(policy.cold), quick=quick)
-    if quantizes:
-        _check_quantizing(policy, further)
-        quantized = runtime.quantized_matmul()
-        if tunes:
-            quantized.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
-        return quantized(a, b, out, named, out_dtype, **further)
     multiply = runtime.batch_invariant() if policy.batch_invariant else multiplier()
     if tunes:
+        tuner = partial(_tune, objective=time_objective(policy.cold), quick=quick)
         multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, quick=quick, **further)
     return multiply.run(a, b, out, options, further, out_dtype)
-
-
-def _check_quantizing(policy: Policy, further: FurtherArrays) -> None:
-    """Checks that a product which quantises its A has none of the options that it cannot have."""
-    refuse_additions(
-        [
-            name
-            for name, array in further.items()
-            if array is not None and name not in ("bias", "scale_b")
-        ]
-    )
-    if policy.batch_invariant:
-        raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
 
 
 def multiplier() -> Matmul:
@@ -285,7 +262,7 @@ def kernel(
 def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
     from autotune import compiler
-    from autotune.runtime.tuned_kernel import TunedKernel
+    from autotune.runtime.kernels import TunedKernel
     from autotune.user_kernels.sources import unpacked
 
     launch = entry.launchable()

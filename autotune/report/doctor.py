@@ -25,8 +25,8 @@ from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
 from autotune.measure import devices, recording
 from autotune.report.tables import FittedTable
-from autotune.runtime.native.compiled import library as native_library
-from autotune.runtime.native.compiled import library_path
+from autotune.runtime.native.calls import library as native_library
+from autotune.runtime.native.calls import library_path
 
 _INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
 

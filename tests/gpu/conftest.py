@@ -13,7 +13,7 @@ from autotune import runtime
 from autotune.errors import MissingError
 from autotune.measure.session import Session, open_session
 from autotune.runtime import UntunedWarning
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 
 
 @pytest.fixture(scope="module")

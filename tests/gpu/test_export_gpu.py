@@ -23,7 +23,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Plain kernels, packed operands, split-K with counters, tensor maps, clusters, batches, epilogues.

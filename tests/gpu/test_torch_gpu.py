@@ -22,7 +22,7 @@ from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store
 from autotune.runtime import UntunedWarning
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.settings import Policy
 from autotune.tuning.options import Search
 

@@ -17,7 +17,7 @@ from autotune.lookup.answer import Answer
 from autotune.measure.objective import Objective
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.state import Runtime
 from support import exported_library
 from support.exported_library import (

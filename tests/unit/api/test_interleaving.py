@@ -1,4 +1,4 @@
-"""The B of SwiGLU, made of two weights."""
+"""The B of SwiGLU, made of two weights: `interleave`."""
 
 from __future__ import annotations
 

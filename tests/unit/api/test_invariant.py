@@ -141,13 +141,11 @@ def test_impossible_range_is_refused(text: str, arguments: dict[str, Any]) -> No
         autotune.tune(text, device="h100", batch_invariant=True, **arguments)
 
 
-def test_call_neither_tunes_nor_quantises() -> None:
+def test_call_is_not_tuned_alone() -> None:
     array = SimpleNamespace()
-    policy = autotune.Policy(batch_invariant=True)
+    policy = autotune.Policy(batch_invariant=True, tune=True)
     with pytest.raises(UsageError, match="not tuned alone"):
-        autotune.matmul(array, array, policy=policy._replace(tune=True))
-    with pytest.raises(UsageError, match="scale_a"):
-        autotune.matmul(array, array, policy=policy, scale_b=array)
+        autotune.matmul(array, array, policy=policy)
 
 
 def test_problem_is_tuned_once_at_each_end() -> None:

@@ -31,8 +31,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     """A runtime whose kernel for cold operands is another one."""
     case = Case(config=TYPED, config_cold=SPLIT)
     case.cuda.make_context()
-    monkeypatch.setattr(runtime, "current", lambda: case.matmul)
-    monkeypatch.setattr(runtime.process, "current", lru_cache(lambda: case.matmul))
+    monkeypatch.setattr(runtime, "current", lru_cache(lambda: case.matmul))
     return case
 
 
@@ -214,6 +213,7 @@ def modes(case: Case, monkeypatch: pytest.MonkeyPatch) -> list[Mode]:
         seen.append(settings.mode())
         return case.matmul
 
+    monkeypatch.setattr(current, "cache_clear", lambda: None, raising=False)
     monkeypatch.setattr(runtime, "current", current)
     return seen
 

@@ -19,8 +19,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.runtime import process
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.settings import Mode
 
 ORDER = "mma bf16 swap=0 128"
@@ -32,8 +31,8 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     driver = Driver(FakeCuda())
     monkeypatch.setattr(Driver, "load", lambda: driver)
-    process.batch_invariant.cache_clear()
-    process._invariant_matmul.cache_clear()
+    runtime.batch_invariant.cache_clear()
+    runtime._invariant_matmul.cache_clear()
 
 
 def test_product_without_a_range_is_refused() -> None:
@@ -82,5 +81,5 @@ def test_single_size_of_a_range_is_not_tuned(load: Any, tune: Any) -> None:
 
 
 def test_frozen_mode_does_not_fall_back_to_the_vendor() -> None:
-    with runtime.process.switched(Mode("frozen", "vendor")):
+    with runtime.switched(Mode("frozen", "vendor")):
         assert runtime.batch_invariant().runtime.mode.missing == "raise"

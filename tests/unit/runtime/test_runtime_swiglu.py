@@ -81,14 +81,10 @@ def test_rows_of_out_may_have_gaps(case: Case, torch: FakeTorch) -> None:
     np.testing.assert_array_equal(decoded(whole.host)[:, 16:], before[:, 16:])
 
 
-@pytest.mark.parametrize(
-    ("shapes", "result"), [(((5, 0), (0, 32)), (5, 16)), (((5, 3), (3, 0)), (5, 0))]
-)
-def test_sizes_may_be_0(case: Case, torch: FakeTorch, shapes: Any, result: Any) -> None:
-    a, b = tensors(case, torch, *shapes)
+def test_result_may_be_empty(case: Case, torch: FakeTorch) -> None:
+    a, b = tensors(case, torch, (5, 3), (3, 0))
     out: Any = case.matmul(a, b, activation="swiglu")
-    assert tuple(out.shape) == result
-    assert not decoded(out.host).any()
+    assert tuple(out.shape) == (5, 0)
 
 
 @pytest.mark.parametrize(

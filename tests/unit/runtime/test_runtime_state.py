@@ -1,27 +1,124 @@
-"""Warm-up of the shapes of a program, on the fake GPU."""
+"""Kernels loaded beforehand, by several threads, or without a compiler, on the fake GPU."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from support.runtime_case import SPLIT, Case
-from support.waiting import HANG_S
+from support.waiting import HANG_S, happens
 
-from autotune import runtime
+from autotune import gpu, runtime, warmup
 from autotune.api import tuning
-from autotune.api.matmul import warmup
 from autotune.compiler import CompileFailure, Program
-from autotune.errors import AutotuneError, NotFoundError, ProblemError
-from autotune.families.plan import Template
-from autotune.measure import devices
+from autotune.errors import AutotuneError, MissingError, NotFoundError, ProblemError
+from autotune.families.plan import Alignment, Template
 from autotune.measure.objective import HOT
 from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.runtime.state import Runtime
 from autotune.settings import Policy
 from autotune.tuning.options import Search
+
+PROBLEM, OTHER = Problem(4, 8, 16), Problem(5, 9, 17)
+
+
+DENSE = Alignment.dense(PROBLEM)
+
+
+class SlowCase(Case):
+    """A case whose compiler waits for `go`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.go = threading.Event()
+        self.runtime = Runtime(self.runtime.driver, self._find, self._plan, self._slowly)
+
+    def _slowly(self, template: Template, arch: str) -> Program | CompileFailure:
+        program = self._build(template, arch)
+        assert self.go.wait(HANG_S)
+        return program
+
+    def load(self) -> object:
+        assert self.config is not None
+        return self.runtime.executable(self.config, PROBLEM, 0, DENSE)
+
+
+def test_others_work_while_a_kernel_compiles() -> None:
+    case = SlowCase()
+    with ThreadPoolExecutor(2) as pool:
+        loading = pool.submit(case.load)
+        assert happens(lambda: bool(case.built))
+        answer = pool.submit(case.runtime.answer, OTHER, 0)
+        try:
+            assert answer.result(HANG_S).problem == OTHER
+            assert not loading.done()
+        finally:
+            case.go.set()
+        assert loading.result(HANG_S) is case.load()
+
+
+def test_threads_that_want_one_kernel_compile_it_once() -> None:
+    case = SlowCase()
+    with ThreadPoolExecutor(4) as pool:
+        loading = [pool.submit(case.load) for _ in range(4)]
+        assert happens(lambda: bool(case.built))
+        case.go.set()
+        assert len({id(executable.result(HANG_S)) for executable in loading}) == 1
+    assert len(case.built) == 1
+
+
+def test_failed_kernel_compiles_again_when_asked() -> None:
+    case = SlowCase(reason="no")
+    case.go.set()
+    with pytest.raises(AutotuneError, match="no"):
+        case.load()
+    case.reason = None
+    assert case.load() is case.load()
+
+
+SINGLE = Alignment(1, 1, 1)
+
+
+class InstalledCase(Case):
+    """A case without a compiler, in which only programs for these alignments came along."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.came: tuple[Alignment, ...] = (SINGLE,)
+        self.runtime = Runtime(self.runtime.driver, self._find, self._plan, self._installed)
+
+    def _installed(self, template: Template, arch: str) -> Program | CompileFailure:
+        if self.alignments[-1] not in self.came:
+            raise MissingError("no CUDA compiler")
+        return self._build(template, arch)
+
+    def load(self) -> object:
+        assert self.config is not None
+        return self.runtime.executable(self.config, PROBLEM, 0, Alignment.dense(PROBLEM))
+
+
+def test_narrow_program_serves_where_no_wider_one_came() -> None:
+    case = InstalledCase()
+    assert case.load() is case.load()
+    assert case.alignments == [Alignment.dense(PROBLEM), SINGLE]
+
+
+def test_program_for_the_alignment_comes_first() -> None:
+    case = InstalledCase()
+    case.came = (Alignment.dense(PROBLEM),)
+    case.load()
+    assert case.alignments == [Alignment.dense(PROBLEM)]
+
+
+def test_missing_compiler_is_an_error_where_no_program_came() -> None:
+    case = InstalledCase()
+    case.came = ()
+    with pytest.raises(MissingError, match="no CUDA compiler"):
+        case.load()
+
 
 SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
 
@@ -30,7 +127,6 @@ SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
 def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     case = Case()
     case.cuda.make_context()
-    monkeypatch.setattr(runtime.process, "current", lambda: case.matmul)
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return case
 
@@ -74,7 +170,7 @@ def test_tuning_warmup_tunes_each_unrecorded_shape_first(
     case.looked_up.clear()
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
-    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
         "autotune.lookup.lookup.recorded",
         lambda problem, *_: recorded if problem == SHAPES[1] else None,
@@ -94,7 +190,7 @@ def test_tuning_warmup_runs_what_the_race_found(
 
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
-    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr("autotune.lookup.lookup.recorded", lambda *_: None)
     (answer,) = warmup(SHAPES[:1], policy=Policy(tune="quick"))
     assert answer.config == SPLIT

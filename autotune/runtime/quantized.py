@@ -1,25 +1,44 @@
-"""quantize(): matrices in 8 bits with their scales, by the kernel on the caller's stream."""
+"""The seam of quantised operands: `quantize()`, and a matmul that quantises its A on the way in.
+
+The launches of such a matmul quantise A into memory of the stream and multiply it there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-from autotune.driver.dependent_launch import Dependence
+from autotune.driver.dependent_launch import Dependence, has_dependent_launch
 from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
-from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, ElementType
-from autotune.problem.aliases import dtype_word
-from autotune.problem.call import Call
+from autotune.problem import COMPUTES, ELEMENT_TYPES, PRECISIONS, SCALE_BLOCK, ElementType
+from autotune.problem.aliases import canonical, dtype_word
+from autotune.problem.call import BY_NAME, Call
 from autotune.problem.fields import LARGEST_DIMENSION
-from autotune.problem.integers import ceil_div
-from autotune.runtime import arrays
-from autotune.runtime.arrays import ArrayInfo, MatrixMemory, listed
-from autotune.runtime.executable import Enqueue
-from autotune.runtime.frameworks.base import dense
-from autotune.runtime.scales import SCALE_BYTES
+from autotune.problem.integers import ceil_div, round_up
+from autotune.runtime.arrays import (
+    ArrayInfo,
+    MatrixMemory,
+    check,
+    check_beside,
+    dense,
+    listed,
+    overlap,
+)
+from autotune.runtime.launcher import BoundGemm
+from autotune.runtime.operands import (
+    SCALE_BYTES,
+    Addresses,
+    CallOptions,
+    CheckedOperands,
+    granularity,
+    problem_of,
+    scale_memory,
+)
 from autotune.runtime.state import Runtime
 
 SOURCES = {row.dtype: row for row in ELEMENT_TYPES.values() if row.bytes > 1 and row.compute}
@@ -30,18 +49,14 @@ TARGETS = {row.name: row for row in ELEMENT_TYPES.values() if row.bytes == 1}
 
 GRANULARITIES = ("tensor", "row", "block")
 
+LINE = 128
+"""The scales of A start at a multiple of so many bytes."""
+
 KEPT_CALLS = 1024
 """Bound calls that are kept. When there are more, all are dropped."""
 
 Place = tuple[int, int]
 """The address of a matrix, and the elements from one of its rows to the next."""
-
-
-class _QuantizingCall(NamedTuple):
-    """A call whose launches are bound to its arrays on a device."""
-
-    ordinal: int
-    enqueue: Enqueue
 
 
 class Quantizer:
@@ -52,7 +67,7 @@ class Quantizer:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._calls: dict[Any, _QuantizingCall] = {}
+        self._calls: dict[Any, BoundGemm] = {}
 
     def __call__(self, x: Any, dtype: Any, scale: Any, out: Any) -> tuple[Any, Any]:
         """Enqueues the launches on the caller's current stream; see `autotune.quantize`."""
@@ -85,7 +100,7 @@ class Quantizer:
 
     def _bind(
         self, operands: Sequence[Any], reads: Any, target: ElementType, scale: str, fixed: bool
-    ) -> _QuantizingCall:
+    ) -> BoundGemm:
         """A new call, checked and bound."""
         describe = self.runtime.describe
         x, q, scales = map(describe, operands, ("x", "out", "scale" if fixed else "scales"))
@@ -96,9 +111,13 @@ class Quantizer:
         _check_scales(scales, shapes[1], ordinal, fixed)
         _refuse_overlap(places, memory, of_scales, prod(shapes[1]))
         quantizing = quantizing_of(x, target, scale, *places, fixed)
-        return _QuantizingCall(
-            ordinal, bind_quantizing(self.runtime, ordinal, quantizing, *places, of_scales)
-        )
+        return bind_quantizing(self.runtime, ordinal, quantizing, *places, of_scales)
+
+
+@lru_cache(maxsize=8)
+def quantizer(runtime: Runtime) -> Quantizer:
+    """The quantiser that shares what a runtime has loaded."""
+    return Quantizer(runtime)
 
 
 def quantizing_of(
@@ -134,12 +153,12 @@ def bind_quantizing(
     result: Place,
     scales: int,
     dependent: bool = False,
-) -> Callable[[int], None]:
-    """The function that enqueues a quantisation between addresses on a stream."""
+) -> BoundGemm:
+    """The launches of a quantisation between addresses."""
     executable = runtime.loaded(quantizing.plan(), ordinal)
     addresses = {"a": source[0], "c": result[0], "scale_a": scales}
     call = Call(addresses, {"a": source[1], "c": result[1]}, {})
-    return executable.bind(call, Dependence(dependent)).enqueue
+    return executable.bind(call, Dependence(dependent))
 
 
 def target_of(dtype: Any) -> ElementType:
@@ -188,7 +207,7 @@ def check_source(x: ArrayInfo) -> tuple[int, MatrixMemory]:
             f"{name} requires a gradient, which quantising does not record; give .detach() or work "
             "under torch.no_grad()"
         )
-    ordinal = arrays.check(x, types=SOURCES)
+    ordinal = check(x, types=SOURCES)
     if x.empty:
         raise ArrayError(f"{name} is empty {x.shape}; there is nothing to quantise")
     return ordinal, _rows_of(x, SOURCES[x.dtype].bytes)
@@ -217,8 +236,8 @@ def _rows_of(x: ArrayInfo, element_bytes: int) -> MatrixMemory:
 def _check_out(
     q: ArrayInfo, shape: tuple[int, ...], target: ElementType, ordinal: int
 ) -> MatrixMemory:
-    if arrays.check(q, types=[row.dtype for row in TARGETS.values()]) != ordinal:
-        raise ArrayError(f"x is on CUDA device {ordinal}, out on {q.ordinal}; move one of them")
+    check(q, types=[row.dtype for row in TARGETS.values()])
+    check_beside(q, ordinal, "x")
     if q.dtype != target.dtype:
         raise ArrayError(f"out is {q.dtype}, dtype {target.dtype}; give one like the other")
     if q.shape != shape:
@@ -229,22 +248,11 @@ def _check_out(
 
 
 def _check_scales(scales: ArrayInfo, shape: tuple[int, ...], ordinal: int, fixed: bool) -> None:
-    name = scales.name
-    if scales.ordinal != ordinal:
-        place = "the CPU" if scales.ordinal is None else f"CUDA device {scales.ordinal}"
-        raise ArrayError(f"x is on CUDA device {ordinal}, {name} on {place}; move one of them")
-    if scales.dtype != "float32":
-        raise ArrayError(f"{name} is {scales.dtype}; scales are float32: convert it")
+    scale_memory(scales, ordinal, "x")
     if fixed and prod(scales.shape) != 1:
         raise ArrayError(f"scale is {scales.shape}; an array has one number for the whole tensor")
     if not fixed and scales.shape != shape:
         raise ArrayError(f"scales are {scales.shape}; x takes {shape}")
-    steps = zip(scales.shape, scales.strides, dense(scales.shape), strict=True)
-    if any(size > 1 and stride != step for size, stride, step in steps):
-        raise ArrayError(
-            f"{name} of shape {scales.shape} has strides {scales.strides}; copy it with "
-            ".contiguous()"
-        )
     if scales.read_only and not fixed:
         raise ArrayError("scales are read-only; give a writable array")
 
@@ -261,6 +269,147 @@ def _refuse_overlap(
         ("scales", (scales, of_scales), (source, memory)),
         ("scales", (scales, of_scales), (result, of_result)),
     ):
-        if arrays.overlap(*first, *second):
+        if overlap(*first, *second):
             source_name = "x" if second[1] is memory else "out"
             raise ArrayError(f"{name} at {first[0]:#x} overlaps {source_name}; give another")
+
+
+def quantises(names: Container[str]) -> bool:
+    """Whether a call with operands of these names quantises its A: there are scales of B alone."""
+    return "scale_b" in names and "scale_a" not in names
+
+
+def quantised_infos(infos: Mapping[str, ArrayInfo], options: CallOptions) -> dict[str, ArrayInfo]:
+    """The operands of a call that quantises its A, with A and its scales as they are multiplied.
+
+    Raises:
+        ArrayError: if A cannot be quantised, or the call has other operands than B, C, a bias and
+            the scales of B.
+        UsageError: for a batch-invariant product.
+        ProblemError: for an unknown compute or scale.
+    """
+    refuse_additions(
+        BY_NAME[name].argument for name in infos if name not in ("a", "b", "c", "bias", "scale_b")
+    )
+    if options.policy.batch_invariant:
+        raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
+    source, b, scale_b = infos["a"], infos["b"], infos["scale_b"]
+    a = quantised_operand(source, b, options.compute)
+    if a.empty or b.empty:
+        return {**infos, "a": a, "scale_a": scale_b}  # scales that are not looked at
+    problem = problem_of({"a": a, "b": b}, CallOptions(compute=options.compute))
+    word = granularity(problem, {"scale_b": scale_b}, options.scale)
+    if len(a.shape) == 2 and problem.batch > 1 and word != "tensor":
+        raise ArrayError(
+            f"A is a matrix {a.shape}, B a batch {b.shape}; with scales a {word}, an A that is "
+            "quantised takes the batch of B"
+        )
+    shape = result_shapes(source, word)[1]
+    scale_a = ArrayInfo("scale_a", shape, dense(shape), "float32", a.ordinal)
+    return {**infos, "a": a, "scale_a": scale_a}
+
+
+def quantised_operand(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> ArrayInfo:
+    """A as it will lie in memory of the stream, checked: its rows start at whole vectors.
+
+    Raises:
+        ArrayError: for an A that cannot be quantised.
+        ProblemError: for an unknown compute.
+    """
+    target = target_beside(a, b, compute)
+    if len(a.shape) not in (2, 3):
+        raise ArrayError(
+            f"A has {len(a.shape)} dimensions {a.shape}; to be quantised it takes 2 or 3: "
+            "reshape it"
+        )
+    if not a.empty:
+        check_source(a)
+    *outer, rows, columns = a.shape
+    pitch = round_up(max(1, columns), VECTOR_BYTES)
+    strides = (*(rows * pitch for _ in outer), pitch, 1)
+    return replace(a, strides=strides, dtype=target.dtype)
+
+
+def target_beside(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> ElementType:
+    """The type that A is quantised to.
+
+    Raises:
+        ArrayError: if it is not to be quantised.
+        ProblemError: for an unknown compute.
+    """
+    if a.dtype not in SOURCES:
+        raise ArrayError("scale_a and scale_b belong together; give both or none")
+    types = {row.dtype: row for row in ELEMENT_TYPES.values()}
+    row = None if compute is None else PRECISIONS[canonical("compute", compute, COMPUTES)]
+    if row is None or not row.eight_bit:
+        raise ArrayError(
+            f"A is {a.dtype} and compute is {compute}; give f8, f8e5 or i8 to quantise A, or its "
+            "scale_a"
+        )
+    legal = [element.dtype for element in (row.operand, row.second) if element is not None]
+    if b.dtype not in legal:
+        raise ArrayError(
+            f"B is {b.dtype}; {row.name} quantises A alone: give B in {listed(legal, 'or')}"
+        )
+    return row.second if row.second and types[b.dtype] is row.operand else row.operand
+
+
+def refuse_additions(names: Iterable[str]) -> None:
+    """Refuses the operands that a product cannot take while it quantises its A.
+
+    Args:
+        names: the keywords of those that are given.
+
+    Raises:
+        ArrayError: if there are any.
+    """
+    for name in names:
+        raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
+
+
+def bind_quantised(
+    runtime: Runtime,
+    checked: CheckedOperands,
+    source: ArrayInfo,
+    addresses: Addresses,
+    options: CallOptions,
+) -> BoundGemm:
+    """A call that quantises its A, with checked operands: launches that quantise A into memory of a
+    stream, and those of the product.
+
+    The lock keeps the launches of two calls that share this memory from mixing.
+
+    Args:
+        runtime: loads the kernels.
+        checked: the operands as they are multiplied.
+        source: A as it comes.
+        addresses: of the operands as they come.
+        options: the other arguments of the call.
+    """
+    ordinal, problem, place_of_a = checked.ordinal, checked.problem, addresses["a"]
+    gpu, pitch = runtime.gpu(ordinal), checked.pitches["a"]
+    memory, target = check_source(source)[1], problem.operand_elements[0]
+    from_a = place_of_a, memory.leading
+    quantizing = quantizing_of(source, target, problem.scale, from_a, (0, pitch))
+    first = round_up(memory.rows * pitch, LINE)
+    size = first + SCALE_BYTES * prod(quantizing.scales)
+    dependent = Dependence.OF_A if has_dependent_launch(gpu.device) else Dependence.NONE
+    bound: dict[int, tuple[BoundGemm, BoundGemm]] = {}
+
+    def bind(place: int) -> tuple[BoundGemm, BoundGemm]:
+        scales, early = place + first, options.policy.dependent
+        at = {**addresses, "a": place, "scale_a": scales}
+        return (
+            bind_quantizing(runtime, ordinal, quantizing, from_a, (place, pitch), scales, early),
+            runtime.bind(checked, at, options, dependent),
+        )
+
+    def start(stream: int) -> None:
+        with gpu.quantizing:
+            place = gpu.quantized(stream, size)
+            if place not in bound:
+                bound[place] = bind(place)
+            for gemm in bound[place]:
+                gemm.enqueue(stream)
+
+    return BoundGemm(ordinal, gpu.in_context(start), None)
