@@ -32,8 +32,7 @@ from autotune.families.config import Config
 from autotune.lookup import nearest
 from autotune.lookup.answer import expected_loss
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import Pool
-from autotune.lookup.neighbours import TEACHERS
+from autotune.lookup.neighbours import TEACHERS, Pool
 from autotune.runners.base import Measurement
 from autotune.runners.objective import HOT
 from autotune.runners.recording import Recording

@@ -38,9 +38,8 @@ from shipped_problems import problems
 
 from autotune import compiler, settings
 from autotune.errors import AutotuneError, UsageError
-from autotune.maintenance import exchange
 from autotune.problem import COMPUTES, Problem
-from autotune.records import Record, Store, bundle
+from autotune.records import Record, Store, bundle, exchange
 from autotune.targets import sources, targets
 from autotune.targets.workplace import Workplace
 from autotune.tuning.gemm import GemmTunable

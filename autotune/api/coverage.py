@@ -29,7 +29,7 @@ from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 from autotune.runners.objective import HOT, Objective
 
 LOSS = 0.05

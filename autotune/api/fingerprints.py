@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from autotune import settings
 from autotune.lookup import batch_invariant as invariant
+from autotune.lookup import fingerprints
+from autotune.lookup.fingerprints import Fingerprint
 from autotune.lookup.lookup import finder
-from autotune.maintenance import fingerprints
-from autotune.maintenance.fingerprints import Fingerprint
 from autotune.problem import ProblemLike, problem_of
 from autotune.records import Store
 from autotune.targets import targets

@@ -8,8 +8,7 @@ from rich.console import RenderableType
 
 from autotune import settings
 from autotune.lookup.answer import Answer
-from autotune.maintenance import inventory
-from autotune.records import TuningRecord
+from autotune.records import TuningRecord, inventory
 from autotune.report import listing, printing
 from autotune.targets import targets
 from autotune.targets.sources import DeviceLike

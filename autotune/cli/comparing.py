@@ -23,7 +23,7 @@ from autotune.cli.output import show, show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.regression import TimeCheck
+    from autotune.maintenance.retiming import TimeCheck
     from autotune.problem import Problem
     from autotune.runners.objective import Objective
 
@@ -92,15 +92,15 @@ def _checked(
     """The times of today beside those of a bundle."""
     from autotune import compiler, settings
     from autotune.api import lookups
-    from autotune.maintenance import exchange, regression
-    from autotune.records import Record
+    from autotune.maintenance import retiming
+    from autotune.records import Record, exchange
     from autotune.targets import targets
 
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
     allowed = {"allow_predicted": allow_predicted}
     resolved = targets.resolve(device)
-    times = regression.references(records, problems, resolved, objective, **allowed)
+    times = retiming.references(records, problems, resolved, objective, **allowed)
     opened = partial(targets.opened, device=device)
     chosen = partial(lookups.answered, device=device, objective=objective)
     build = partial(compiler.compile, cache=settings.cache_dir())
-    return [*regression.check(times, opened, chosen, build, objective, **allowed)]
+    return [*retiming.check(times, opened, chosen, build, objective, **allowed)]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from autotune.files.plain import visible
+from autotune.files.decoding import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -101,7 +101,7 @@ def report(
 def _analysis(selection: Selection, store: Store) -> Analysis:
     from datetime import datetime, timezone
 
-    from autotune.maintenance.inventory import change, stale_change
+    from autotune.records.inventory import change, stale_change
     from autotune.report.analysis.subject import subject_of
     from autotune.report.analysis.whole import analysed
     from autotune.report.selection import device_option
@@ -120,7 +120,7 @@ def _analysis(selection: Selection, store: Store) -> Analysis:
 def _overview(selection: Selection, store: Store) -> Overview:
     from datetime import datetime, timezone
 
-    from autotune.maintenance.inventory import change, stale_change
+    from autotune.records.inventory import change, stale_change
     from autotune.report.analysis import overview
     from autotune.report.overview_page import Overview
     from autotune.targets import targets

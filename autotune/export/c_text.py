@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from autotune.files.plain import visible
+from autotune.files.decoding import visible
 
 # A backslash before a line's end, or its trigraph, goes on to the next line.
 _CONTINUED = re.compile(r"(\\|\?\?/)\s*$")

@@ -14,8 +14,7 @@ from autotune.export.portable import portable_ptx
 from autotune.families.plan import Launch, Template
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
-from autotune.records.kernel_record import KernelEntry
-from autotune.records.kernel_source import KernelSource
+from autotune.records.kernel_record import KernelEntry, KernelSource
 from autotune.runners.objective import HOT, Objective
 
 Build = Callable[[Template, str, Path, tuple[Path, ...]], Program | CompileFailure]

@@ -17,7 +17,7 @@ from autotune.export.manifest import MADE_BY
 from autotune.export.portable import ptx_file
 from autotune.families.config import Value
 from autotune.families.plan import ArgumentType
-from autotune.files.plain import is_macro_name
+from autotune.files.decoding import is_macro_name
 from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import argument_type
 from autotune.version import __version__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from autotune.errors import UsageError
-from autotune.files.plain import KEYWORDS
+from autotune.files.decoding import KEYWORDS
 
 LONGEST_NAME = 40
 

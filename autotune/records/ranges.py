@@ -23,8 +23,7 @@ from msgspec import Meta
 from autotune import files
 from autotune.device import Device
 from autotune.files import checksum, limits
-from autotune.files.decoding import convert, parse, require_schema
-from autotune.files.domains import Name, Size, Text
+from autotune.files.decoding import Name, Size, Text, convert, parse, require_schema
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.maintenance.exchange import ImportResult
-from autotune.maintenance.inventory import ChangedRecord, Item, Kind
 from autotune.maintenance.retiming import Retimed
 from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
+from autotune.records.exchange import ImportResult
+from autotune.records.inventory import ChangedRecord, Item, Kind
 from autotune.records.ranges import Range
 
 if TYPE_CHECKING:

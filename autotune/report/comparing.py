@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.maintenance.fingerprints import Fingerprint
-from autotune.maintenance.regression import TimeCheck
+from autotune.lookup.fingerprints import Fingerprint
+from autotune.maintenance.retiming import TimeCheck
 from autotune.report.formatting import cell
 from autotune.report.tables import FittedTable
 

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from autotune.files.plain import visible
+from autotune.files.decoding import visible
 
 
 class PlainConsole(Console):

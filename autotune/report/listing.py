@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from autotune.maintenance.inventory import change, stale_change
 from autotune.records import TuningRecord
+from autotune.records.inventory import change, stale_change
 from autotune.report.formatting import age, cell, seconds_since
 from autotune.runners.base import Evidence
 from autotune.runners.recording import Origin

@@ -14,7 +14,6 @@ from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
-from autotune.maintenance import inventory
 from autotune.problem import Problem, problem_of
 from autotune.problem.span import Span, sized
 from autotune.records import (
@@ -24,10 +23,11 @@ from autotune.records import (
     Records,
     Store,
     TuningRecord,
+    inventory,
     ranges,
 )
 from autotune.records.ranges import Range
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 from autotune.runners import recording
 from autotune.targets import targets
 from autotune.targets.sources import spelled

@@ -12,7 +12,7 @@ from autotune.device import Device
 from autotune.families.registry import families_of
 from autotune.problem import Problem
 from autotune.records import TuningRecord
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 from autotune.report.analysis.subject import broken_lines, subject_of
 from autotune.report.entries import us
 from autotune.report.formatting import cell

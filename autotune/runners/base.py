@@ -11,8 +11,7 @@ from autotune.compiler import Program
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
-from autotune.files.domains import Count, Error, Microseconds, Spread
-from autotune.files.plain import visible
+from autotune.files.decoding import Count, Error, Microseconds, Spread, visible
 from autotune.runners.energy import Energy
 from autotune.runners.estimates import TimeEstimate
 from autotune.runners.objective import HOT, Objective

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from autotune.device import Device
 from autotune.families.config import Value
-from autotune.files.decoding import convert
-from autotune.files.domains import Name, QualifiedName
+from autotune.files.decoding import Name, QualifiedName, convert
 from autotune.problem.kernel_call import KernelCall
 from autotune.runners.base import Measurement
 from autotune.runners.recording_file import (

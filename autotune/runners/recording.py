@@ -13,8 +13,7 @@ from typing import Any
 
 from autotune.device import Device
 from autotune.errors import NotFoundError
-from autotune.files.decoding import convert
-from autotune.files.domains import Text
+from autotune.files.decoding import Text, convert
 from autotune.problem import Problem
 from autotune.runners.base import Measurement
 from autotune.runners.recording_file import (

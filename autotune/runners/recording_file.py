@@ -19,8 +19,7 @@ from autotune.families.config import Config, FamilyValue
 from autotune.families.plan import Resources
 from autotune.files import limits, output, read
 from autotune.files.compressed import expanded
-from autotune.files.decoding import convert, parse, require_schema, shown
-from autotune.files.domains import Date, Text
+from autotune.files.decoding import Date, Text, convert, parse, require_schema, shown
 from autotune.runners.base import RARE_FIELDS, Failure, Measurement
 from autotune.runners.energy import Energy
 

@@ -16,7 +16,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Entry, Record, Records, Store
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Compile, Trial, prepare

@@ -21,8 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError, BudgetError, CacheError, MissingError, UnsavedError
 from autotune.families.config import Config
-from autotune.files import spare
-from autotune.records import Provenance, Store, TuningRecord, codec
+from autotune.records import Provenance, Store, TuningRecord
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.objective import HOT
 from autotune.runners.recording import Origin
@@ -488,19 +487,12 @@ def _metered(
 
 
 def _unsaved(record: TuningRecord, why: CacheError, earlier: BaseException | None) -> UnsavedError:
-    """The error of a record that cannot be saved, which is kept in a spare directory if there is
-    room; otherwise the error has it."""
-    name = f"{record.device.slug}-{record.slug}.{record.evidence}.json"
-    path = spare.keep(name, codec.dumps(record))
-    if path is None:
-        fate = "the record is in no file"
-    else:
-        fate = f"the record is kept in {path}: `autotune cache import` it when there is room"
-    message = f"{why}; {fate}"
+    """The error of a record that cannot be saved, with the record."""
+    message = f"{why}; the record is in no file"
     if isinstance(earlier, CacheError):
         message = f"{earlier}; the record cannot be saved either: {message}"
     return UnsavedError(
         message,
-        record=None if path else record,
+        record=record,
         trials=earlier.trials if isinstance(earlier, UnsavedError) else (),
     )

@@ -17,7 +17,7 @@ from autotune.errors import AutotuneError
 from autotune.export.files import replace_files
 from autotune.export.manifest import MADE_BY
 from autotune.families.plan import Template
-from autotune.maintenance.inventory import inspect
+from autotune.records.inventory import inspect
 
 TEMPLATE = Template("tiled.cu", "tiled", (("TILE_WIDTH", 16),))
 KEY = sha256(b"sample").hexdigest()

@@ -17,9 +17,8 @@ from support.sample_records import H100, SQUARE
 from attacks.plausible import impossible
 from autotune import cli
 from autotune.errors import AutotuneError
-from autotune.maintenance import exchange
-from autotune.maintenance.inventory import inspect
-from autotune.records import KernelRecord, Record, Store, bundle, codec, ranges, shipped
+from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges, shipped
+from autotune.records.inventory import inspect
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import noisy

@@ -13,9 +13,9 @@ from support.fake_runner import uncompiled
 
 from attacks.forks import Fork, Send, answer
 from autotune.families.config import Config
-from autotune.maintenance.inventory import inspect
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
+from autotune.records.inventory import inspect
 from autotune.runners import recording
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
 from autotune.runners.objective import HOT, Objective

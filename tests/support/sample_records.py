@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files.plain import visible
+from autotune.files.decoding import visible
 from autotune.problem import COMPUTES, ELEMENTWISE, LARGEST_BATCH, LAYOUTS, Problem
 from autotune.records import Entry, Provenance, Record
 from autotune.runners.base import Evidence, Measurement

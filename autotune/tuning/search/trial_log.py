@@ -36,8 +36,7 @@ from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
-from autotune.files.decoding import convert
-from autotune.files.domains import Seconds, Share, Text
+from autotune.files.decoding import Seconds, Share, Text, convert
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 

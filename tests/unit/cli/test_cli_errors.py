@@ -11,7 +11,7 @@ from support.command_line import own_machine, run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
 
-from autotune import gpu, settings
+from autotune import gpu
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import CacheError, MissingError
 from autotune.gpu.pycuda_session import pycuda
@@ -445,7 +445,6 @@ def test_record_that_fits_nowhere_is_printed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "save", full)
-        patch.setattr(settings, "spare_dirs", list)
         assert run("tune", SHAPE, "--device", DEVICE, "--quiet") == 1
     printed = capsys.readouterr()
     *_, error, advice = printed.err.splitlines()

@@ -13,7 +13,7 @@ import pytest
 
 from autotune import files
 from autotune.errors import CacheError
-from autotune.files import folders
+from autotune.files import writing
 
 
 def modes_of(*made: Path) -> list[int]:
@@ -158,7 +158,7 @@ def test_no_place_for_temporary_files_is_one_line(
         pass
 
 
-@pytest.mark.parametrize("code", sorted(folders.FULL))
+@pytest.mark.parametrize("code", sorted(writing.FULL))
 def test_full_disk_of_temporary_files_is_named(code: int) -> None:
     with (
         pytest.raises(CacheError, match=r"cannot write temporary files to .*; make room or set"),

@@ -12,12 +12,12 @@ import pytest
 
 from autotune import files
 from autotune.errors import CacheError
-from autotune.files import locking
+from autotune.files import writing
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locking, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(writing, "LOCK_SECONDS", 0.05)
 
 
 def test_locked_file_is_created_with_its_directory(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_folder_that_cannot_be_locked_is_used_without(
     assert entered == [tmp_path, tmp_path / "none"]
 
 
-@pytest.mark.parametrize("code", sorted(locking.LOCKLESS))
+@pytest.mark.parametrize("code", sorted(writing.LOCKLESS))
 def test_file_system_without_locks_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
@@ -85,7 +85,7 @@ def test_lock_that_is_a_link_is_refused(tmp_path: Path, target: str) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     (tmp_path / "file").write_text("years")
-    (cache / locking.LOCK).symlink_to(tmp_path / target)
+    (cache / writing.LOCK).symlink_to(tmp_path / target)
     message = r"\.lock: cannot be written: Is a symbolic link"
     with pytest.raises(CacheError, match=message), files.locked(cache):
         pass

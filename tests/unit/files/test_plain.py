@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.files.decoding import convert
-from autotune.files.domains import Name, QualifiedName, Text
-from autotune.files.plain import is_macro_name, is_word, visible
+from autotune.files.decoding import (
+    Name,
+    QualifiedName,
+    Text,
+    convert,
+    is_macro_name,
+    is_word,
+    visible,
+)
 
 
 def test_control_characters_become_visible() -> None:

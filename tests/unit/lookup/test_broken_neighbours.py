@@ -16,8 +16,7 @@ from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
-from autotune.lookup.digests import of_architecture
-from autotune.lookup.neighbours import learn_errors
+from autotune.lookup.neighbours import learn_errors, of_architecture
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, ranges, shipped
 

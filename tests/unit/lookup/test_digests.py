@@ -14,7 +14,7 @@ from support.sample_records import H100, SQUARE, record
 from autotune import settings
 from autotune.candidates.model_error import Sample, SampleGroup, groups_of
 from autotune.device import Device
-from autotune.lookup import digests
+from autotune.lookup import neighbours
 from autotune.lookup.digest import RecordDigest, dumps, loads, samples
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, codec, shipped
@@ -52,11 +52,11 @@ def test_shipped_bundle_has_a_digest_of_today(path: Path, monkeypatch: pytest.Mo
     """Else run `python scripts/digests.py`."""
 
     def never(*_: object) -> Iterator[Record]:
-        raise AssertionError(f"{digests.beside(path).name} is not of {path.name}")
+        raise AssertionError(f"{neighbours.beside(path).name} is not of {path.name}")
 
     monkeypatch.setattr(BundleReader, "records", never)
     content = BundleReader(path.read_bytes())
-    assert len(digests.of_bundle(path, content)) == len(content)
+    assert len(neighbours.of_bundle(path, content)) == len(content)
 
 
 @pytest.mark.parametrize("objective", TIMES)
@@ -64,7 +64,7 @@ def test_shipped_digest_is_what_its_records_tell(
     objective: Objective, reader: BundleReader, tuned: list[Record]
 ) -> None:
     """Else run `python scripts/digests.py`: the cost model has changed."""
-    listed = digests.of_bundle(BUNDLES[-1], reader)
+    listed = neighbours.of_bundle(BUNDLES[-1], reader)
     for digest, made in zip(listed, tuned, strict=False):
         expected = described(made, objective)
         groups = {group.family: group for group in samples([digest], objective)}
@@ -125,8 +125,8 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 
 def own(records: Records) -> list[RecordDigest]:
     """The digests of the nearest records, as a new process finds them."""
-    digests._listed.cache_clear()
-    return [digest for _, digest in digests.own(H100, records).nearest(SQUARE, H100, 128)]
+    neighbours._listed.cache_clear()
+    return [digest for _, digest in neighbours.own(H100, records).nearest(SQUARE, H100, 128)]
 
 
 def test_digest_of_a_store_is_kept(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,17 +173,17 @@ def test_only_near_records_are_read(records: Records, monkeypatch: pytest.Monkey
         return load(store, device, problem, *rest)
 
     monkeypatch.setattr(Store, "load", counted)
-    near = digests.own(H100, records).nearest(Problem(1280, 64, 64), H100, 3)
+    near = neighbours.own(H100, records).nearest(Problem(1280, 64, 64), H100, 3)
     assert {digest.problem.m for _, digest in near} == {1216, 1280, 1344}
     assert sorted(problem.m for problem in read) == [1216, 1280, 1344]
 
 
 def test_digests_made_last_are_kept(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "KEPT", 4)
+    monkeypatch.setattr(neighbours, "KEPT", 4)
     for number in range(1, 9):
         records.store.save(record(problem=Problem(2**number, 64, 64)))
     for size in (2, 256):
-        digests.own(H100, records).nearest(Problem(size, 64, 64), H100, 3)
+        neighbours.own(H100, records).nearest(Problem(size, 64, 64), H100, 3)
     (path,) = records.store.root.glob("choices/*/*.digest")
     _, kept = loads(path.read_bytes())
     assert {digest.problem.m for digest in kept} > {256, 128, 64}
@@ -203,7 +203,7 @@ def test_broken_record_is_no_neighbour(records: Records) -> None:
 
 
 def test_cache_that_cannot_be_written_keeps_nothing(records: Records) -> None:
-    (records.store.root / digests.FOLDER).write_text("no folder")
+    (records.store.root / neighbours.FOLDER).write_text("no folder")
     assert len(own(records)) == 1
 
 
@@ -217,6 +217,6 @@ def test_another_version_makes_a_new_digest(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own(records)
-    monkeypatch.setattr(digests, "__version__", "99")
+    monkeypatch.setattr(neighbours, "__version__", "99")
     monkeypatch.setattr(Store, "load", lambda *_: None)
     assert own(records) == []

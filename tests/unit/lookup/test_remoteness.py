@@ -10,8 +10,7 @@ from support.sample_records import H100, record
 
 from autotune.device import find
 from autotune.lookup.digest import RecordDigest
-from autotune.lookup.digests import Near, Pool
-from autotune.lookup.neighbours import DECIMALS, differences
+from autotune.lookup.neighbours import DECIMALS, Near, Pool, differences
 from autotune.problem import Problem, distance
 from autotune.records import Record
 

@@ -14,8 +14,7 @@ from autotune.families.config import Config
 from autotune.files import checksum
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store, codec
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.records.kernel_source import KernelSource
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelSource
 
 CALL = KernelCall("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 

@@ -14,9 +14,8 @@ from support.sample_records import H100, SQUARE, entry, record
 from autotune import settings
 from autotune.files import checksum
 from autotune.lookup.lookup import lookup
-from autotune.maintenance import exchange
 from autotune.problem import Problem
-from autotune.records import Entry, Record, Store, bundle, codec, plausibility, shipped
+from autotune.records import Entry, Record, Store, bundle, codec, exchange, shipped
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
@@ -148,7 +147,7 @@ def test_recordings_are_plausible() -> None:
         made = Recording.loads(path.read_bytes())
         outcomes = [row.outcome for row in made.rows if isinstance(row.outcome, Measurement)]
         for outcome in [*outcomes, *([made.baseline] if made.baseline else [])]:
-            plausibility.check(
+            codec.check_plausible(
                 record(
                     replace(timed(1.0), measurement=outcome),
                     problem=made.problem,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records import stands_alone
+from autotune.records import kernel_record
 
 FILE = "/etc/passwd"
 FILES = {"a/x.h": "", "a/y/z.h": '#include "../x.h"\n'}
 
 
 def fault(text: str = "", *options: str) -> str | None:
-    return stands_alone.fault({"k.cu": text, **FILES}, ("a",), options)
+    return kernel_record.source_fault({"k.cu": text, **FILES}, ("a",), options)
 
 
 @pytest.mark.parametrize(

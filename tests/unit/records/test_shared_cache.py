@@ -16,9 +16,8 @@ from support.sample_records import H100, record
 from autotune.compiler import cache as programs
 from autotune.errors import AutotuneError
 from autotune.families.plan import Template
-from autotune.maintenance.inventory import inspect
-from autotune.maintenance.mending import mend
 from autotune.records import Store
+from autotune.records.inventory import inspect, mend
 from autotune.tuning.search import TrialLog
 
 SECRET = '{"password": 1}\n'

@@ -12,8 +12,8 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, record
 
 import autotune
-from autotune.maintenance.inventory import inspect
 from autotune.records import Store
+from autotune.records.inventory import inspect
 
 
 @pytest.fixture(autouse=True)

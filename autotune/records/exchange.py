@@ -15,7 +15,7 @@ from typing import BinaryIO
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
-from autotune.maintenance.inventory import Item, scan
+from autotune.files.compressed import is_compressed
 from autotune.problem import Problem
 from autotune.records import (
     KernelRecord,
@@ -27,13 +27,12 @@ from autotune.records import (
     codec,
     ranges,
 )
-from autotune.records.bundle import Bundle, Submission
-from autotune.records.bundle_header import START
+from autotune.records.bundle import START, Bundle, Submission
+from autotune.records.inventory import Item, scan
 from autotune.records.merging import stale
 from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
-from autotune.records.record import folder_of
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST, folder_of
 from autotune.runners.recording import Origin
 
 BUNDLE = output.OutputKind("bundle", (START,))
@@ -203,7 +202,7 @@ def read(path: Path) -> Iterator[TuningRecord | Range]:
 def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
     start = file.read(limits.DOCUMENT + 1)
     file.seek(0)
-    if bundle.is_bundle(start):
+    if is_compressed(start):
         yield from bundle.read(file)
     else:
         yield codec.loads(start)
