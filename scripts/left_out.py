@@ -98,9 +98,7 @@ def row_of(recording: Recording, digests: Sequence[RecordDigest]) -> Row:
     problem, device, measured = recording.problem, recording.device, times(recording)
     sizes = problem.m, problem.n, problem.k
     rest = Pool(
-        digests=(
-            each for each in digests if (each.problem.m, each.problem.n, each.problem.k) != sizes
-        )
+        each for each in digests if (each.problem.m, each.problem.n, each.problem.k) != sizes
     )
     began = monotonic()
     resources = {row.config: row.resources for row in recording.rows}

@@ -61,8 +61,9 @@ def lookup(
     is the best for operands that are not in L2, as far as cold times are recorded.
     """
     records = Records(store)
-    answer = recorded(problem, device, records, objective)
-    return answer or nearest(problem, device, records, objective)
+    record = records.load(device, problem)
+    answer = _recorded(problem, device, record, records, objective)
+    return answer or nearest(problem, device, record, records, objective)
 
 
 def finder(mode: Mode) -> Find:
@@ -73,27 +74,29 @@ def finder(mode: Mode) -> Find:
 def _recorded_or_kept(
     problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
-    answer = recorded(problem, device, records, objective)
-    return answer or kept_choice(problem, device, records, objective)
+    record = records.load(device, problem)
+    answer = _recorded(problem, device, record, records, objective)
+    return answer or kept_choice(problem, device, record, records, objective)
 
 
 def recorded(
     problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The answer of a measured or replayed record of the problem, or of a tuned range."""
-    exact = _exact(problem, device, records, objective)
-    return exact or _in_ranges(problem, device, records, objective)
+    return _recorded(problem, device, records.load(device, problem), records, objective)
 
 
-def _exact(
-    problem: Problem, device: Device, records: Records, objective: Objective
+def _recorded(
+    problem: Problem, device: Device, record: Record | None, records: Records, objective: Objective
 ) -> Answer | None:
-    """The best legal entry of the problem's record, unless that is only predicted."""
-    record = records.load(device, problem)
-    if record is None or record.evidence == "predicted":
-        return None
-    loss = QUICK_LOSS if record.quick else 0.0
-    return recorded_answer(problem, device, record, "exact", loss, objective)
+    """The best legal entry of the problem's record, unless that is only predicted, else the answer
+    of a tuned range."""
+    if record is not None and record.evidence != "predicted":
+        loss = QUICK_LOSS if record.quick else 0.0
+        answer = recorded_answer(problem, device, record, "exact", loss, objective)
+        if answer is not None:
+            return answer
+    return _in_ranges(problem, device, records, objective)
 
 
 def _in_ranges(
@@ -175,7 +178,7 @@ class _KeptAnswer(msgspec.Struct):
 
 
 def kept_choice(
-    problem: Problem, device: Device, records: Records, objective: Objective = HOT
+    problem: Problem, device: Device, record: Record | None, records: Records, objective: Objective
 ) -> Answer | None:
     """As `nearest`, found now or by an earlier process."""
     path = _path(problem, device, records, objective)
@@ -183,7 +186,7 @@ def kept_choice(
         answer = _read(path, problem, device, records)
         if answer is not None:
             return answer
-    answer = nearest(problem, device, records, objective)
+    answer = nearest(problem, device, record, records, objective)
     if answer is not None and answer.how in ("nearest", "predicted"):
         with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
             files.ensure(path.parent)

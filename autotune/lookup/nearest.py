@@ -54,7 +54,7 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.neighbours import REACH, TEACHERS, Near, accuracy_filter, of_architecture, own
 from autotune.lookup.vendor_time import beside_vendor
 from autotune.problem import Problem
-from autotune.records import Records
+from autotune.records import Record, Records
 from autotune.runners.objective import HOT, Objective
 
 FEWEST = 24
@@ -184,7 +184,7 @@ class Choice(NamedTuple):
 
 
 def nearest(
-    problem: Problem, device: Device, records: Records, objective: Objective = HOT
+    problem: Problem, device: Device, record: Record | None, records: Records, objective: Objective
 ) -> Answer | None:
     """The most promising configuration, by the records near the problem and the cost model; None
     if no configuration can run.
@@ -193,18 +193,29 @@ def nearest(
     prediction of the problem itself is answered where all are far. Cold times decide only if the
     nearest record has some, and energies never. Of configurations that are nearly as fast, one
     whose programs came with the package is chosen.
+
+    Args:
+        problem: the problem.
+        device: the device that runs it.
+        record: the problem's own record, which is predicted or has no entry that is legal today;
+            None if there is none.
+        records: all records.
+        objective: what decides.
     """
     near = Neighbourhood.of(problem, device, records, objective)
-    stated = None if near.learnt else recorded_prediction(problem, device, records)
-    if stated is not None:
-        deviation = math.sqrt(ARITHMETIC.signal)
-        return _advised(beside_vendor(stated, near.records, records, deviation), near, records)
-    ranked = choices(near)
-    if not ranked:
-        return None
-    choice = next(_ready(ranked, problem, device), ranked[0])
-    answer = _answer(choice, near, records)
-    return _advised(beside_vendor(answer, near.records, records, choice.deviation), near, records)
+    answer = None if near.learnt else recorded_prediction(problem, device, record)
+    deviation = math.sqrt(ARITHMETIC.signal)
+    if answer is None:
+        ranked = choices(near)
+        if not ranked:
+            return None
+        choice = next(_ready(ranked, problem, device), ranked[0])
+        answer, deviation = _answer(choice, near, records), choice.deviation
+    if record is None or not record.provenance.baseline_fault:
+        answer = beside_vendor(answer, near.records, records, deviation)
+    else:
+        answer = replace(answer, vendor=False)  # the library's result was wrong
+    return _advised(answer, near, records)
 
 
 def choices(near: Neighbourhood) -> list[Choice]:

@@ -1,48 +1,31 @@
 """The recorded problems near a problem, and what they teach: the cost model's errors, and the
 accuracy of the vendor's library.
-
-A store's records are ranked by the names of their files. Only those near a problem are read, and
-their digests kept in the cache, so that a store may hold any number of records.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import cache, lru_cache, partial
-from hashlib import sha256
-from importlib import resources
+from functools import lru_cache, partial
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
-from autotune import files, settings
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_architecture, same_model
-from autotune.errors import AutotuneError
 from autotune.families.shared.accuracy import measured_limit, possible_limit, promised_limit
-from autotune.files import limits
 from autotune.lookup.digest import (
-    FORMAT,
     SIZES,
     RecordDigest,
-    dumps,
-    loads,
-    of_sizes,
+    of_bundle,
+    of_folder,
     samples,
     sizes_of,
 )
 from autotune.problem import Precision, Problem
-from autotune.records import Record, Records, Store, shipped
-from autotune.records.bundle import BundleReader
+from autotune.records import Record, Records, shipped
 from autotune.records.record import weakness
-from autotune.runners.base import Evidence
 from autotune.runners.objective import HOT, Objective
-from autotune.version import __version__
 
 Neighbour = Record | RecordDigest
 
@@ -135,20 +118,12 @@ def _same_sums(record: Neighbour, problem: Problem) -> bool:
     return products(record.problem) == products(problem)
 
 
-SUFFIX = ".digest"
-FOLDER = "choices"
-KEPT = 1024
-"""Digests of a folder's records that are kept, those made last."""
 SEVERAL = 4
 """Most records of a problem that are looked at, of as many bundles and folders."""
 
 Serves = Callable[[Device, Device], bool]
 Near = tuple[float, RecordDigest]
 """A record behind its remoteness in octaves."""
-EVIDENCE: dict[str, Evidence] = {"json": "measured", "replayed.json": "replayed"}
-"""The evidence of records, by how the names of their files end."""
-RECORDS = "records"
-"""Stands for the content in the key of digests that name the states of their records' files."""
 
 
 def own(device: Device, records: Records) -> Pool:
@@ -179,148 +154,56 @@ def _is_other(device: Device, card: Device) -> bool:
 def _pool(device: Device, records: Records, serves: Serves) -> Pool:
     """The records on devices that serve: those of the store, then those of bundles."""
     cards = {card.slug: card for card in records.devices() if serves(device, card)}
-    folders = tuple(_folder(records.store.root, card) for card in cards.values())
-    bundles = tuple(shipped.decoded(partial(serves, device), of_bundle))
-    return _of(folders, bundles, device, serves)
+    folders = (of_folder(records.store, card) for card in cards.values())
+    bundles = shipped.decoded(partial(serves, device), of_bundle)
+    return _of((*folders, *bundles), device, serves)
 
 
 @lru_cache(maxsize=8)
-def _of(
-    folders: tuple[StoredFolder, ...],
-    bundles: tuple[tuple[RecordDigest, ...], ...],
-    device: Device,
-    serves: Serves,
-) -> Pool:
-    digests = [*chain.from_iterable(bundles)]
+def _of(listed: tuple[tuple[RecordDigest, ...], ...], device: Device, serves: Serves) -> Pool:
+    digests = [*chain.from_iterable(listed)]
     cards = {id(digest.device): digest.device for digest in digests}  # few; their hashes are slow
     serving = {number for number, card in cards.items() if serves(device, card)}
-    return Pool(folders, (digest for digest in digests if id(digest.device) in serving))
-
-
-class StoredFolder:
-    """The files of a device's records in a store, which are read when they are asked for.
-
-    Args:
-        root: the store.
-        device: the device.
-        names: the files' names.
-    """
-
-    def __init__(self, root: Path, device: Device, names: tuple[str, ...]) -> None:
-        self.device, self.names = device, names
-        self._store, self._folder = Store(root), root / Record.FOLDER / device.slug
-        self._file = root / FOLDER / device.slug / f"records{SUFFIX}"
-        self._kept: dict[str, RecordDigest | None] = {}
-        self._kept |= {digest.source: digest for digest in _read(self._file, RECORDS) or ()}
-        self._changed = False
-
-    def digest(self, name: str) -> RecordDigest | None:
-        """The digest of the record in a file, kept or made now; None if it cannot be read."""
-        try:
-            status = (self._folder / name).stat()
-        except OSError:
-            return None
-        state, kept = " ".join(map(str, (name, *files.identity(status)))), self._kept
-        if state not in kept:
-            slug, _, ending = name.partition(".")
-            problem = Problem.parse(slug.replace("-", ":"))
-            record = self._store.load(self.device, problem, EVIDENCE[ending])
-            kept[state] = None if record is None else RecordDigest.of(record, state)
-            self._changed = True
-        return kept[state]
-
-    def keep(self) -> None:
-        """Writes the digests made last, if some are new."""
-        if self._changed:
-            self._changed = False
-            self._kept = dict([*self._kept.items()][-KEPT:])
-            _keep(self._file, filter(None, [*self._kept.values()]), RECORDS)
-
-
-def _folder(root: Path, device: Device) -> StoredFolder:
-    """A device's files; the same object as long as they have the same names."""
-    names: list[str] = []
-    with suppress(OSError), os.scandir(root / Record.FOLDER / device.slug) as entries:
-        names = [entry.name for entry in entries]
-    return _listed(root, device, tuple(names))
-
-
-@lru_cache(maxsize=16)
-def _listed(root: Path, device: Device, names: tuple[str, ...]) -> StoredFolder:
-    return StoredFolder(root, device, names)
+    return Pool(digest for digest in digests if id(digest.device) in serving)
 
 
 class Pool:
     """Measured and replayed records, with what tells how near they are to any problem.
 
     Args:
-        folders: the files of records in stores.
-        digests: digests of more records. Of equally good records of a problem the first serves.
+        digests: digests of records. Of equally good records of a problem the first serves.
     """
 
-    def __init__(
-        self, folders: Iterable[StoredFolder] = (), digests: Iterable[RecordDigest] = ()
-    ) -> None:
-        self._folders = [*folders]
-        self._kinds: dict[object, tuple[int, Problem, Device]] = {}
-        self._listed: list[Callable[[], RecordDigest | None]] = []
-        rows: list[tuple[int, ...]] = []
-        for folder in self._folders:
-            words_seen: dict[str, tuple[int, int]] = {}
-            for name in folder.names:
-                with suppress(ValueError, AutotuneError):  # a file of another kind
-                    rows.append(self._row(name, folder.device, words_seen))
-                    self._listed.append(partial(folder.digest, name))
-        for digest in digests:
-            if digest.evidence != "predicted":
-                rows.append((*digest.sizes, self._kind(digest.kind, digest.device)))
-                self._listed.append(partial(_itself, digest))
-        table = np.array(rows, np.int64).reshape(-1, len(SIZES) + 1)
-        self._sizes, self._kind_of = table[:, :-1], table[:, -1]
-        plain = [of_sizes(problem, (16, 16, 16, 1)) for _, problem, _ in self._kinds.values()]
-        places = {problem: place for place, problem in enumerate(sorted({*plain}))}
-        self._order = np.array([places[problem] for problem in plain])
-
-    def _kind(self, problem: Problem, device: Device) -> int:
-        """A number for problems that differ in sizes alone, and a device."""
-        key = id(problem), id(device)  # kept below, and faster than their hashes
-        return self._kinds.setdefault(key, (len(self._kinds), problem, device))[0]
-
-    def _row(
-        self, name: str, device: Device, words_seen: dict[str, tuple[int, int]]
-    ) -> tuple[int, ...]:
-        """Sizes and kind of the problem in a file's name.
-
-        Raises:
-            ValueError, AutotuneError: if there is none.
-        """
-        slug, _, ending = name.partition(".")
-        shape, _, words = slug.partition("-")
-        m, n, k = map(int, shape.split("x"))
-        if ending not in EVIDENCE or min(m, n, k) < 1:
-            raise ValueError(f"{name} names no measured or replayed record")
-        if words not in words_seen:
-            problem = Problem.parse(slug.replace("-", ":"))
-            words_seen[words] = problem.batch, self._kind(problem, device)
-        return m, n, k, *words_seen[words]
+    def __init__(self, digests: Iterable[RecordDigest]) -> None:
+        self._digests = [digest for digest in digests if digest.evidence != "predicted"]
+        kinds: dict[tuple[int, int], RecordDigest] = {}  # identities are faster than hashes
+        for digest in self._digests:
+            kinds.setdefault((id(digest.kind), id(digest.device)), digest)
+        self._kinds = [*kinds.values()]
+        places = {key: place for place, key in enumerate(kinds)}
+        sizes = [digest.sizes for digest in self._digests]
+        self._sizes = np.array(sizes, np.int64).reshape(-1, len(SIZES))
+        self._kind_of = np.array(
+            [places[id(digest.kind), id(digest.device)] for digest in self._digests], np.int64
+        )
+        sorted_kinds = sorted({digest.kind for digest in self._kinds})
+        self._order = np.array([sorted_kinds.index(digest.kind) for digest in self._kinds])
 
     @property
     def problems(self) -> list[Problem]:
         """The recorded problems; some may be listed several times."""
-        examples = [problem for _, problem, _ in self._kinds.values()]
-        rows = zip(self._kind_of.tolist(), self._sizes.tolist(), strict=True)
-        return [of_sizes(examples[kind], sizes) for kind, sizes in rows]
+        return [digest.problem for digest in self._digests]
 
     def __len__(self) -> int:
         """The number of records."""
-        return len(self._listed)
+        return len(self._digests)
 
     def nearest(self, problem: Problem, device: Device, count: int) -> list[Near]:
         """The records of the nearest problems; of equally near problems the first."""
-        if not self._listed:
+        if not self._digests:
             return []
         apart = np.array(
-            [sum(differences(*kind[1:], problem, device)) for kind in self._kinds.values()]
+            [sum(differences(kind.kind, kind.device, problem, device)) for kind in self._kinds]
         )
         octaves = np.log2(self._sizes / sizes_of(problem))
         remote = np.round(np.sqrt(np.square(octaves).sum(1)) + apart[self._kind_of], DECIMALS)
@@ -331,70 +214,11 @@ class Pool:
         order = np.lexsort(keys)
         numbers = np.diff(keys[:, order], prepend=np.nan).any(axis=0).cumsum()
         rows, numbers = rows[order][numbers <= count], numbers[numbers <= count]
-        digests = [self._listed[row]() for row in rows]
-        for folder in self._folders:
-            folder.keep()
-        columns = numbers.tolist(), remote[rows].tolist(), digests
         best: dict[int, Near] = {}
-        for number, near, digest in zip(*columns, strict=True):
-            if digest and (number not in best or weakness(digest) < weakness(best[number][1])):
+        for number, near, row in zip(
+            numbers.tolist(), remote[rows].tolist(), rows.tolist(), strict=True
+        ):
+            digest = self._digests[row]
+            if number not in best or weakness(digest) < weakness(best[number][1]):
                 best[number] = near, digest
         return [*best.values()]
-
-
-def _itself(digest: RecordDigest) -> RecordDigest:
-    return digest
-
-
-@lru_cache(maxsize=16)
-def of_bundle(path: Path, reader: BundleReader) -> tuple[RecordDigest, ...]:
-    """The digests of a bundle: those beside it if they are of its present content, else those of
-    the cache, else made from its records and kept."""
-    content = reader.content
-    kept = settings.cache_dir() / FOLDER / "bundles" / f"{_key(content)[:32]}{SUFFIX}"
-    for file in (beside(path), kept):
-        if (digests := _read(file, content)) is not None:
-            return tuple(digests)
-    digests = [*map(RecordDigest.of, reader.records())]
-    _keep(kept, digests, content)
-    return tuple(digests)
-
-
-def beside(bundle: Path) -> Path:
-    """The file of a bundle's digests."""
-    return bundle.with_name(f"{bundle.name.partition('.')[0]}{SUFFIX}")
-
-
-def made(content: str, records: Iterable[Record]) -> bytes:
-    """The file of the digests of a bundle with that content."""
-    return dumps(map(RecordDigest.of, records), _key(content))
-
-
-def _keep(path: Path, digests: Iterable[RecordDigest], content: str) -> None:
-    """Writes digests, unless the cache cannot be written."""
-    with suppress(OSError, AutotuneError):
-        files.ensure(path.parent)
-        files.write_whole(path, dumps(digests, _key(content)), durable=False)
-
-
-def _read(path: Path, content: str) -> list[RecordDigest] | None:
-    """The digests in a file; None if it has none of that content."""
-    try:
-        key, digests = loads(files.read(path, limits.BUNDLE))
-    except (OSError, ValueError):
-        return None
-    return digests if key == _key(content) else None
-
-
-def _key(content: str) -> str:
-    """The key of digests: a hash of the records and of what describes them."""
-    return sha256(json.dumps([FORMAT, __version__, _model(), content]).encode()).hexdigest()
-
-
-@cache
-def _model() -> str:
-    """A hash of what features follow from: the cost model's coefficients, its correction, and the
-    clusters of listed cards."""
-    data = resources.files("autotune") / "data"
-    names = "cost.json", "correction.npz", "devices.json"
-    return sha256(b"".join((data / name).read_bytes() for name in names)).hexdigest()

@@ -49,7 +49,7 @@ def beside_vendor(
     answer: Answer, ranked: Sequence[RecordDigest], records: Records, deviation: float
 ) -> Answer:
     """A guessed answer with the expected time of the vendor's library, which multiplies where it is
-    expected to be faster. It does not run SwiGLU, nor where its result was wrong.
+    expected to be faster. It does not run SwiGLU.
 
     Args:
         answer: a configuration for a problem that is not recorded, with its expected time.
@@ -61,8 +61,6 @@ def beside_vendor(
     time_us = answer.time_us
     if problem.gated or problem.precision.vendor is None or time_us is None:
         return answer
-    if _is_refused(problem, device, records):
-        return replace(answer, vendor=False)
     timed = any(_vendor_us(row, objective) is not None for row in ranked)
     if not timed:
         ranked = _nearest(problem, device, of_architecture(device, Records.shipped_only()))
@@ -100,13 +98,6 @@ def vendor_time_us(
 
 def _nearest(problem: Problem, device: Device, pool: Pool) -> list[RecordDigest]:
     return [row for _, row in pool.nearest(problem, device, TEACHERS)]
-
-
-def _is_refused(problem: Problem, device: Device, records: Records) -> bool:
-    """Whether the library's result was wrong on the problem, whose record has no entry that is
-    legal today."""
-    record = records.load(device, problem)
-    return record is not None and record.provenance.baseline_fault != ""
 
 
 def _vendor_us(row: RecordDigest, objective: Objective) -> float | None:

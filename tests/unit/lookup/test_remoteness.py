@@ -36,7 +36,7 @@ def remoteness(row: Record | RecordDigest) -> float:
 
 
 def nearest(made: Iterable[Record], count: int) -> list[Near]:
-    return Pool(digests=map(RecordDigest.of, made)).nearest(ASKED, H100, count)
+    return Pool(map(RecordDigest.of, made)).nearest(ASKED, H100, count)
 
 
 def test_pool_is_in_the_order_of_remoteness() -> None:
