@@ -225,7 +225,7 @@ def export(
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError
-    from autotune.records import exchange
+    from autotune.records import bundle, exchange
     from autotune.targets import local, targets
 
     if json and file == STDOUT:
@@ -237,7 +237,7 @@ def export(
     if submit:
         chosen = exchange.submitted(chosen, targets.here(), local.cublas_version())
     if file == STDOUT:
-        for piece in exchange.pieces(chosen):
+        for piece in bundle.written(chosen):
             sys.stdout.buffer.write(piece)
         return
     size = exchange.write(Path(file), chosen)
@@ -272,7 +272,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     If a bundle is broken, nothing is merged; a broken file of a directory is skipped.
     """
-    from autotune.records import exchange
+    from autotune.records import exchange, inventory
 
     store, faults = _opened_store(), dict[Path, str]()
     folders = {path for path in paths if path.is_dir()}
@@ -282,7 +282,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
     def contents() -> Iterator[TuningRecord | Range]:
         for path in paths:
             if path in folders:
-                yield from _readable(exchange.contents(path), faults)
+                yield from _readable(inventory.scan(path), faults)
             else:
                 yield from exchange.read(path)
 

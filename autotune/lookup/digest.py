@@ -322,18 +322,18 @@ def _of_folder(
     del identity  # a folder in which a record was saved or removed is another
     file = store.root / FOLDER / device.slug / f"records{SUFFIX}"
     kept = {digest.source: digest for digest in _read(file, Record.FOLDER) or ()}
-    found: dict[str, RecordDigest] = {}
+    digests: dict[str, RecordDigest] = {}
     for path in sorted(folder.glob("*.json")):
         if not path.name.endswith(PREDICTED):
             with suppress(OSError):
                 state = " ".join(map(str, (path.name, *files.identity(path.stat()))))
                 if state in kept:
-                    found[state] = kept[state]
+                    digests[state] = kept[state]
                 elif made := store.records(device, [path]):
-                    found[state] = RecordDigest.of(made[0], state)
-    if found.keys() == kept.keys():
-        return tuple(found.values())
-    return _kept(file, found.values(), Record.FOLDER)
+                    digests[state] = RecordDigest.of(made[0], state)
+    if digests.keys() == kept.keys():
+        return tuple(digests.values())
+    return _kept(file, digests.values(), Record.FOLDER)
 
 
 @lru_cache(maxsize=16)

@@ -8,7 +8,7 @@ vendor's library was measured to be faster.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -16,12 +16,12 @@ from autotune import compiler
 from autotune.device import Device
 from autotune.errors import MissingError
 from autotune.families import registry
-from autotune.families.plan import Template
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant
 from autotune.lookup.lookup import Find
 from autotune.problem import Problem
 from autotune.records import Records, Store
+from autotune.records.ranges import Range
 from autotune.runners.objective import TIMES
 
 
@@ -61,73 +61,47 @@ def fingerprint(
     ranges: dict[str, str] = {}
     if not listed:
         listed = [record.problem for record in records.records(device)]
-        for tuned in records.ranges(device):
-            points = [(part.low, part.high, part.point) for part in tuned.segments]
-            ranges[f"{tuned}, {tuned.objective}"] = _digest([points, tuned.evidence])
+        ranges = {
+            f"{tuned}, {tuned.objective}": _digest(_range(tuned))
+            for tuned in records.ranges(device)
+        }
         ranges |= _invariant_ranges(records, device)
-    answers = {
-        problem: [find(problem, device, records, objective) for objective in TIMES]
-        for problem in sorted(set(listed))
-    }
-    names = _programs(answer for pair in answers.values() for answer in pair)
-    shapes = {
-        problem: _digest([_content(answer, names) for answer in filter(None, pair)])
-        if any(pair)
-        else None
-        for problem, pair in answers.items()
-    }
+    shapes: dict[Problem, str | None] = {}
+    for problem in sorted(set(listed)):
+        answers = [find(problem, device, records, objective) for objective in TIMES]
+        kernels = [_kernels(answer) for answer in answers if answer]
+        shapes[problem] = _digest(kernels) if kernels else None
     whole = [[str(problem), digest] for problem, digest in shapes.items()]
     return Fingerprint(_digest([whole, sorted(ranges.items())]), shapes, ranges)
 
 
 def _invariant_ranges(records: Records, device: Device) -> dict[str, str]:
     """The hash of each batch-invariant range, with its order and the kernels of its points."""
-    answers = {
-        tuned: [batch_invariant(point, device, records, tuned.objective) for point in tuned.points]
-        for tuned in records.invariant_ranges(device)
-    }
-    names = _programs(answer for points in answers.values() for answer in points)
-    return {
-        f"{tuned}, {tuned.objective}, batch-invariant": _digest(
-            [
-                [(part.low, part.high, part.point) for part in tuned.segments],
-                [tuned.evidence, tuned.order],
-                [_content(answer, names) for answer in filter(None, points)],
-            ]
-        )
-        for tuned, points in answers.items()
-    }
+    ranges: dict[str, str] = {}
+    for tuned in records.invariant_ranges(device):
+        points, evidence = _range(tuned)
+        answers = (batch_invariant(at, device, records, tuned.objective) for at in tuned.points)
+        kernels = [_kernels(answer) for answer in answers if answer]
+        content = [points, [evidence, tuned.order], kernels]
+        ranges[f"{tuned}, {tuned.objective}, batch-invariant"] = _digest(content)
+    return ranges
 
 
-def _content(answer: Answer, names: Mapping[tuple[Template, str], str]) -> list[object]:
+def _range(tuned: Range) -> list[object]:
+    """The segments and the evidence of a range, as JSON data."""
+    return [[(part.low, part.high, part.point) for part in tuned.segments], tuned.evidence]
+
+
+def _kernels(answer: Answer) -> list[object]:
     """The kernels that an answer would run, as JSON data."""
-    arch = answer.device.arch
-    programs = [names[template, arch] for template in _templates(answer)]
-    return [str(answer.objective), str(answer.config), programs, answer.evidence, answer.vendor]
-
-
-def _programs(answers: Iterable[Answer | None]) -> dict[tuple[Template, str], str]:
-    """The name of the program of each template on an architecture."""
-    wanted: dict[str, dict[Template, None]] = {}
-    for answer in filter(None, answers):
-        wanted.setdefault(answer.device.arch, {}).update(dict.fromkeys(_templates(answer)))
+    plan, arch = registry.plan(answer.config, answer.problem), answer.device.arch
+    templates = [launch.template for launch in plan.launches]
     try:
-        return {
-            (template, arch): name
-            for arch, templates in wanted.items()
-            for template, name in compiler.named_keys(templates, arch).items()
-        }
+        names = compiler.named_keys(templates, arch)
     except MissingError:  # no compiler, so that no other machine's programs are equal either
-        return {
-            (template, arch): compiler.source_hash(template.source)
-            for arch, templates in wanted.items()
-            for template in templates
-        }
-
-
-def _templates(answer: Answer) -> Iterator[Template]:
-    plan = registry.plan(answer.config, answer.problem)
-    return (launch.template for launch in plan.launches)
+        names = {template: compiler.source_hash(template.source) for template in templates}
+    programs = [names[template] for template in templates]
+    return [str(answer.objective), str(answer.config), programs, answer.evidence, answer.vendor]
 
 
 def _digest(content: object) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import io
 import lzma
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import accumulate, chain, islice
@@ -122,8 +122,8 @@ CHUNK = 2048
 class Bundle:
     """The content of a bundle, in its order, and what a submission was measured with."""
 
-    records: Collection[Record]
-    ranges: Collection[Range] = ()
+    records: Sequence[Record]
+    ranges: Sequence[Range] = ()
     submission: Submission | None = None
 
 

@@ -56,13 +56,13 @@ def first_of_best(records: Iterable[T | None]) -> T | None:
 
 
 def first_of_each_problem(*layers: Iterable[T]) -> list[T]:
-    """Each problem's record of the first layer that has the best of it."""
+    """Each problem's record of the first layer that has the best of it, by problem."""
     chosen: dict[Problem, T] = {}
     for record in (record for layer in layers for record in layer):
         earlier = chosen.get(record.problem)
         if earlier is None or weakness(record) < weakness(earlier):
             chosen[record.problem] = record
-    return [*chosen.values()]
+    return [chosen[problem] for problem in sorted(chosen)]
 
 
 PREDICTED = ".predicted.json"

@@ -42,8 +42,7 @@ def record(device: Device, problem: Problem) -> Record | None:
 
 def records(device: Device) -> tuple[Record, ...]:
     """The shipped record of each problem on the device's model (see `record`), by problem."""
-    listed = first_of_each_problem(records_where(partial(same_model, device)))
-    return tuple(sorted(listed, key=lambda record: record.problem))
+    return tuple(first_of_each_problem(records_where(partial(same_model, device))))
 
 
 def records_where(serves: Callable[[Device], bool]) -> Iterator[Record]:

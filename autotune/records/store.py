@@ -201,12 +201,12 @@ class Store:
     def records(self, device: Device, paths: Iterable[Path] | None = None) -> list[Record]:
         """The record with the best evidence of every problem on the device, by problem: all, or
         those in some of its files."""
-        return _best_of_each(self._all(Record, device, paths))
+        return first_of_each_problem(self._all(Record, device, paths))
 
     def family_records(self, device: Device, family: str) -> list[FamilyRecord]:
         """As `records`, of searches that were asked for one kernel family."""
         records = self._all(FamilyRecord, device)
-        return _best_of_each(record for record in records if record.family == family)
+        return first_of_each_problem(record for record in records if record.family == family)
 
     def quarantine(self, device: Device, key: str, reason: str) -> None:
         """Records at once that the candidate `key` crashed or hung on the device.
@@ -228,11 +228,11 @@ class Store:
             return {}
         reasons: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
-            fields = fields_of(line)
-            if fields is None:
-                _warn(f"{path}: line {number} is broken and passed over")
-            else:
-                reasons[fields[0]] = fields[1]
+            with suppress(ValueError):
+                fields = convert(parse(line), _QuarantineFields, "line")
+                reasons[fields.key] = fields.reason
+                continue
+            _warn(f"{path}: line {number} is broken and passed over")
         return reasons
 
     def _first(
@@ -296,9 +296,12 @@ class Store:
         return record
 
 
-def _best_of_each(records: Iterable[G]) -> list[G]:
-    """The record with the best evidence of every problem, by problem."""
-    return sorted(first_of_each_problem(records), key=lambda record: record.problem)
+@dataclass(frozen=True)
+class _QuarantineFields:
+    """A line of the quarantine."""
+
+    key: Annotated[str, Meta(min_length=1)]
+    reason: str
 
 
 def _bytes(path: Path, limit: int) -> bytes | None:
@@ -313,23 +316,6 @@ def _bytes(path: Path, limit: int) -> bytes | None:
 
 def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=1)  # one line, so that the filter shows each message once
-
-
-@dataclass(frozen=True)
-class _QuarantineFields:
-    """A line of the quarantine."""
-
-    key: Annotated[str, Meta(min_length=1)]
-    reason: str
-
-
-def fields_of(line: bytes) -> tuple[str, str] | None:
-    """Key and reason of a line of the quarantine; None if the line is broken."""
-    try:
-        fields = convert(parse(line), _QuarantineFields, "line")
-    except ValueError:
-        return None
-    return fields.key, fields.reason
 
 
 @dataclass(frozen=True)
@@ -356,7 +342,7 @@ class Records:
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""
         layers = (self.store.records(name) for name in (device, *self.namesakes(device)))
-        return _by_problem(first_of_each_problem(*layers, shipped.records(device)))
+        return first_of_each_problem(*layers, shipped.records(device))
 
     def ranges(self, device: Device) -> tuple[Range, ...]:
         """The tuned ranges of the device's model: measured before replayed before predicted, and
@@ -395,10 +381,6 @@ class Records:
 
 def _by_evidence(tuned: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(sorted(tuned, key=lambda span: BEST_FIRST.index(span.evidence)))
-
-
-def _by_problem(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=lambda record: record.problem)
 
 
 @lru_cache(maxsize=256)

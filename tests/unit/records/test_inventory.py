@@ -21,7 +21,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
-from autotune.records import Record, Store, exchange, inventory, ranges
+from autotune.records import Record, Store, inventory, ranges
 from autotune.records.inventory import (
     ChangedRecord,
     Item,
@@ -205,9 +205,8 @@ def test_records_are_not_read_for_a_cache_without_programs(store: Store) -> None
     [
         lambda root: cache.totals(scan(root)),
         lambda root: verdict(scan(root, thorough=True), ORIGIN, "another device"),
-        lambda root: exchange.chosen(Store(root), None, ()),
     ],
-    ids=["list", "verify", "export"],
+    ids=["list", "verify"],
 )
 def test_memory_does_not_grow_with_the_records(
     consume: Callable[[Path], object], tmp_path: Path
