@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 )
 @device_option
 @objective_option
-@click.option("--allow-predicted", is_flag=True, help="Check predicted times too.")
 @json_option
 def check(
     shapes: tuple[str, ...],
@@ -56,7 +55,6 @@ def check(
     least: float,
     device: str | None,
     objective: str,
-    allow_predicted: bool,
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
@@ -73,7 +71,7 @@ def check(
             "`autotune tune SPEC.py` again"
         )
     problems, decides = problems_of(shapes, **options), objective_named(objective, TIMES)
-    checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
+    checks = _checked(against, problems, device or DEFAULT, decides)
     if json:
         show_json(comparing.checks_json(checks, least))
     else:
@@ -87,7 +85,6 @@ def _checked(
     problems: Sequence[Problem],
     device: str,
     objective: Objective,
-    allow_predicted: bool,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
     from autotune import compiler, settings
@@ -97,10 +94,9 @@ def _checked(
     from autotune.targets import targets
 
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
-    allowed = {"allow_predicted": allow_predicted}
     resolved = targets.resolve(device)
-    times = retiming.references(records, problems, resolved, objective, **allowed)
+    times = retiming.references(records, problems, resolved, objective)
     opened = partial(targets.opened, device=device)
     chosen = partial(lookups.answered, device=device, objective=objective)
     build = partial(compiler.compile, cache=settings.cache_dir())
-    return [*retiming.check(times, opened, chosen, build, objective, **allowed)]
+    return [*retiming.check(times, opened, chosen, build, objective)]

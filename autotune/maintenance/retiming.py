@@ -94,7 +94,7 @@ def retime(
 def _retimed(record: Record, opened: Opened, store: Store, compile: Compile, top: int) -> Retimed:
     try:
         with opened(record.problem) as target:
-            _check(record, target.runner)
+            _require_same_model(record, target.runner)
             return _Round(record, target.runner, target.origin, store, compile).retimed(top)
     except (RunnerError, ProblemError) as error:  # such as too little memory for this problem
         return Retimed(record, None, trouble=str(error))
@@ -196,7 +196,7 @@ class _Round:
         )
 
 
-def _check(record: Record, runner: Runner) -> None:
+def _require_same_model(record: Record, runner: Runner) -> None:
     if runner.evidence != "measured":
         raise DeviceError(
             f"{runner.device.name} answers {runner.evidence} times here; give a GPU of this "
@@ -250,11 +250,9 @@ def references(
     problems: Iterable[Problem],
     device: Device,
     objective: Objective,
-    *,
-    allow_predicted: bool = False,
 ) -> dict[Problem, float]:
     """The bundle's time of each problem, or of all that it has for the device's model: the one of
-    the best evidence, a predicted one only if that is allowed.
+    the best evidence. Predicted times are no reference.
 
     Raises:
         NotFoundError: if it has none of a problem.
@@ -265,7 +263,7 @@ def references(
             records, key=lambda record: BEST_FIRST.index(record.evidence), reverse=True
         )
         if same_model(record.device, device)
-        and (allow_predicted or record.evidence != "predicted")
+        and record.evidence != "predicted"
         and (estimate := record.best_by(objective).measurement.estimate(objective)) is not None
     }
     wanted = [*problems] or [*times]
@@ -282,8 +280,6 @@ def check(
     chosen: Callable[[Problem], Answer],
     compile: Compile,
     objective: Objective,
-    *,
-    allow_predicted: bool = False,
 ) -> Iterator[TimeCheck]:
     """Measures what would run for each problem.
 
@@ -293,10 +289,9 @@ def check(
         chosen: what would run a problem.
         compile: compiles a template for an architecture.
         objective: which time.
-        allow_predicted: whether a device whose times are predicted may be checked.
 
     Raises:
-        DeviceError: if its times are predicted and that is not allowed.
+        DeviceError: if its times are predicted.
         AutotuneError: if the device cannot measure.
     """
     for problem, before_us in bundle_us.items():
@@ -304,11 +299,10 @@ def check(
         runs = "cuBLAS" if answer.vendor else str(answer.config)
         with opened(problem) as target:
             evidence = target.runner.evidence
-            if evidence == "predicted" and not allow_predicted:
+            if evidence == "predicted":
                 raise DeviceError(
                     f"{target.runner.device.name} is not in this machine, and predicted times "
-                    "check nothing; give a GPU of this machine, such as `gpu`, or "
-                    "--allow-predicted"
+                    "check nothing; give a GPU of this machine, such as `gpu`"
                 )
             outcome = _measured(target, answer, compile, objective)
         if isinstance(outcome, Failure):

@@ -22,49 +22,6 @@ from autotune.runners.objective import COLD, ENERGY, HOT, Objective, ObjectiveTe
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 
 
-class Recorded(Protocol):
-    """A record, or its digest."""
-
-    @property
-    def problem(self) -> Problem: ...
-
-    @property
-    def evidence(self) -> Evidence: ...
-
-    @property
-    def quick(self) -> bool: ...
-
-
-T = TypeVar("T", bound=Recorded)
-
-
-def weakness(record: Recorded) -> tuple[int, bool]:
-    """The sort key of records of a problem, the best first: by evidence, then searches before
-    quick races."""
-    return BEST_FIRST.index(record.evidence), record.quick
-
-
-def first_of_best(records: Iterable[T | None]) -> T | None:
-    """The first of the records with the least weakness; it asks for no more than that takes."""
-    best: T | None = None
-    for record in records:
-        if record is not None and (best is None or weakness(record) < weakness(best)):
-            best = record
-        if best is not None and weakness(best) == (0, False):
-            break
-    return best
-
-
-def first_of_each_problem(*layers: Iterable[T]) -> list[T]:
-    """Each problem's record of the first layer that has the best of it, by problem."""
-    chosen: dict[Problem, T] = {}
-    for record in (record for layer in layers for record in layer):
-        earlier = chosen.get(record.problem)
-        if earlier is None or weakness(record) < weakness(earlier):
-            chosen[record.problem] = record
-    return [chosen[problem] for problem in sorted(chosen)]
-
-
 PREDICTED = ".predicted.json"
 """How the names of predicted files end."""
 
@@ -332,3 +289,46 @@ def evidence_named(name: str) -> Evidence:
         if name == evidence:
             return evidence
     raise ValueError(f"evidence is {name!r}, not one of {', '.join(BEST_FIRST)}")
+
+
+class Recorded(Protocol):
+    """A record, or its digest."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def quick(self) -> bool: ...
+
+
+T = TypeVar("T", bound=Recorded)
+
+
+def weakness(record: Recorded) -> tuple[int, bool]:
+    """The sort key of records of a problem, the best first: by evidence, then searches before
+    quick races."""
+    return BEST_FIRST.index(record.evidence), record.quick
+
+
+def first_of_best(records: Iterable[T | None]) -> T | None:
+    """The first of the records with the least weakness; it asks for no more than that takes."""
+    best: T | None = None
+    for record in records:
+        if record is not None and (best is None or weakness(record) < weakness(best)):
+            best = record
+        if best is not None and weakness(best) == (0, False):
+            break
+    return best
+
+
+def first_of_each_problem(*layers: Iterable[T]) -> list[T]:
+    """Each problem's record of the first layer that has the best of it, by problem."""
+    chosen: dict[Problem, T] = {}
+    for record in (record for layer in layers for record in layer):
+        earlier = chosen.get(record.problem)
+        if earlier is None or weakness(record) < weakness(earlier):
+            chosen[record.problem] = record
+    return [chosen[problem] for problem in sorted(chosen)]

@@ -57,17 +57,13 @@ def test_same_speed_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert "replayed" in out
 
 
-def test_predicted_times_check_nothing_unless_allowed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_predicted_times_check_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "times.jsonl.xz"
     exchange.write(path, Bundle((record(),)))
     arguments = ("check", "--against", str(path), "--device", "h100", "--min", "0.001")
     assert run(*arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "is not in this machine, and predicted times check nothing" in line
-    data: Any = answer(capsys, *arguments, "--allow-predicted")
-    assert [row["evidence"] for row in data["checks"]] == ["predicted"]
 
 
 def test_predicted_times_of_a_bundle_are_no_reference() -> None:
@@ -76,8 +72,6 @@ def test_predicted_times_of_a_bundle_are_no_reference() -> None:
         assert retiming.references(records, [], H100, HOT) == {SQUARE: 100.0}
     with pytest.raises(NotFoundError):
         retiming.references([predicted], [], H100, HOT)
-    allowed = retiming.references([predicted], [], H100, HOT, allow_predicted=True)
-    assert allowed == {SQUARE: 50.0}
 
 
 def test_slower_kernel_is_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
