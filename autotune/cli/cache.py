@@ -416,17 +416,8 @@ def prune(
     slug = _slug_of(store, device)
     # Without their contents, which take gigabytes together.
     items = [replace(item, content=None) for item in inventory.scan(store.root, thorough=mend)]
-    unneeded = inventory.chosen(
-        items,
-        programs="programs" in wanted,
-        broken="broken" in wanted,
-        superseded="superseded" in wanted,
-        journals="journals" in wanted,
-        trials="trials" in wanted,
-        records="records" in wanted,
-        slug=slug,
-        tuned=(item.content for item in inventory.scan(store.root)),
-    )
+    tuned = (item.content for item in inventory.scan(store.root))
+    unneeded = inventory.chosen(items, wanted, slug, tuned)
     age = None if older_than is None else parse_age(older_than)
     if age is not None:
         unneeded = inventory.older(unneeded, age)

@@ -71,22 +71,18 @@ class Item:
     content: TuningRecord | Range | None = None
 
 
-def inspect(root: Path) -> list[Item]:
-    """Every file of the cache below `root`, read and checked, by path.
-
-    Foreign files, locks and files that are deleted meanwhile are skipped.
-    """
-    return [*scan(root, thorough=True)]
-
-
 def listed(root: Path) -> list[Item]:
-    """As `inspect`, but reads only records and ranges."""
+    """Every file of the cache below `root`, by path; only records and ranges are read."""
     return [*scan(root)]
 
 
 def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
-    """The items of `listed`, or if `thorough` of `inspect`, one after the other: those of a large
-    cache take gigabytes together."""
+    """The files of the cache below `root`, one after the other: the contents of a large cache take
+    gigabytes together.
+
+    Records and ranges are read, and if `thorough` the other files are checked too. Foreign files,
+    locks and files that are deleted meanwhile are skipped.
+    """
     store = Store(root)
     for path in sorted(root.glob("*/**/*"), key=str):
         yield from _item(store, path, thorough=thorough)
@@ -218,19 +214,20 @@ def is_object(line: bytes) -> bool:
         return False
 
 
+_SELECTED = {
+    "journals": ("journal",),
+    "trials": ("trials",),
+    "records": ("record", "kernel", "range"),
+}
+"""The kinds of files that `chosen` takes whole, by the words for them."""
+
 BUSY_S = 3600.0
 """A temporary file is deleted only after this long, when no running writer can still use it."""
 
 
 def chosen(
     items: Collection[Item],
-    *,
-    programs: bool,
-    broken: bool,
-    superseded: bool,
-    journals: bool,
-    trials: bool,
-    records: bool,
+    kinds: Collection[str],
     slug: str | None,
     tuned: Iterable[object] = (),
 ) -> list[Item]:
@@ -238,25 +235,22 @@ def chosen(
 
     Args:
         items: the files of a cache.
-        programs: programs that no record uses, of all devices.
-        broken: copies of broken files.
-        superseded: copies of replaced records.
-        journals: the trials of earlier versions.
-        trials: the trials of searches.
-        records: records of problems and of user kernels, and ranges.
+        kinds: `programs` that no record uses, of all devices; copies of `broken` files and of
+            `superseded` records; the `trials` of searches, and as `journals` those of earlier
+            versions; `records` of problems and of user kernels, and ranges.
         slug: the device of all but programs; None for any.
         tuned: the records and ranges of the cache, which are read if it has programs.
 
     Raises:
         MissingError: if programs are asked for and there are some, without a compiler.
     """
-    selected = aside(items, "broken") if broken else []
-    selected += aside(items, "superseded") if superseded else []
-    kinds = ("journal",) * journals + ("trials",) * trials
-    kinds += ("record", "kernel", "range") * records
-    selected += [item for item in items if item.kind in kinds]
+    selected = [
+        item for why in ("broken", "superseded") if why in kinds for item in aside(items, why)
+    ]
+    wanted = {kind for name in kinds for kind in _SELECTED.get(name, ())}
+    selected += [item for item in items if item.kind in wanted]
     selected = [item for item in selected if slug in (None, item.path.parent.name)]
-    return selected + (unused_programs(items, tuned) if programs else [])
+    return selected + (unused_programs(items, tuned) if "programs" in kinds else [])
 
 
 def used(records: Iterable[Record]) -> frozenset[str]:

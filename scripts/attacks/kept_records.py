@@ -18,7 +18,7 @@ from attacks.plausible import impossible
 from autotune import cli
 from autotune.errors import AutotuneError
 from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges, shipped
-from autotune.records.inventory import inspect
+from autotune.records.inventory import scan
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import noisy
@@ -65,7 +65,7 @@ def read_record(folder: Path) -> list[str]:
     faults = sealed(store.load(H100, SQUARE), made, "record")
     for loaded in store.records(H100):
         faults += sealed(loaded, made, "record")
-    inspect(folder)
+    _ = [*scan(folder, thorough=True)]
     with suppress(AutotuneError):
         _ = [*exchange.read(path)]
     before = path.read_bytes() if regular(path) else None
@@ -113,7 +113,7 @@ def read_kernel(folder: Path) -> list[str]:
     """Loads the record of a user kernel."""
     made = sample_kernel()
     faults = sealed(Store(folder).kernel(H100, made.call), made, "record of a user kernel")
-    inspect(folder)
+    _ = [*scan(folder, thorough=True)]
     return faults
 
 
@@ -123,7 +123,7 @@ def read_range(folder: Path) -> list[str]:
     faults = [
         fault for tuned in ranges.load(folder, H100) for fault in sealed(tuned, intact, "range")
     ]
-    inspect(folder)
+    _ = [*scan(folder, thorough=True)]
     return faults
 
 

@@ -15,7 +15,7 @@ from attacks.forks import Fork, Send, answer
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
-from autotune.records.inventory import inspect
+from autotune.records.inventory import scan
 from autotune.runners import recording
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
 from autotune.runners.objective import HOT, Objective
@@ -168,7 +168,11 @@ def _look(place: Place, prepare: Callable[[], None], send: Send) -> None:
         trials = log.told
         log.close()
         record = store.load(runner.device, PROBLEM)
-        broken = [f"{item.path.name}: {item.fault}" for item in inspect(place.cache) if item.fault]
+        broken = [
+            f"{item.path.name}: {item.fault}"
+            for item in scan(place.cache, thorough=True)
+            if item.fault
+        ]
     send(
         {
             "trials": [str(trial.config) for trial in trials],

@@ -26,7 +26,6 @@ from autotune.records.inventory import (
     ChangedRecord,
     Item,
     changed_records,
-    inspect,
     listed,
     scan,
     verdict,
@@ -61,7 +60,7 @@ def test_every_file_of_the_cache_has_its_kind(store: Store) -> None:
     (store.root / "rescued" / "0a1b.jsonl").write_text("{}\n")
     (store.root / "programs" / "half.tmp").write_text("")
     (store.root / "programs" / "notes.txt").write_text("")
-    assert _kinds(inspect(store.root)) == {
+    assert _kinds([*scan(store.root, thorough=True)]) == {
         "4096x4096x4096-f32-nn.json": "record",
         "4096x4096x4096-f32-nn.json.superseded-1": "aside",
         f"{H100.slug}.jsonl": "quarantine",
@@ -84,11 +83,11 @@ def test_whole_cache_has_no_faults(store: Store) -> None:
     store.save(record())
     store.quarantine(H100, "a", "timeout")
     ranges.save(store.root, TUNED)
-    assert [item.fault for item in inspect(store.root)] == [None] * 3
+    assert [item.fault for item in scan(store.root, thorough=True)] == [None] * 3
 
 
 def test_empty_cache_holds_nothing(store: Store) -> None:
-    assert inspect(store.root) == []
+    assert [*scan(store.root, thorough=True)] == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,7 @@ def test_broken_file_is_found_with_the_reason(
     path = store.root / name
     path.parent.mkdir(parents=True)
     path.write_text(text, "latin-1")
-    (item,) = inspect(store.root)
+    (item,) = scan(store.root, thorough=True)
     assert (item.path, str(item.fault)[: len(fault)]) == (path, fault)
 
 
@@ -128,7 +127,7 @@ def test_broken_file_is_found_with_the_reason(
 def test_pipe_in_the_place_of_a_file_is_a_fault(store: Store, name: str) -> None:
     (store.root / name).parent.mkdir(parents=True)
     os.mkfifo(store.root / name)
-    (item,) = inspect(store.root)
+    (item,) = scan(store.root, thorough=True)
     assert item.fault == "cannot be read: Is a named pipe, not a regular file"
 
 
@@ -137,7 +136,7 @@ def test_endless_line_is_a_fault(store: Store) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("{}\n")
     os.truncate(path, 2**40)
-    (item,) = inspect(store.root)
+    (item,) = scan(store.root, thorough=True)
     assert item.fault == "line 2 is no JSON object"
 
 
@@ -145,7 +144,7 @@ def test_torn_last_line_is_no_fault(store: Store) -> None:
     store.quarantine(H100, "a", "timeout")
     (path,) = store.root.glob("quarantine/*.jsonl")
     path.write_bytes(path.read_bytes() + b'{"key": "b", "rea')
-    assert [item.fault for item in inspect(store.root)] == [None]
+    assert [item.fault for item in scan(store.root, thorough=True)] == [None]
 
 
 def test_listing_reads_no_programs(store: Store) -> None:
@@ -162,7 +161,7 @@ def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:
     store.save(record(problem=SMALL))
     store.save(record(problem=SMALL, source="0ld", evidence="predicted"))
     today = Origin("13.0", "NVRTC 13.0", "5e1f")
-    assert changed_records(inspect(store.root), today) == [
+    assert changed_records(scan(store.root, thorough=True), today) == [
         ChangedRecord(old, "kernel sources 0ld, now 5e1f", stale=True)
     ]
 
@@ -170,7 +169,7 @@ def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:
 def test_records_of_another_compiler_are_changed_and_not_stale(store: Store) -> None:
     made = store.save(record())
     today = Origin("13.0", "NVRTC 13.1", "5e1f")
-    assert changed_records(inspect(store.root), today) == [
+    assert changed_records(scan(store.root, thorough=True), today) == [
         ChangedRecord(made, "compiler NVRTC 13.0, now NVRTC 13.1", stale=False)
     ]
 

@@ -13,7 +13,7 @@ from support.sample_records import H100, SQUARE, record
 
 import autotune
 from autotune.records import Store
-from autotune.records.inventory import inspect
+from autotune.records.inventory import scan
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +108,7 @@ def test_whole_files_stay_as_they_are(cache: Path) -> None:
     store = Store(cache)
     store.save(record())
     store.quarantine(H100, "a", json.dumps("it hung"))
-    before = {item.path: item.path.read_bytes() for item in inspect(cache)}
+    before = {item.path: item.path.read_bytes() for item in scan(cache, thorough=True)}
     assert run("cache", "prune", "--mend") == 0
     assert {path: path.read_bytes() for path in before} == before
     assert store.load(H100, SQUARE) is not None
