@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import os
 import shutil
 import stat
@@ -22,7 +21,7 @@ from typing import BinaryIO
 from autotune import environment, settings
 from autotune.errors import CacheError
 from autotune.files import limits
-from autotune.files.reading import opened
+from autotune.files.reading import opened, read
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -124,7 +123,7 @@ def write(path: Path, data: bytes) -> None:
 
 def write_whole(
     path: Path,
-    content: bytes | BinaryIO,
+    content: bytes,
     like: os.stat_result | None = None,
     *,
     durable: bool = True,
@@ -149,7 +148,7 @@ def write_whole(
     temporary = path.with_name(f"{path.name[:32]}.{os.urandom(8).hex()}.tmp")
     try:
         with os.fdopen(_created(temporary, like), "wb") as file:
-            shutil.copyfileobj(io.BytesIO(content) if isinstance(content, bytes) else content, file)
+            file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -201,18 +200,12 @@ def copy_aside(path: Path, reason: str) -> Path:
         return move_aside(path, reason)
     aside = _aside(path, reason)
     try:
-        source = opened(path, follow=False)
+        content = read(path, limits.LARGEST)
     except OSError as error:
         raise CacheError(
             f"{path}: cannot be read ({error.strerror}), so not replaced; move it away"
         ) from error
-    with source:
-        if (size := os.fstat(source.fileno()).st_size) > limits.LARGEST:
-            raise CacheError(f"{path}: has {size} bytes, so not copied or replaced; move it away")
-        try:
-            write_whole(aside, source)
-        except OSError as error:
-            raise unwritable(aside, size, error) from error
+    write(aside, content)
     return aside
 
 

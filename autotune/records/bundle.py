@@ -28,12 +28,10 @@ from hashlib import sha256
 from itertools import accumulate, chain, islice
 from typing import Any, BinaryIO
 
-import msgspec
-
 from autotune.device import Device
 from autotune.files import checksum, limits
 from autotune.files.compressed import expanded, first_stream, is_compressed
-from autotune.files.decoding import Count, Text, convert, cut, parse, require_schema
+from autotune.files.decoding import Count, Text, convert, parse, require_schema
 from autotune.problem import Problem
 from autotune.records import codec, ranges
 from autotune.records.ranges import Range
@@ -239,7 +237,6 @@ class BundleReader:
         self._decoded: dict[int, Record] = {}
         self._kept: dict[int, list[bytes]] = {}
         self._sizes: dict[int, int] = {}
-        self._devices_of: dict[bytes, Device] = {}
         self.devices = tuple(Device.from_json(fields) for fields in self._header.devices)
         if self._starts[-1] != len(data):
             raise ValueError("it was cut short or appended to")
@@ -259,7 +256,6 @@ class BundleReader:
         """The records, those in an order of summation too, then the ranges."""
         for place, line in enumerate(self._lines()):
             if place < self._header.records:
-                self._peek(place, line)
                 yield self._record(place, line)
             else:
                 yield self._range(line)
@@ -267,11 +263,9 @@ class BundleReader:
     def records(self, serves: Callable[[Device], bool] | None = None) -> Iterator[Record]:
         """The records that look-ups take, of all devices or those for which `serves` is true."""
         for place, line in enumerate(islice(self._lines(), self._header.records)):
-            device = self._peek(place, line)
-            if serves is None or serves(device):
-                record = self._record(place, line)
-                if type(record) is Record:
-                    yield record
+            record = self._record(place, line)
+            if type(record) is Record and (serves is None or serves(record.device)):
+                yield record
 
     def record(self, serves: Callable[[Device], bool], problem: Problem) -> Record | None:
         """The record of the problem with the best evidence, of equals the last, for a device for
@@ -282,7 +276,7 @@ class BundleReader:
             self._decoded[place] = self._record(place, self._line(place))
         named = (self._decoded[place] for place in reversed(places))
         own = (each for each in named if (type(each), each.problem) == (Record, problem))
-        return first_of_best(each for each in own if serves(self._listed(each.device)))
+        return first_of_best(each for each in own if serves(each.device))
 
     @property
     def content(self) -> str:
@@ -336,46 +330,29 @@ class BundleReader:
         stated = f"{header.records} records and {header.ranges} ranges"
         return ValueError(f"it has {count} lines, its header tells of {stated}")
 
-    def _peek(self, place: int, line: bytes) -> Device:
-        """The device of a record; the rest of the line is skipped."""
-        try:
-            raw = bytes(_PEEK.decode(line).device)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {place + 2}: {cut(str(error))}") from error
-        if raw not in self._devices_of:
-            self._devices_of[raw] = self._listed(Device.from_json(parse(raw)))
-        return self._devices_of[raw]
-
     def _record(self, place: int, line: bytes) -> Record:
-        record = codec.loads(line)
+        try:
+            record = codec.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {place + 2}: {error}") from error
         if not isinstance(record, Record):
             raise ValueError(f"line {place + 2} is a record of {record.title}, not a problem")
+        self._require_listed(record.device)
         return record
 
     def _range(self, line: bytes) -> Range:
         tuned = ranges.loads(line)
-        self._listed(tuned.device)
+        self._require_listed(tuned.device)
         return tuned
 
-    def _listed(self, device: Device) -> Device:
-        """The device, which the header has to list: it says whom the bundle serves."""
+    def _require_listed(self, device: Device) -> None:
+        """Refuses a device that the header does not list: it says whom the bundle serves."""
         if device not in self.devices:
             raise ValueError(f"it holds a record or range of {device.name}; its header does not")
-        return device
 
 
 IMPORT_IT = "look-ups read no more of a file; `autotune cache import` takes all of it"
 """What to do about a file that is too large for look-ups."""
-
-
-class _Peek(msgspec.Struct):
-    """The fields of a record's line that tell whom it serves."""
-
-    problem: Problem
-    device: msgspec.Raw
-
-
-_PEEK = msgspec.json.Decoder(_Peek)
 
 
 def _changed(stated: str, actual: str) -> ValueError:

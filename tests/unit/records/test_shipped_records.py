@@ -121,7 +121,7 @@ def test_malformed_record_is_skipped_with_a_warning(
     with monkeypatch.context() as patch:
         patch.setattr(codec, "line", lambda _: line)
         ship(shipped_folder, [tuned(16, 9.0)])
-    with pytest.warns(UserWarning, match=f"{FILE}: passed over: schema is 9"):
+    with pytest.warns(UserWarning, match=f"{FILE}: passed over: line 2: schema is 9"):
         assert shipped.record(H100, SQUARE) is None
 
 
