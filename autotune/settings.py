@@ -276,15 +276,6 @@ def is_private(directory: Path, denied: int = stat.S_IWGRP | stat.S_IWOTH) -> bo
     return owned and not status.st_mode & denied
 
 
-def spare_dirs() -> list[Path]:
-    """Directories for temporary files, the most lasting first: what does not fit into the cache may
-    fit there."""
-    named = (os.environ.get("TMPDIR"), os.environ.get("XDG_RUNTIME_DIR"))
-    places = (Path(place) for place in ("/var/tmp", *named, "/tmp", "/dev/shm") if place)
-    absolute = dict.fromkeys(place for place in places if place.is_absolute())
-    return [place for place in absolute if os.access(f"{place}/.", os.X_OK)]  # a directory
-
-
 def shipped_dir() -> Path:
     """The directory of the shipped records.
 

@@ -33,15 +33,18 @@ from autotune.families.config import Config
 from autotune.lookup import nearest
 from autotune.lookup.answer import expected_loss
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import Pool
-from autotune.lookup.neighbours import TEACHERS
+from autotune.lookup.neighbours import TEACHERS, Pool
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import HOT
 from autotune.measure.recording import Recording
 
 LOSSES = Path("autotune/data/expected_loss.json")
+
+
 FEWEST = 10
 """Problems with fewer recorded configurations are skipped: they cannot rank a choice."""
+
+
 BINS = 3
 """Bins by standard deviation, with equally many look-ups each."""
 
@@ -101,9 +104,7 @@ def row_of(recording: Recording, digests: Sequence[RecordDigest]) -> Row:
     problem, device, measured = recording.problem, recording.device, times(recording)
     sizes = problem.m, problem.n, problem.k
     rest = Pool(
-        digests=(
-            each for each in digests if (each.problem.m, each.problem.n, each.problem.k) != sizes
-        )
+        each for each in digests if (each.problem.m, each.problem.n, each.problem.k) != sizes
     )
     began = monotonic()
     resources = {row.config: row.resources for row in recording.rows}

@@ -50,7 +50,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.files import write_whole
-from autotune.lookup import portfolio
+from autotune.lookup import nearest
 from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
 from autotune.records import shipped
 
@@ -152,7 +152,7 @@ def members(device: Device) -> Iterator[tuple[Problem, Config]]:
     """The members of the portfolio, each adapted to one of the problems in turn."""
     for compute in PRECISIONS:
         asked = [(problem, Adaptation(problem, device)) for problem in problems(compute)]
-        for place, member in enumerate(portfolio.members_of(asked[0][0], device)):
+        for place, member in enumerate(nearest.members_of(asked[0][0], device)):
             turn = place % len(asked)
             turned = [*asked[turn:], *asked[:turn]]
             adapted = ((problem, adaptation(member)) for problem, adaptation in turned)

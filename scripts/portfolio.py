@@ -33,7 +33,7 @@ from autotune.candidates.space import rejection, survey
 from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config
-from autotune.lookup import digests
+from autotune.lookup import neighbours
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.nearest import CAUTION
 from autotune.lookup.neighbours import TEACHERS, accuracy_filter
@@ -145,7 +145,7 @@ def expected(
 
 def recorded(problem: Problem, device: Device) -> list[RecordDigest]:
     """The digests of what is recorded on the device's architecture, the nearest first."""
-    pool = digests.of_architecture(device, Records.shipped_only())
+    pool = neighbours.of_architecture(device, Records.shipped_only())
     return [row for _, row in pool.nearest(problem, device, len(pool.problems))]
 
 

@@ -38,16 +38,19 @@ from shipped_problems import problems
 
 from autotune import compiler, settings
 from autotune.errors import AutotuneError, UsageError
-from autotune.maintenance import exchange
 from autotune.measure import devices, targets
 from autotune.measure.targets import TargetOpener
 from autotune.problem import COMPUTES, Problem
-from autotune.records import Record, Store, bundle
+from autotune.records import Record, Store, bundle, exchange
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 
 TRIALS = Path("docs/results/h100/trials.zip")
+
+
 WRITTEN_EACH = 10
+
+
 CONSOLE = Console(width=110, soft_wrap=True)
 
 

@@ -15,10 +15,10 @@ from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup import batch_invariant as invariant
+from autotune.lookup import fingerprints
 from autotune.lookup.answer import Answer
+from autotune.lookup.fingerprints import Fingerprint
 from autotune.lookup.lookup import finder
-from autotune.maintenance import fingerprints, inventory
-from autotune.maintenance.fingerprints import Fingerprint
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, option
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
@@ -30,6 +30,7 @@ from autotune.records import (
     Records,
     Store,
     TuningRecord,
+    inventory,
     merging,
 )
 from autotune.report import listing, record, tables

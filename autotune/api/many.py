@@ -201,7 +201,7 @@ class _Place:
         records, objective = Records(Store(cache_dir())), self.options.objective
         answer = recorded(problem, self.device, records, objective)
         if answer is None and not self.measured:
-            return recorded_prediction(problem, self.device, records)
+            return recorded_prediction(problem, self.device, records.load(self.device, problem))
         return answer
 
 

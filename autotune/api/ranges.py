@@ -34,7 +34,7 @@ from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 from autotune.settings import cache_dir
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, require_time

@@ -27,9 +27,9 @@ from autotune.cli.options import (
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.inventory import ChangedRecord, Item
     from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
+    from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
 
 
@@ -119,7 +119,7 @@ def list_(
 
 def _list_kinds(json: bool) -> None:
     """Lists the kinds of files in the cache, with their counts and sizes."""
-    from autotune.maintenance.inventory import scan
+    from autotune.records.inventory import scan
     from autotune.report import cache
 
     root = _opened_store().root
@@ -132,8 +132,8 @@ def _list_kinds(json: bool) -> None:
 
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
     """Lists the records of shapes and user kernels, or all."""
-    from autotune.maintenance.inventory import recorded, scan
     from autotune.measure import devices, targets
+    from autotune.records.inventory import recorded, scan
     from autotune.report import listing
 
     store = _opened_store()
@@ -219,8 +219,8 @@ def export(
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError
-    from autotune.maintenance import exchange
     from autotune.measure import devices, targets
+    from autotune.records import bundle, exchange
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
@@ -231,7 +231,7 @@ def export(
     if submit:
         chosen = exchange.submitted(chosen, targets.here(), devices.cublas_version())
     if file == STDOUT:
-        for piece in exchange.pieces(chosen):
+        for piece in bundle.written(chosen):
             sys.stdout.buffer.write(piece)
         return
     size = exchange.write(Path(file), chosen)
@@ -266,7 +266,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     If a bundle is broken, nothing is merged; a broken file of a directory is skipped.
     """
-    from autotune.maintenance import exchange
+    from autotune.records import exchange, inventory
 
     store, faults = _opened_store(), dict[Path, str]()
     folders = {path for path in paths if path.is_dir()}
@@ -276,7 +276,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
     def contents() -> Iterator[TuningRecord | Range]:
         for path in paths:
             if path in folders:
-                yield from _readable(exchange.contents(path), faults)
+                yield from _readable(inventory.scan(path), faults)
             else:
                 yield from exchange.read(path)
 
@@ -302,9 +302,8 @@ def _absorb(
 ) -> None:
     """Merges the content of other caches, after reading all of it once. User kernels are listed
     first, or counted as left out."""
-    from autotune.maintenance import exchange
     from autotune.measure import targets
-    from autotune.records import KernelRecord
+    from autotune.records import KernelRecord, exchange
     from autotune.report import cache
 
     own = [content for content in contents() if isinstance(content, KernelRecord)]
@@ -339,8 +338,8 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     A record is stale if its kernel would be compiled from other sources now. It is still used.
     Another driver or compiler makes no record stale; --retime measures such records again too.
     """
-    from autotune.maintenance.inventory import scan, verdict
     from autotune.measure import devices, targets
+    from autotune.records.inventory import scan, verdict
     from autotune.report import cache
 
     store, today = _opened_store(), targets.here()
@@ -392,8 +391,7 @@ def prune(
 
     Records are deleted by name only. Programs are compiled again when they are needed.
     """
-    from autotune.maintenance import pruning
-    from autotune.maintenance.inventory import scan
+    from autotune.records import inventory
 
     wanted = {*kinds} or {*USUAL_KINDS}
     if "records" in wanted and device is None:
@@ -402,22 +400,13 @@ def prune(
     store = _opened_store()
     slug = _slug_of(store, device)
     # Without their contents, which take gigabytes together.
-    items = [replace(item, content=None) for item in scan(store.root, thorough=mend)]
-    unneeded = pruning.chosen(
-        items,
-        programs="programs" in wanted,
-        broken="broken" in wanted,
-        superseded="superseded" in wanted,
-        journals="journals" in wanted,
-        trials="trials" in wanted,
-        records="records" in wanted,
-        slug=slug,
-        tuned=(item.content for item in scan(store.root)),
-    )
+    items = [replace(item, content=None) for item in inventory.scan(store.root, thorough=mend)]
+    tuned = (item.content for item in inventory.scan(store.root))
+    unneeded = inventory.chosen(items, wanted, slug, tuned)
     age = None if older_than is None else seconds_of(older_than, "age", _AGES, units="smhd")
     if age is not None:
-        unneeded = pruning.older(unneeded, age)
-    size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
+        unneeded = inventory.older(unneeded, age)
+    size = sum(item.size for item in unneeded) if dry_run else inventory.delete(unneeded)
     gone = {item.path for item in unneeded}
     rest = [item for item in items if item.path not in gone] if mend else []
     mended = _mended(rest, slug, age, dry_run)
@@ -435,13 +424,12 @@ def _mended(
     items: Sequence[Item], slug: str | None, age: float | None, dry_run: bool
 ) -> dict[str, str]:
     """A line for each broken file and its repair."""
-    from autotune.maintenance import pruning
-    from autotune.maintenance.mending import mend
+    from autotune.records import inventory
 
     faults = [item for item in items if item.fault is not None]
     chosen = [item for item in faults if slug in (None, item.path.parent.name)]
-    chosen = chosen if age is None else pruning.older(chosen, age)
-    return {str(item.path): "to mend" if dry_run else mend(item) for item in chosen}
+    chosen = chosen if age is None else inventory.older(chosen, age)
+    return {str(item.path): "to mend" if dry_run else inventory.mend(item) for item in chosen}
 
 
 def _retimed(

@@ -67,7 +67,7 @@ def _shapes(begun: str, records: Iterable[TuningRecord]) -> Iterator[str]:
 
 def _records() -> list[TuningRecord]:
     from autotune import settings
-    from autotune.maintenance import inventory
+    from autotune.records import inventory
 
     return inventory.recorded(inventory.scan(settings.cache_dir()))
 

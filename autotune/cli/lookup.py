@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from autotune.families.config import Config, Value
     from autotune.families.plan import Resources
     from autotune.lookup.answer import Answer
-    from autotune.maintenance.regression import TimeCheck
+    from autotune.maintenance.retiming import TimeCheck
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
@@ -331,7 +331,6 @@ def _show_kernels(
 )
 @device_option
 @objective_choice("What chooses the kernel, and is compared", default="hot", timed=True)
-@click.option("--allow-predicted", is_flag=True, help="Check predicted times too.")
 @json_option
 def check(
     shapes: tuple[str, ...],
@@ -339,7 +338,6 @@ def check(
     least: float,
     device: str | None,
     objective: str,
-    allow_predicted: bool,
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
@@ -356,7 +354,7 @@ def check(
             "`autotune tune SPEC.py` again"
         )
     problems, decides = problems_of(shapes), objective_named(objective, TIMES)
-    checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
+    checks = _checked(against, problems, device or DEFAULT, decides)
     if json:
         show_json(cache.checks_json(checks, least))
     else:
@@ -370,20 +368,18 @@ def _checked(
     problems: Sequence[Problem],
     device: str,
     objective: Objective,
-    allow_predicted: bool,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
     from autotune import compiler, settings
     from autotune.api import lookups
-    from autotune.maintenance import exchange, regression
+    from autotune.maintenance import retiming
     from autotune.measure import targets
-    from autotune.records import Record
+    from autotune.records import Record, exchange
 
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
-    allowed = {"allow_predicted": allow_predicted}
     resolved = targets.resolve(device)
-    times = regression.references(records, problems, resolved, objective, **allowed)
+    times = retiming.references(records, problems, resolved, objective)
     opened = partial(targets.opened, device=device)
     chosen = partial(lookups.answered, device=device, objective=objective)
     build = partial(compiler.compile, cache=settings.cache_dir())
-    return [*regression.check(times, opened, chosen, build, objective, **allowed)]
+    return [*retiming.check(times, opened, chosen, build, objective)]

@@ -13,7 +13,7 @@ import click
 
 from autotune.cli import completion
 from autotune.errors import UsageError
-from autotune.files.plain import visible
+from autotune.files.decoding import visible
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

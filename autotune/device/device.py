@@ -13,8 +13,7 @@ from msgspec import Meta
 from autotune.device.listed import CLUSTER_SIZES, expected_clusters, has_clusters
 from autotune.device.rates import tensor_rate
 from autotune.errors import DeviceError, UsageError
-from autotune.files.decoding import convert, shown
-from autotune.files.plain import NAMED_LINE
+from autotune.files.decoding import NAMED_LINE, convert, shown
 from autotune.problem.aliases import DtypeLike, precision_of
 from autotune.problem.precision import PRECISIONS
 

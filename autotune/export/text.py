@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib import resources
 
 from autotune.errors import UsageError
-from autotune.files.plain import KEYWORDS, visible
+from autotune.files.decoding import KEYWORDS, visible
 from autotune.version import __version__
 
 _TEMPLATE_NAME = "gemm"

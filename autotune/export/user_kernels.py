@@ -18,7 +18,7 @@ from autotune.export.tables import kernel_indices, kernels
 from autotune.export.text import check_name, comment, comment_text, filled, numbers, table
 from autotune.families.config import Value
 from autotune.families.plan import ArgumentType, Launch
-from autotune.files.plain import is_macro_name
+from autotune.files.decoding import is_macro_name
 from autotune.measure import targets
 from autotune.measure.devices import DeviceLike
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named

@@ -19,7 +19,7 @@ from autotune.measure.measurement import Evidence
 from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
-from autotune.records import Entry, Record, Records
+from autotune.records import Entry, Record
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
 
@@ -170,9 +170,8 @@ def recorded_answer(
     )
 
 
-def recorded_prediction(problem: Problem, device: Device, records: Records) -> Answer | None:
-    """The answer from a record that rests on the cost model alone; None if there is none."""
-    record = records.load(device, problem)
+def recorded_prediction(problem: Problem, device: Device, record: Record | None) -> Answer | None:
+    """The answer from the problem's record if that rests on the cost model alone; else None."""
     if record is None or record.evidence != "predicted":
         return None
     return recorded_answer(problem, device, record, "predicted", expected_loss("model", 0.0))

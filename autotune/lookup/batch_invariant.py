@@ -19,7 +19,7 @@ from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records
 from autotune.records.ranges import Range, path_of
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 
 
 def batch_invariant(

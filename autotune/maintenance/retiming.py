@@ -1,9 +1,9 @@
-"""Measures records again: of another driver or compiler, or of kernels from other sources.
+"""Measures again: records of another driver, compiler or kernel sources, and what runs today.
 
-Such records are neither trusted nor thrown away: their best few entries go through the same
+`retime` neither trusts nor throws away such records: their best few entries go through the same
 verification and the same final round as after a search. Entries that are not timed again are not in
 the new record, because their times could not be compared. The old record stays beside it as
-`.superseded-<n>`.
+`.superseded-<n>`. `check` measures what would run today beside the times of a bundle.
 """
 
 from __future__ import annotations
@@ -19,23 +19,34 @@ from time import monotonic
 from autotune import settings
 from autotune.candidates import space
 from autotune.candidates.legality import as_tuned
-from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
+from autotune.device import Device, same_model
+from autotune.errors import (
+    AutotuneError,
+    ConfigError,
+    DeviceError,
+    NotFoundError,
+    ProblemError,
+    RunnerError,
+)
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.measure.measurement import Failure
-from autotune.measure.objective import COLD
+from autotune.lookup.answer import Answer
+from autotune.measure.measurement import Evidence, Failure, Measurement
+from autotune.measure.objective import COLD, Objective
 from autotune.measure.oracle import checked_accuracy
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Provenance, Record, Store
-from autotune.tuning.evaluate import Compile, Quarantine, Trial
+from autotune.records.record import BEST_FIRST
+from autotune.tuning.evaluate import Compile, Quarantine, Trial, prepare
 from autotune.tuning.pipeline import Compiler, ahead
 from autotune.version import __version__
 
 TOP = 3
 """How many entries of a record are timed again by default."""
+
 
 Opened = Callable[[Problem], AbstractContextManager[Target]]
 
@@ -85,7 +96,7 @@ def retime(
 def _retimed(record: Record, opened: Opened, store: Store, compile: Compile, top: int) -> Retimed:
     try:
         with opened(record.problem) as target:
-            _check(record, target.runner)
+            _require_same_model(record, target.runner)
             return _Round(record, target.runner, target.origin, store, compile).retimed(top)
     except (RunnerError, ProblemError) as error:  # such as too little memory for this problem
         return Retimed(record, None, trouble=str(error))
@@ -187,7 +198,7 @@ class _Round:
         )
 
 
-def _check(record: Record, runner: Runner) -> None:
+def _require_same_model(record: Record, runner: Runner) -> None:
     if runner.evidence != "measured":
         raise DeviceError(
             f"{runner.device.name} answers {runner.evidence} times here; give a GPU of this "
@@ -208,3 +219,116 @@ def _illegal(config: Config, record: Record, runner: Runner) -> str | None:
     except ConfigError as error:
         return str(error)
     return None if rejection is None else str(rejection)
+
+
+@dataclass(frozen=True)
+class TimeCheck:
+    """The time of a problem today, beside that of a bundle.
+
+    Attributes:
+        problem: the problem.
+        bundle_us: microseconds of the bundle's best kernel.
+        now_us: microseconds of what runs today; None if nothing does.
+        runs: a configuration, or the vendor's library.
+        why: why nothing does; None if something does.
+        evidence: what `now_us` rests on.
+    """
+
+    problem: Problem
+    bundle_us: float
+    now_us: float | None
+    runs: str
+    why: str | None = None
+    evidence: Evidence = "measured"
+
+    @property
+    def ratio(self) -> float:
+        """The bundle's time over today's, 1.05 if it is 5 % faster now; 0 if nothing runs."""
+        return self.bundle_us / self.now_us if self.now_us else 0.0
+
+
+def references(
+    records: Iterable[Record],
+    problems: Iterable[Problem],
+    device: Device,
+    objective: Objective,
+) -> dict[Problem, float]:
+    """The bundle's time of each problem, or of all that it has for the device's model: the one of
+    the best evidence. Predicted times are no reference.
+
+    Raises:
+        NotFoundError: if it has none of a problem.
+    """
+    times = {
+        record.problem: estimate.time_us
+        for record in sorted(
+            records, key=lambda record: BEST_FIRST.index(record.evidence), reverse=True
+        )
+        if same_model(record.device, device)
+        and record.evidence != "predicted"
+        and (estimate := objective.estimate(record.best_by(objective).measurement)) is not None
+    }
+    wanted = [*problems] or [*times]
+    missing = [str(problem) for problem in wanted if problem not in times]
+    if missing or not wanted:
+        listed = ", ".join(missing) or "anything"
+        raise NotFoundError(f"the bundle has no {objective} time of {listed} on {device.name}")
+    return {problem: times[problem] for problem in wanted}
+
+
+def check(
+    bundle_us: dict[Problem, float],
+    opened: Callable[[Problem], AbstractContextManager[Target]],
+    chosen: Callable[[Problem], Answer],
+    compile: Compile,
+    objective: Objective,
+) -> Iterator[TimeCheck]:
+    """Measures what would run for each problem.
+
+    Args:
+        bundle_us: the bundle's time of each problem.
+        opened: opens the target that measures a problem.
+        chosen: what would run a problem.
+        compile: compiles a template for an architecture.
+        objective: which time.
+
+    Raises:
+        DeviceError: if its times are predicted.
+        AutotuneError: if the device cannot measure.
+    """
+    for problem, before_us in bundle_us.items():
+        answer = chosen(problem)
+        runs = "cuBLAS" if answer.vendor else str(answer.config)
+        with opened(problem) as target:
+            evidence = target.runner.evidence
+            if evidence == "predicted":
+                raise DeviceError(
+                    f"{target.runner.device.name} is not in this machine, and predicted times "
+                    "check nothing; give a GPU of this machine, such as `gpu`"
+                )
+            outcome = _measured(target, answer, compile, objective)
+        if isinstance(outcome, Failure):
+            why = f"{outcome.stage}: {outcome.reason}"
+            yield TimeCheck(problem, before_us, None, runs, why, evidence)
+            continue
+        estimate = objective.estimate(outcome)
+        if estimate is None:
+            raise AutotuneError(f"{problem} has no {objective} time here; check the other one")
+        yield TimeCheck(problem, before_us, estimate.time_us, runs, evidence=evidence)
+
+
+def _measured(
+    target: Target, answer: Answer, compile: Compile, objective: Objective
+) -> Measurement | Failure:
+    """The time of what would run; a kernel is verified first."""
+    runner = target.runner
+    baseline = runner.baseline()
+    if answer.vendor and baseline is not None:
+        return baseline
+    if answer.vendor and runner.baseline_fault:
+        return Failure("verify", runner.baseline_fault)
+    candidate = prepare(registry.plan(answer.config, answer.problem), runner, compile)
+    if isinstance(candidate, Failure):
+        return candidate
+    outcome = runner.measure(candidate, None, objective)
+    return outcome if isinstance(outcome, Failure) else runner.rematch([candidate])[0]

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
-from autotune.files.domains import Count, Error, Microseconds, Spread
-from autotune.files.plain import visible
+from autotune.files.decoding import Count, Error, Microseconds, Spread, visible
 
 Evidence = Literal["measured", "replayed", "predicted"]
 Stage = Literal[

@@ -22,8 +22,16 @@ from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import limits, output, read
 from autotune.files.compressed import expanded
-from autotune.files.decoding import convert, parse, require_schema, shown
-from autotune.files.domains import Date, Name, QualifiedName, Text
+from autotune.files.decoding import (
+    Date,
+    Name,
+    QualifiedName,
+    Text,
+    convert,
+    parse,
+    require_schema,
+    shown,
+)
 from autotune.measure.measurement import RARE_FIELDS, Energy, Failure, Measurement
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall

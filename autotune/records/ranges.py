@@ -23,8 +23,7 @@ from msgspec import Meta
 from autotune import files
 from autotune.device import Device
 from autotune.files import checksum, limits
-from autotune.files.decoding import convert, parse, require_schema
-from autotune.files.domains import Name, Size, Text
+from autotune.files.decoding import Name, Size, Text, convert, parse, require_schema
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem
@@ -32,6 +31,8 @@ from autotune.problem.span import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of
 
 SCHEMA = 1
+
+
 FOLDER = "ranges"
 
 

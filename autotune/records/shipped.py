@@ -25,13 +25,12 @@ from autotune.files import limits
 from autotune.problem import Problem
 from autotune.records.bundle import IMPORT_IT, BundleReader, chunks
 from autotune.records.ranges import Range
-from autotune.records.record import Record
-from autotune.records.standing import first_of_best, first_of_each_problem
+from autotune.records.record import Record, first_of_best, first_of_each_problem
 
 T = TypeVar("T")
 
-PATTERNS = ("*.jsonl.xz", "*.jsonl.gz", "*.json")
-"""Files in the directory that are bundles; those of earlier versions are gzip, or plain JSON."""
+PATTERNS = ("*.jsonl.xz", "*.jsonl.gz")
+"""Files in the directory that are bundles; those of earlier versions are gzip."""
 
 
 def record(device: Device, problem: Problem) -> Record | None:
@@ -43,8 +42,7 @@ def record(device: Device, problem: Problem) -> Record | None:
 
 def records(device: Device) -> tuple[Record, ...]:
     """The shipped record of each problem on the device's model (see `record`), by problem."""
-    listed = first_of_each_problem(records_where(partial(same_model, device)))
-    return tuple(sorted(listed, key=lambda record: record.problem))
+    return tuple(first_of_each_problem(records_where(partial(same_model, device))))
 
 
 def records_where(serves: Callable[[Device], bool]) -> Iterator[Record]:

@@ -10,12 +10,11 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.maintenance.exchange import ImportResult
-from autotune.maintenance.fingerprints import Fingerprint
-from autotune.maintenance.inventory import ChangedRecord, Item, Kind
-from autotune.maintenance.regression import TimeCheck
-from autotune.maintenance.retiming import Retimed
+from autotune.lookup.fingerprints import Fingerprint
+from autotune.maintenance.retiming import Retimed, TimeCheck
 from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
+from autotune.records.exchange import ImportResult
+from autotune.records.inventory import ChangedRecord, Item, Kind
 from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable

@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.lookup.answer import Answer
-from autotune.maintenance.inventory import change, stale_change
 from autotune.measure.measurement import Evidence
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import TuningRecord
+from autotune.records.inventory import change, stale_change
 from autotune.records.ranges import Range
 from autotune.report import age, cell, seconds_since, tables, us_of
 from autotune.report.tables import FittedTable

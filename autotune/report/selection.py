@@ -14,7 +14,6 @@ from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
-from autotune.maintenance import inventory
 from autotune.measure import recording, targets
 from autotune.measure.devices import spelled
 from autotune.problem import Problem, problem_of
@@ -26,13 +25,15 @@ from autotune.records import (
     Records,
     Store,
     TuningRecord,
+    inventory,
     ranges,
 )
 from autotune.records.ranges import Range
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 
 if TYPE_CHECKING:
     from autotune.problem import ProblemDefaults
+
 
 _SHAPE = re.compile(r"\s*[-\d]")
 

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from autotune.files.plain import visible
+from autotune.files.decoding import visible
 
 
 class PlainConsole(Console):

@@ -19,7 +19,7 @@ from autotune.families.registry import families_of
 from autotune.measure.measurement import Failure
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, TuningRecord
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 from autotune.report import cell, us
 from autotune.report.tables import ConfigText, FittedTable
 from autotune.tuning.evaluate import Trial

@@ -19,7 +19,7 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.families.registry import AUTO, families_of
 from autotune.families.shared.accuracy import measured_limit
-from autotune.lookup.digests import own
+from autotune.lookup.neighbours import own
 from autotune.lookup.promising import Contenders, contenders
 from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
 from autotune.measure.objective import HOT, Objective

@@ -19,7 +19,7 @@ from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate, Runner
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Entry, Record, Records, Store
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 from autotune.tuning.evaluate import Compile, Trial, prepare
 
 # Both naive steps have 1024 threads a block, as the widest tile.
@@ -30,6 +30,8 @@ STEPS = {
     "tiled, TILE_WIDTH 16": Config.parse("tiled:tile_width=16,specialized=1"),
     "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
 }
+
+
 BEST = "simt, the best"
 
 

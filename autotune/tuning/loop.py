@@ -21,12 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError, BudgetError, CacheError, MissingError, UnsavedError
 from autotune.families.config import Config
-from autotune.files import spare
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Runner
-from autotune.records import Provenance, Store, TuningRecord, codec
+from autotune.records import Provenance, Store, TuningRecord
 from autotune.tuning.evaluate import Compile, Quarantine, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.leaderboard import Leaderboard
@@ -39,15 +38,22 @@ from autotune.version import __version__
 
 __all__ = ["Search", "tune"]
 
+
 RESERVE = 0.05
 """Share of the time kept for the rematch."""
+
 
 EXTRA, STEP = 100, 10
 """Most trials beyond the limit while every measured one is refused as inaccurate, and the trials by
 which the limit rises at once."""
 
+
 R = TypeVar("R", bound=TuningRecord)
+
+
 Outcome = Measurement | Failure
+
+
 Compared = Callable[[Candidate], Candidate]
 
 
@@ -489,19 +495,12 @@ def _metered(
 
 
 def _unsaved(record: TuningRecord, why: CacheError, earlier: BaseException | None) -> UnsavedError:
-    """The error of a record that cannot be saved, which is kept in a spare directory if there is
-    room; otherwise the error has it."""
-    name = f"{record.device.slug}-{record.slug}.{record.evidence}.json"
-    path = spare.keep(name, codec.dumps(record))
-    if path is None:
-        fate = "the record is in no file"
-    else:
-        fate = f"the record is kept in {path}: `autotune cache import` it when there is room"
-    message = f"{why}; {fate}"
+    """The error of a record that cannot be saved, with the record."""
+    message = f"{why}; the record is in no file"
     if isinstance(earlier, CacheError):
         message = f"{earlier}; the record cannot be saved either: {message}"
     return UnsavedError(
         message,
-        record=None if path else record,
+        record=record,
         trials=earlier.trials if isinstance(earlier, UnsavedError) else (),
     )

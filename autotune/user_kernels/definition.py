@@ -15,8 +15,8 @@ import numpy as np
 
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value, value_of
-from autotune.files.plain import is_macro_name, is_word
-from autotune.records.kernel_source import KernelSource
+from autotune.files.decoding import is_macro_name, is_word
+from autotune.records.kernel_record import KernelSource
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
 from autotune.user_kernels.grids import Divisor, block_extents, grid_extents
 from autotune.user_kernels.options import check_options

@@ -16,7 +16,7 @@ from autotune.compiler.variables import SECTIONS, unfilled
 from autotune.errors import UsageError
 from autotune.families.macros import override
 from autotune.families.plan import Template
-from autotune.records.kernel_source import KernelSource
+from autotune.records.kernel_record import KernelSource
 from autotune.tuning.evaluate import Compile
 
 Places = tuple[Path, tuple[Path, ...]]

@@ -11,7 +11,7 @@ from pathlib import Path
 from autotune import files
 from autotune.errors import UsageError
 from autotune.files import limits
-from autotune.records.kernel_source import INCLUDE, KernelSource
+from autotune.records.kernel_record import INCLUDE, KernelSource
 
 HEADERS = "include"
 """The folder of headers beside a source that was given as text."""

@@ -13,7 +13,6 @@ from support.fake_runner import uncompiled
 
 from attacks.forks import Fork, Send, answer
 from autotune.families.config import Config
-from autotune.maintenance.inventory import inspect
 from autotune.measure import recording
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
@@ -22,6 +21,7 @@ from autotune.measure.runner import Candidate
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
+from autotune.records.inventory import scan
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
@@ -31,6 +31,8 @@ from autotune.tuning.proposals import open_log
 from autotune.tuning.search import axes_of
 
 PROBLEM = Problem(1024, 1024, 1024)
+
+
 TUNABLE = GemmTunable(PROBLEM, "auto")
 
 
@@ -169,7 +171,11 @@ def _look(place: Place, prepare: Callable[[], None], send: Send) -> None:
         trials = log.told
         log.close()
         record = store.load(runner.device, PROBLEM)
-        broken = [f"{item.path.name}: {item.fault}" for item in inspect(place.cache) if item.fault]
+        broken = [
+            f"{item.path.name}: {item.fault}"
+            for item in scan(place.cache, thorough=True)
+            if item.fault
+        ]
     send(
         {
             "trials": [str(trial.config) for trial in trials],

@@ -118,15 +118,6 @@ def test_neither_home_nor_temporary_directory_is_one_line(
         settings.cache_dir()
 
 
-def test_unreadable_directory_spares_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "secret").mkdir(mode=0)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "secret" / "tmp"))
-    with without_privileges():
-        assert tmp_path / "secret" / "tmp" not in settings.spare_dirs()
-
-
 @pytest.mark.parametrize("name", ["AUTOTUNE_SHIPPED_DIR", "AUTOTUNE_PROGRAMS_DIR"])
 def test_file_is_not_one_of_the_directories(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, __file__)

@@ -9,11 +9,11 @@ from shlex import quote
 from statistics import geometric_mean
 
 from autotune.lookup.answer import Answer
-from autotune.maintenance.inventory import change, stale_change
 from autotune.measure import targets
 from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Store, TuningRecord
+from autotune.records.inventory import change, stale_change
 from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text

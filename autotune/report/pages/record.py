@@ -8,11 +8,11 @@ from datetime import datetime, timezone
 from shlex import quote
 from typing import Any
 
-from autotune.maintenance.inventory import change, stale_change
 from autotune.measure import targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import COLD, HOT, Objective
 from autotune.records import Entry, Record, Store, TuningRecord
+from autotune.records.inventory import change, stale_change
 from autotune.report import since, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page

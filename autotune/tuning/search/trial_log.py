@@ -36,27 +36,33 @@ from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
-from autotune.files.decoding import convert
-from autotune.files.domains import Seconds, Share, Text
+from autotune.files.decoding import Seconds, Share, Text, convert
 from autotune.measure.measurement import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 
 MEASURE_S = 150.0
 """Seconds in which a candidate is measured, unless the problem is larger than 7 TFLOP."""
 
+
 EXPIRES_S = 2 * (compile_limits.SECONDS + MEASURE_S)
 """Age at which a claim expires if its process, on another host or in another container, cannot be
 looked up: twice the time that a trial may take."""
 
+
 SUFFIX, OLD_SUFFIX = ".jsonl", ".log"
 """The suffixes of logs and of the Optuna journals of earlier versions."""
+
 
 BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The exceptions that decoding a broken line may raise."""
 
+
 K = TypeVar("K")
 
+
 _CHECKSUM = b',"crc":'
+
+
 # The logs that this process has open. Claims that a full disk kept a log from releasing end when it
 # closes.
 _OPEN: set[str] = set()

@@ -11,7 +11,7 @@ from autotune.candidates import cost, space
 from autotune.candidates.adaptation import Adaptation, variants
 from autotune.device import Device, find
 from autotune.families.config import Config
-from autotune.lookup.portfolio import members_of
+from autotune.lookup.nearest import members_of
 from autotune.problem import Problem
 
 H200, L4 = find("h200"), find("l4")

@@ -26,14 +26,13 @@ from autotune import compiler
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.files import limits
-from autotune.maintenance import exchange
 from autotune.measure import devices, targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.recording import Origin
 from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
-from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
+from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 
 T4 = find("t4")
@@ -124,7 +123,7 @@ def test_export_writes_all_records_and_ranges(store: Store, tmp_path: Path) -> N
 def test_import_reads_any_number_of_exported_records(
     store: Store, another: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_writing, "CHUNK", 3)
+    monkeypatch.setattr(bundle, "CHUNK", 3)
     monkeypatch.setattr(limits, "BUNDLE", 4_000)  # a bundle takes 1,400 bytes
     for number in range(1, 11):
         store.save(record(problem=Problem(64 * number, 64, 64)))
@@ -139,7 +138,7 @@ def test_import_reads_any_number_of_exported_records(
 def test_import_of_a_file_broken_at_its_end_merges_nothing(
     store: Store, another: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_writing, "CHUNK", 1)
+    monkeypatch.setattr(bundle, "CHUNK", 1)
     for problem in (SMALL, SQUARE):
         store.save(record(problem=problem))
     path = tmp_path / "all.jsonl.xz"

@@ -11,7 +11,6 @@ from support.command_line import own_machine, run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
 
-from autotune import settings
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import CacheError, MissingError
 from autotune.measure import devices, gpu_runner, targets
@@ -20,11 +19,17 @@ from autotune.problem import PRECISIONS
 from autotune.records import Store
 
 SHAPE = PROBLEM.shape
+
+
 EPILOGUES = (
     "none, bias, relu, bias_relu, gelu, bias_gelu, gelu_tanh, bias_gelu_tanh, silu, bias_silu, "
     "residual, bias_residual, swiglu"
 )
+
+
 COMPUTES = ", ".join(PRECISIONS)
+
+
 PARTS = (
     f"give {COMPUTES}, nn, nt, tn, tt, {EPILOGUES}, exact, fast, batch=8, scale=row, e5m2=b or "
     "out=f32"
@@ -381,7 +386,6 @@ def test_record_that_fits_nowhere_is_printed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "save", full)
-        patch.setattr(settings, "spare_dirs", list)
         assert run("tune", SHAPE, "--device", DEVICE, "--quiet") == 1
     printed = capsys.readouterr()
     *_, error, advice = printed.err.splitlines()

@@ -19,12 +19,12 @@ from autotune.candidates.legality import is_legal, order_of
 from autotune.device import find
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
+from autotune.lookup import fingerprints
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
 from autotune.lookup.lookup import recorded
-from autotune.maintenance import exchange, fingerprints
 from autotune.problem import Problem
-from autotune.records import OrderedRecord, Records, Store, ranges
+from autotune.records import OrderedRecord, Records, Store, exchange, ranges
 from autotune.records.ranges import Range, Segment
 
 H100 = find("h100")

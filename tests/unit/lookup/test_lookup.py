@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(autouse=True)
 def _no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the model no configurations to choose from, unless a test offers some."""
-    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
 

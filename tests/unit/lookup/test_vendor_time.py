@@ -14,8 +14,8 @@ from autotune.device import Device, find
 from autotune.lookup import vendor_time
 from autotune.lookup.answer import Answer, vendor_wins
 from autotune.lookup.digest import RecordDigest
-from autotune.lookup.digests import own
 from autotune.lookup.lookup import lookup
+from autotune.lookup.neighbours import own
 from autotune.lookup.vendor_time import vendor_time_us
 from autotune.measure.objective import HOT
 from autotune.occupancy.roofline import least_hot_seconds
@@ -28,7 +28,7 @@ ASKED = Problem(4096, 4096, 2052)
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
     return Store(tmp_path)

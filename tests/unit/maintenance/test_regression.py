@@ -16,12 +16,12 @@ from support.sample_records import H100, SQUARE, entry, record
 import autotune
 from autotune.errors import NotFoundError
 from autotune.lookup.answer import recorded_answer
-from autotune.maintenance import exchange, regression
-from autotune.maintenance.regression import TimeCheck
+from autotune.maintenance import retiming
+from autotune.maintenance.retiming import TimeCheck
 from autotune.measure.objective import COLD, HOT
 from autotune.measure.recording import Origin
 from autotune.measure.targets import Target
-from autotune.records import Record, Store
+from autotune.records import Record, Store, exchange
 from autotune.records.bundle import Bundle
 
 
@@ -57,27 +57,21 @@ def test_same_speed_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert "replayed" in out
 
 
-def test_predicted_times_check_nothing_unless_allowed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_predicted_times_check_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "times.jsonl.xz"
     exchange.write(path, Bundle((record(),)))
     arguments = ("check", "--against", str(path), "--device", "h100", "--min", "0.001")
     assert run(*arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "is not in this machine, and predicted times check nothing" in line
-    data: Any = answer(capsys, *arguments, "--allow-predicted")
-    assert [row["evidence"] for row in data["checks"]] == ["predicted"]
 
 
 def test_predicted_times_of_a_bundle_are_no_reference() -> None:
     measured, predicted = record(entry(16, 100.0)), record(entry(16, 50.0), evidence="predicted")
     for records in ([measured, predicted], [predicted, measured]):
-        assert regression.references(records, [], H100, HOT) == {SQUARE: 100.0}
+        assert retiming.references(records, [], H100, HOT) == {SQUARE: 100.0}
     with pytest.raises(NotFoundError):
-        regression.references([predicted], [], H100, HOT)
-    allowed = regression.references([predicted], [], H100, HOT, allow_predicted=True)
-    assert allowed == {SQUARE: 50.0}
+        retiming.references([predicted], [], H100, HOT)
 
 
 def test_slower_kernel_is_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -115,9 +109,9 @@ def test_wrong_calls_say_what_is_missing(
 
 def test_bundle_of_another_device_is_refused() -> None:
     with pytest.raises(NotFoundError, match="the bundle has no hot time of anything on"):
-        regression.references([], [], H100, HOT)
+        retiming.references([], [], H100, HOT)
     with pytest.raises(NotFoundError, match="no cold time"):
-        regression.references([record()], [SQUARE], H100, COLD)
+        retiming.references([record()], [SQUARE], H100, COLD)
 
 
 def test_kernel_that_fails_has_no_ratio() -> None:
@@ -149,7 +143,7 @@ def test_vendor_whose_result_is_wrong_has_no_ratio() -> None:
     assert answer is not None
     assert answer.vendor
     target = Target(runner, Origin("", "", ""))
-    (checked,) = regression.check(
+    (checked,) = retiming.check(
         {SQUARE: 100.0}, lambda _: nullcontext(target), lambda _: answer, compiled, HOT
     )
     assert (checked.now_us, checked.why) == (None, "verify: wrong result")
@@ -158,5 +152,5 @@ def test_vendor_whose_result_is_wrong_has_no_ratio() -> None:
 def test_cold_times_are_compared_with_cold_times() -> None:
     best = replace(entry(16, 100.0), config=tiled(16))
     timed = record(replace(best, measurement=replace(best.measurement, cold_us=120.0)))
-    assert regression.references([timed], [], H100, COLD) == {SQUARE: 120.0}
-    assert regression.references([timed], [], H100, HOT) == {SQUARE: 100.0}
+    assert retiming.references([timed], [], H100, COLD) == {SQUARE: 120.0}
+    assert retiming.references([timed], [], H100, HOT) == {SQUARE: 100.0}

@@ -18,7 +18,7 @@ from autotune import compiler
 from autotune.errors import MissingError
 from autotune.families.plan import Template
 from autotune.lookup import lookup
-from autotune.maintenance.fingerprints import fingerprint
+from autotune.lookup.fingerprints import fingerprint
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
 from autotune.records.ranges import Range, Segment

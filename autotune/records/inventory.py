@@ -1,22 +1,31 @@
-"""The files of a cache directory, and what is wrong with them."""
+"""The files of a cache directory: what is wrong with them, what is not needed, and how to mend.
+
+A damaged file is kept beside the mended one as `<file>.broken-<n>`, except for a program, which is
+compiled again when it is needed.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from autotune import files
+from autotune import compiler, files
+from autotune.candidates.legality import Legality
 from autotune.compiler import cache as programs
+from autotune.families import registry
+from autotune.families.plan import Template
 from autotune.files import limits
 from autotune.measure.recording import Origin
 from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
 from autotune.records.merging import changes, stale
 from autotune.records.ranges import Range
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST
 
 Kind = Literal[
     "record", "kernel", "range", "program", "quarantine", "trials", "journal", "aside", "leftover"
@@ -26,7 +35,10 @@ compiled programs. `quarantine`: candidates that are not tried again. `trials`: 
 `journal`: trials of earlier versions, which are not read. `aside`: copies of replaced files.
 `leftover`: temporary files of interrupted writers."""
 
+
 _ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
+
+
 _KINDS: dict[tuple[str, str], Kind] = {
     ("records", ".json"): "record",
     ("families", ".json"): "record",
@@ -62,22 +74,18 @@ class Item:
     content: TuningRecord | Range | None = None
 
 
-def inspect(root: Path) -> list[Item]:
-    """Every file of the cache below `root`, read and checked, by path.
-
-    Foreign files, locks and files that are deleted meanwhile are skipped.
-    """
-    return [*scan(root, thorough=True)]
-
-
 def listed(root: Path) -> list[Item]:
-    """As `inspect`, but reads only records and ranges."""
+    """Every file of the cache below `root`, by path; only records and ranges are read."""
     return [*scan(root)]
 
 
 def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
-    """The items of `listed`, or if `thorough` of `inspect`, one after the other: those of a large
-    cache take gigabytes together."""
+    """The files of the cache below `root`, one after the other: the contents of a large cache take
+    gigabytes together.
+
+    Records and ranges are read, and if `thorough` the other files are checked too. Foreign files,
+    locks and files that are deleted meanwhile are skipped.
+    """
     store = Store(root)
     for path in sorted(root.glob("*/**/*"), key=str):
         yield from _item(store, path, thorough=thorough)
@@ -207,3 +215,132 @@ def is_object(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
+
+
+_SELECTED = {
+    "journals": ("journal",),
+    "trials": ("trials",),
+    "records": ("record", "kernel", "range"),
+}
+"""The kinds of files that `chosen` takes whole, by the words for them."""
+
+
+BUSY_S = 3600.0
+"""A temporary file is deleted only after this long, when no running writer can still use it."""
+
+
+def chosen(
+    items: Collection[Item],
+    kinds: Collection[str],
+    slug: str | None,
+    tuned: Iterable[object] = (),
+) -> list[Item]:
+    """The files of the chosen kinds.
+
+    Args:
+        items: the files of a cache.
+        kinds: `programs` that no record uses, of all devices; copies of `broken` files and of
+            `superseded` records; the `trials` of searches, and as `journals` those of earlier
+            versions; `records` of problems and of user kernels, and ranges.
+        slug: the device of all but programs; None for any.
+        tuned: the records and ranges of the cache, which are read if it has programs.
+
+    Raises:
+        MissingError: if programs are asked for and there are some, without a compiler.
+    """
+    selected = [
+        item for why in ("broken", "superseded") if why in kinds for item in aside(items, why)
+    ]
+    wanted = {kind for name in kinds for kind in _SELECTED.get(name, ())}
+    selected += [item for item in items if item.kind in wanted]
+    selected = [item for item in selected if slug in (None, item.path.parent.name)]
+    return selected + (unused_programs(items, tuned) if "programs" in kinds else [])
+
+
+def used(records: Iterable[Record]) -> frozenset[str]:
+    """The names of the programs that the records' configurations compile to today.
+
+    Raises:
+        MissingError: without a compiler, whose version is part of the names.
+    """
+    wanted: dict[str, set[Template]] = defaultdict(set)
+    for record in records:
+        legal = Legality(record.problem, record.device)
+        for config in (entry.config for entry in record.entries if legal(entry.config)):
+            launches = registry.plan(config, record.problem).launches
+            wanted[record.device.arch].update(launch.template for launch in launches)
+    names = (compiler.keys(templates, arch) for arch, templates in wanted.items())
+    return frozenset().union(*names)
+
+
+def unused_programs(items: Collection[Item], tuned: Iterable[object]) -> list[Item]:
+    """Programs that no record uses, and what interrupted compilations left.
+
+    Programs of user kernels count as unused, because their sources are unknown here. A deleted
+    program is compiled again when it is needed.
+
+    Raises:
+        MissingError: without a compiler.
+    """
+    programs = [item for item in items if item.kind == "program"]
+    if programs:
+        keys = used(record for record in tuned if isinstance(record, Record))
+        programs = [item for item in programs if item.path.stem not in keys]
+    return programs + leftovers(items)
+
+
+def leftovers(items: Iterable[Item]) -> list[Item]:
+    """Temporary files of interrupted writers."""
+    return older((item for item in items if item.kind == "leftover"), BUSY_S)
+
+
+def aside(items: Iterable[Item], why: str) -> list[Item]:
+    """Copies of replaced files: `broken` or `superseded` ones."""
+    return [item for item in items if item.kind == "aside" and f".{why}-" in item.path.name]
+
+
+def older(items: Iterable[Item], seconds: float) -> list[Item]:
+    """The items last written at least so many seconds ago."""
+    latest = time.time() - seconds
+    return [item for item in items if item.modified <= latest]
+
+
+def delete(items: Iterable[Item]) -> int:
+    """Deletes files; returns how many bytes they took.
+
+    Raises:
+        CacheError: if the cache cannot be written.
+    """
+    freed = 0
+    for item in items:
+        files.delete(item.path)
+        freed += item.size
+    return freed
+
+
+def mend(item: Item) -> str:
+    """Mends a broken file and returns what was done, such as `deleted`.
+
+    Raises:
+        CacheError: if the file or the cache cannot be read or written.
+    """
+    if item.kind == "program":
+        files.delete(item.path)
+        return "deleted; it is compiled again when needed"
+    # The target of a link may be a file that those who share the cache must not read.
+    if not item.path.is_symlink() and item.kind == "quarantine" and _without_broken_lines(item):
+        return "broken lines left out; the damaged one is kept beside it"
+    return f"set aside as {files.move_aside(item.path, 'broken').name}"
+
+
+def _without_broken_lines(item: Item) -> bool:
+    """Leaves out the lines that are no JSON objects; False if the file cannot be read."""
+    with files.locked(item.path.parent):
+        try:
+            lines = files.read(item.path, limits.QUARANTINE).splitlines(keepends=True)
+        except OSError:
+            return False
+        whole = b"".join(line for line in lines if line.endswith(b"\n") and is_object(line))
+        files.copy_aside(item.path, "broken")
+        files.write(item.path, whole)
+    return True

@@ -6,7 +6,7 @@ Two records of one problem are merged by the rule in `records.merging`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import BinaryIO
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
-from autotune.maintenance.inventory import Item, scan
+from autotune.files.compressed import is_compressed
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import (
@@ -28,13 +28,12 @@ from autotune.records import (
     codec,
     ranges,
 )
-from autotune.records.bundle import Bundle, Submission
-from autotune.records.bundle_header import START
+from autotune.records.bundle import START, Bundle, Submission
+from autotune.records.inventory import scan
 from autotune.records.merging import stale
 from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
-from autotune.records.record import folder_of
-from autotune.records.standing import BEST_FIRST
+from autotune.records.record import BEST_FIRST, folder_of, weakness
 
 BUNDLE = output.OutputKind("bundle", (START,))
 
@@ -73,8 +72,8 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
         ProblemError: for a text that is no problem.
     """
     wanted = _matching(problems)
-    best: dict[tuple[str, Problem], tuple[int, Path]] = {}
-    ordered: list[tuple[Problem, str, Path]] = []
+    best: dict[tuple[str, Problem], Record] = {}
+    ordered: list[OrderedRecord] = []
     tuned: list[Range] = []
     for item in scan(store.root):
         content = item.content
@@ -84,35 +83,13 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
             if content.family is None and all(map(wanted, content.points)):
                 tuned.append(content)
         elif isinstance(content, OrderedRecord) and wanted(content.problem):
-            ordered.append((content.problem, content.order, item.path))
+            ordered.append(content)
         elif type(content) is Record and wanted(content.problem):
             key = folder_of(content.device, content.evidence), content.problem
-            rank = BEST_FIRST.index(content.evidence), item.path
-            best[key] = min(rank, best.get(key, rank))
-    paths = (*(best[key][1] for key in sorted(best)), *(path for *_, path in sorted(ordered)))
-    return Bundle(StoredRecords(store, paths), tuple(tuned))
-
-
-@dataclass(frozen=True)
-class StoredRecords(Collection[Record]):
-    """Records of a store, each read when it is its turn: all of a large store take gigabytes.
-
-    Raises:
-        ValueError: while they are read, if a file was changed to what is no record.
-    """
-
-    store: Store
-    paths: tuple[Path, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __contains__(self, record: object) -> bool:
-        return any(record == stored for stored in self)
-
-    def __iter__(self) -> Iterator[Record]:
-        records = (self.store.read(path) for path in self.paths)
-        return (record for record in records if isinstance(record, Record))
+            if key not in best or weakness(content) < weakness(best[key]):
+                best[key] = content
+    ordered.sort(key=lambda record: (record.problem, record.order))
+    return Bundle((*(best[key] for key in sorted(best)), *ordered), tuple(tuned))
 
 
 def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:
@@ -162,24 +139,11 @@ def write(path: Path, content: Bundle) -> int:
     """Writes the file of a bundle whole, or leaves it unchanged; returns its bytes.
 
     Raises:
-        AutotuneError: if it cannot be written, something else than a bundle is there, or a record
-            was damaged meanwhile.
+        AutotuneError: if it cannot be written, or something else than a bundle is there.
     """
-    data = b"".join(pieces(content))
+    data = b"".join(bundle.written(content))
     output.write(path, data, BUNDLE)
     return len(data)
-
-
-def pieces(content: Bundle) -> Iterator[bytes]:
-    """The pieces of the file of a bundle.
-
-    Raises:
-        AutotuneError: if a record was damaged since it was chosen.
-    """
-    try:
-        yield from bundle.written(content)
-    except ValueError as error:
-        raise AutotuneError(f"a record {error}; export again") from error
 
 
 def read(path: Path) -> Iterator[TuningRecord | Range]:
@@ -203,7 +167,7 @@ def read(path: Path) -> Iterator[TuningRecord | Range]:
 def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
     start = file.read(limits.DOCUMENT + 1)
     file.seek(0)
-    if bundle.is_bundle(start):
+    if is_compressed(start):
         yield from bundle.read(file)
     else:
         yield codec.loads(start)
@@ -219,11 +183,6 @@ def check_folder(root: Path, store: Store) -> None:
         raise UsageError(f"{root} is no directory; give a cache directory, or import a file")
     if store.root.exists() and root.samefile(store.root):
         raise UsageError(f"{root} is the cache itself; give another directory")
-
-
-def contents(root: Path) -> Iterator[Item]:
-    """The files of another cache directory, one after the other."""
-    return scan(root)
 
 
 def absorb(

@@ -16,9 +16,8 @@ from support.sample_records import H100, record
 from autotune.compiler import cache as programs
 from autotune.errors import AutotuneError
 from autotune.families.plan import Template
-from autotune.maintenance.inventory import inspect
-from autotune.maintenance.mending import mend
 from autotune.records import Store
+from autotune.records.inventory import mend, scan
 from autotune.tuning.search import TrialLog
 
 SECRET = '{"password": 1}\n'
@@ -101,7 +100,7 @@ def test_mending_publishes_no_line_of_a_linked_file(store: Store, thesis: Path) 
     path = store.root / "quarantine" / f"{H100.slug}.jsonl"
     path.parent.mkdir(parents=True)
     path.symlink_to(thesis)
-    (item,) = inspect(store.root)
+    (item,) = scan(store.root, thorough=True)
     assert mend(item) == f"set aside as {path.name}.broken-1"
     assert json.loads(thesis.read_text().splitlines()[0]) == json.loads(SECRET)
     assert not os.path.lexists(path)
