@@ -12,7 +12,7 @@ from typing import Any
 
 from results import TRITON
 
-from autotune.families.shared.tiles import tile_count
+from autotune.families.shared.tiling import tile_count
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_baseline import FlatView

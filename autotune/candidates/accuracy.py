@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from autotune.candidates.legality import KeptResults, kept
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import ErrorLimit, predicted_error
-from autotune.families.summation import Summation
+from autotune.families.summation import ErrorLimit, Summation, predicted_error
 from autotune.problem import Problem
 
 

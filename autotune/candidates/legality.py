@@ -18,8 +18,7 @@ from autotune.device import Device, same_model
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.families.parameters import chosen_for_speed
-from autotune.families.rules import Rule, bind, context_of, needs_of
+from autotune.families.family import Rule, bind, chosen_for_speed, context_of, needs_of
 from autotune.families.summation import SummationOrder
 from autotune.problem import Problem
 

@@ -9,8 +9,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.mma.parameters import COPY_BYTES
 from autotune.families.plan import Alignment, Launch, LaunchPlan
-from autotune.families.shared.launch_limits import LARGEST_GRID_X, has_cp_async
-from autotune.families.shared.tiles import tile_count
+from autotune.families.shared.limits import LARGEST_GRID_X, has_cp_async
+from autotune.families.shared.tiling import tile_count
 from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.element import F32
 

@@ -14,7 +14,7 @@ from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import MARGIN
+from autotune.families.summation import MARGIN
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
 from autotune.records import Entry, Record, Records

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_model
-from autotune.families.shared.accuracy import measured_limit, possible_limit, promised_limit
+from autotune.families.summation import measured_limit, possible_limit, promised_limit
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.problem import Precision, Problem
 from autotune.records import Record

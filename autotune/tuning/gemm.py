@@ -18,7 +18,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.families.registry import AUTO, families_of
-from autotune.families.shared.accuracy import measured_limit
+from autotune.families.summation import measured_limit
 from autotune.lookup.digests import own
 from autotune.lookup.promising import Contenders, contenders
 from autotune.problem import Problem, distance

@@ -14,8 +14,7 @@ from autotune.compiler import CompileFailure, Program
 from autotune.compiler.cubin import sections
 from autotune.compiler.variables import SECTIONS, unfilled
 from autotune.errors import UsageError
-from autotune.families.macros import override
-from autotune.families.plan import Template
+from autotune.families.plan import Template, override
 from autotune.records.kernel_source import KernelSource
 from autotune.tuning.evaluate import Compile
 

@@ -1,10 +1,12 @@
-"""Rules of `gemv`: which of its parameters go together."""
+"""Rules of `gemv`: which of its parameters go together, and how it adds up products."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autotune.device import Device
-from autotune.families.gemv import summation
-from autotune.families.gemv.parameters import (
+from autotune.families.family import Rule
+from autotune.families.gemv.kernel import (
     ROWS,
     VECTOR,
     Block,
@@ -14,12 +16,41 @@ from autotune.families.gemv.parameters import (
     Strip,
     oriented,
 )
-from autotune.families.rules import Rule
-from autotune.families.shared import launch_limits
-from autotune.families.shared.k_sharing import fill
-from autotune.families.shared.layout import along_k
+from autotune.families.shared import limits
+from autotune.families.shared.arguments import along_k
+from autotune.families.shared.tiling import fill
+from autotune.families.summation import ACCURACY, Summation, in_order, possible_limit, split_length
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
+
+RADIX = 8
+"""Sums of threads that one thread adds up at a time (gemv.cu)."""
+
+
+@dataclass(frozen=True)
+class GemvSums(SplitK):
+    """The parameters that decide in which order products are added up."""
+
+    ways: int
+
+
+def summation(p: GemvSums, problem: Problem) -> Summation:
+    """Each thread sums up its share of the block's K; threads and blocks are added up then."""
+    levels, ways = [], p.ways
+    while ways > 1:
+        levels.append(min(ways, RADIX))
+        ways //= RADIX
+    length = split_length(problem.k, p.split_k, VECTOR) / p.ways
+    return Summation(in_order(length, *levels, p.split_k))
+
+
+def _error_fault(sums: GemvSums, problem: Problem, device: Device) -> str | None:
+    return possible_limit(problem, device).fault(summation(sums, problem), problem)
+
+
+ERROR_RULES = (Rule(ACCURACY, _error_fault, for_speed=True),)
+"""A recorded kernel was verified, which overrules the prediction."""
+
 
 THREADS = 64, 512
 BATCH_FLOATS = 16, 64
@@ -102,7 +133,7 @@ def _threads_fault(across: int, ways: int, device: Device) -> str | None:
     threads, (least, most) = across * ways, THREADS
     if not least <= threads <= most:
         return f"{threads} a block; {least} to {most} are tried"
-    return launch_limits.threads_fault(threads, device)
+    return limits.threads_fault(threads, device)
 
 
 def _depth_fault(depth: int, across: int, ways: int, problem: Problem) -> str | None:
@@ -112,7 +143,7 @@ def _depth_fault(depth: int, across: int, ways: int, problem: Problem) -> str | 
 
 
 def _grid_fault(strip: Strip, problem: Problem) -> str | None:
-    return launch_limits.grid_fault(strip.strips(oriented(problem)))
+    return limits.grid_fault(strip.strips(oriented(problem)))
 
 
 def _split_fault(block: Block, split: SplitK, problem: Problem, device: Device) -> str | None:
@@ -141,7 +172,7 @@ def _stages_fault(
 
 
 def _copy_fault(stages: int, device: Device) -> str | None:
-    return None if stages == 1 else launch_limits.cp_async_fault(device)
+    return None if stages == 1 else limits.cp_async_fault(device)
 
 
 def _registers_fault(buffers: GemvBuffers, device: Device) -> str | None:
@@ -203,6 +234,6 @@ RULES = (
     Rule("register estimate", _spills_fault),
     Rule("shared memory", _shared_fault),
     Rule("in flight", _flight_fault),
-    *summation.RULES,
+    *ERROR_RULES,
 )
 """The reasons to reject a combination, cheapest first."""

@@ -1,27 +1,290 @@
-"""Rules of `mma` on tiles, the main loop, registers and buffers, and the list of all its rules."""
+"""Rules of `mma` on tiles, registers, buffers and sharing K, and how it adds up products."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import gcd
 
 from autotune.device import Device
-from autotune.families.mma import columns, k_sharing, summation
+from autotune.families.family import Rule
 from autotune.families.mma.parameters import (
     COPY_BYTES,
+    SPLITS,
     CopyPath,
     MmaBuffer,
     MmaCopies,
     MmaRegisters,
     MmaSharedMemory,
+    MmaTile,
+    MmaWarps,
     MmaWarpSteps,
+    MmaWarpTile,
+    Store,
+    column_count,
+    converts,
+    partial_bytes,
 )
-from autotune.families.mma.tiles import MmaTile, MmaWarps, converts
-from autotune.families.plan import Alignment
-from autotune.families.rules import Rule
-from autotune.families.shared import launch_limits
-from autotune.families.shared.launch_limits import register_budget
+from autotune.families.plan import VECTOR_BYTES, Alignment
+from autotune.families.shared import limits
+from autotune.families.shared.limits import register_budget, workspace_fault
+from autotune.families.shared.packing import Pack, Packing, must_transpose, packed_bytes
+from autotune.families.shared.tiling import (
+    fill,
+    last_block_fault,
+    longest_split,
+    order_fault,
+    split_waves_fault,
+)
+from autotune.families.summation import (
+    ACCURACY,
+    EXACT,
+    Summation,
+    SummationOrder,
+    chain,
+    from_zero,
+    in_order,
+    possible_limit,
+    sliced,
+    split_by_longest,
+    split_length,
+)
 from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div
+
+DEPTHS = 16, 32, 64, 128
+"""Steps of K of a buffer."""
+COLUMN_STAGES = 2, 3, 4, 6
+"""Buffers of A of a block that computes a column of tiles."""
+ROWS, WIDTH = 128, 64
+"""The most rows, and the least columns, of a tile in a column of them."""
+EVEN = 0.75
+"""The least fill of the SMs by columns of tiles, which all take as long."""
+MANY_COLUMNS = 12
+"""Columns of tiles an SM from which the last of them matter little."""
+
+
+def column_fault(
+    tile: MmaTile, wn: int, slices: int, copies: MmaCopies, problem: Problem
+) -> str | None:
+    """Why a block does not compute a column of such tiles; None if it may."""
+    if copies.copy != "ahead":
+        return None
+    if tile.swap or slices > 1:
+        return "a column of tiles is one of C, in one slice"
+    if copies.pack != "none":
+        return "a copy of an operand would take as long as the product"
+    whole = 1 << (problem.n - 1).bit_length()
+    if tile.bm > ROWS or tile.bn < min(WIDTH, whole) or wn < min(32, tile.bn):
+        return f"{tile.bm}x{tile.bn} in parts of {wn} columns stores parts of short rows"
+    return None
+
+
+def stages_fault(copies: MmaCopies, stages: int, problem: Problem) -> str | None:
+    """Why A does not come in so many buffers; None if it may."""
+    if copies.copy != "ahead":
+        return None
+    width = copies.width(problem, "a", Alignment.dense(problem).a)
+    through = copies.goes_through_registers(width, problem.element_bytes)
+    tried = (2,) if through else COLUMN_STAGES
+    return None if stages in tried else f"stages={stages} of a column; {tried} are tried"
+
+
+def depth_fault(buffer: MmaBuffer, copy: CopyPath, problem: Problem) -> str | None:
+    """Why a buffer of a column has another depth; None if K needs this one."""
+    if copy != "ahead" or buffer.bk == next(bk for bk in DEPTHS if bk >= problem.k):
+        return None
+    return f"bk={buffer.bk} is not the least that holds K={problem.k}"
+
+
+def group_fault(tile: MmaTile, group: int, problem: Problem, device: Device) -> str | None:
+    """Why a block does not compute `group` tiles; None if it may."""
+    if group == 1:
+        return "a column of one tile has no next one"
+    if group > ceil_div(problem.m, tile.bm):
+        return f"group={group} of {ceil_div(problem.m, tile.bm)} rows of tiles"
+    blocks = column_count(tile, group, problem) * problem.batch
+    if blocks > MANY_COLUMNS * device.sms or fill(blocks, device.sms) >= EVEN:
+        return None
+    return f"{blocks} columns of {group} tiles fill {device.sms} SMs unevenly"
+
+
+SPLIT_BLOCKS_A_SM, WAVE_BLOCKS_A_SM = 2, 4
+"""Blocks an SM that hide each other's latency whatever the waves they make, and the most blocks an
+SM for which K is split only to fill the last wave."""
+SPLIT_BYTES = 256
+"""The least bytes of K of a split: its store and load cost as much."""
+LONG_SPLIT = 2048
+"""Steps of K from which two blocks are faster than one, if there are SMs for both."""
+PACKED_ROWS = 512
+"""The least rows that a packed operand serves, for its copy to be a tenth of the GEMM or less."""
+GROUPS = 1, 4, 8
+GROUPED_TILES = 2
+"""Tiles an SM above which their order may decide what L2 still holds."""
+WIDE_TILE = 64 * 64
+SECTOR = 32
+
+
+def _split_fault(buffer: MmaBuffer, split_k: int, problem: Problem) -> str | None:
+    if split_k == 1 or _divides(buffer, split_k, problem):
+        return None
+    return f"{buffer.iterations(problem)} tiles of bk={buffer.bk} do not go into {split_k} splits"
+
+
+def _split_gain_fault(tile: MmaTile, split_k: int, problem: Problem, device: Device) -> str | None:
+    if split_k == 1:
+        return None
+    count, sms = tile.count(problem), device.sms
+    if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
+        return None
+    return split_waves_fault(count, split_k, sms, WAVE_BLOCKS_A_SM)
+
+
+def _divides(buffer: MmaBuffer, splits: int, problem: Problem) -> bool:
+    """Whether K has so many splits that are long enough, and none of them empty."""
+    longest = longest_split(buffer.iterations(problem), splits)
+    return longest * buffer.row_bytes >= SPLIT_BYTES
+
+
+def _last_block_fault(tile: MmaTile, split_k: int) -> str | None:
+    return None if split_k == 1 else last_block_fault(4 * split_k * tile.elements)
+
+
+def _idle_fault(
+    tile: MmaTile, buffer: MmaBuffer, split_k: int, problem: Problem, device: Device
+) -> str | None:
+    blocks = tile.count(problem) * split_k
+    if 2 * blocks >= device.sms:
+        return None
+    if tile.elements > WIDE_TILE:
+        return f"{blocks} blocks of {tile.bm}x{tile.bn} leave most of {device.sms} SMs idle"
+    terms = problem.k // split_k
+    more = (
+        splits
+        for splits in SPLITS
+        if splits >= 2 * split_k
+        and _divides(buffer, splits, problem)
+        and last_block_fault(4 * splits * tile.elements) is None
+    )
+    if terms < LONG_SPLIT or not any(more):
+        return None
+    return f"{blocks} blocks with {terms} of K each leave most of {device.sms} SMs idle"
+
+
+def _pack_fault(copy: CopyPath, pack: Pack, problem: Problem) -> str | None:
+    """Operands are packed if they have to be transposed, or if that allows whole vectors and the
+    copy takes little time."""
+    if copy == "staged" and pack != "none":
+        return "registers take vectors that end with their row, wherever it starts"
+    dense, size = Alignment.dense(problem), problem.element_bytes
+    needed = "".join(operand for operand in "ab" if must_transpose(problem, operand))
+    gaining = "".join(
+        operand
+        for operand, width, served in (("a", dense.a, problem.n), ("b", dense.b, problem.m))
+        if operand in needed or (served >= PACKED_ROWS and width * size < VECTOR_BYTES)
+    )
+    if pack in (needed or "none", gaining):
+        return None
+    if needed:
+        return f"8-bit operands run along K, which takes a transposed copy of {needed}"
+    return f"{gaining or 'no operand'} would gain from a copy"
+
+
+def _workspace_fault(
+    tile: MmaTile, split_k: int, packing: Packing, problem: Problem, device: Device
+) -> str | None:
+    needed = partial_bytes(tile, split_k, problem) + packed_bytes(packing, problem)
+    return workspace_fault(needed, device)
+
+
+def _group_fault(
+    tile: MmaTile, copy: CopyPath, group: int, problem: Problem, device: Device
+) -> str | None:
+    form = tile.oriented(problem)
+    if copy == "ahead":
+        return group_fault(tile, group, problem, device)
+    if group not in GROUPS:
+        return f"group={group}; {GROUPS} are tried for tiles of blocks of their own"
+    down, across = ceil_div(form.m, tile.bm), ceil_div(form.n, tile.bn)
+    return order_fault(down, across, group, GROUPED_TILES, device)
+
+
+def _store_fault(
+    swap: int, warp: MmaWarpTile, copy: CopyPath, split_k: int, store: Store, problem: Problem
+) -> str | None:
+    if store == "direct":
+        return None
+    if problem.output_element.integer:
+        return "int32 sums are stored as they are"
+    vector = gcd(Alignment.dense(problem).c, problem.width) * problem.output_bytes
+    if copy == "ahead" and vector == VECTOR_BYTES:
+        return "threads hold whole vectors of a row as it is"
+    if swap:
+        return "the rows of C are the columns of a tile"
+    if split_k > 1:
+        return "blocks that add up splits wait for their loads"
+    width = warp.wn // 2 if problem.gated else warp.wn
+    neighbours, row = warp.neighbours(problem), min(SECTOR, width * problem.output_bytes)
+    if neighbours * problem.output_bytes >= row:
+        return f"threads hold {neighbours} neighbours of a row as it is"
+    return None
+
+
+SHARING_RULES = (
+    Rule("split-K", _split_fault),
+    Rule("split-K", _split_gain_fault, for_shape=True),
+    Rule("split-K", _last_block_fault),
+    Rule("idle SMs", _idle_fault, for_shape=True),
+    Rule("pack", _pack_fault),
+    Rule("workspace", _workspace_fault),
+    Rule("group", _group_fault),
+    Rule("store", _store_fault),
+)
+"""The rules on sharing, cheapest first."""
+
+
+@dataclass(frozen=True)
+class MmaSums:
+    """The parameters that decide in which order products are added up."""
+
+    slices: int
+    bk: int
+    split_k: int
+    promote: int
+
+
+def summation(p: MmaSums, problem: Problem) -> Summation:
+    """Each slice adds up its share of each promoted run; slices and blocks are added up then."""
+    length = split_length(problem.k, p.split_k, p.bk)
+    run = min(length, p.promote * p.bk) if p.promote else length
+    return Summation(in_order(length / run, p.slices, p.split_k), run / p.slices)
+
+
+@dataclass(frozen=True)
+class MmaOrder(MmaSums):
+    """The parameters that decide the order of summation."""
+
+    swap: int
+
+
+def summation_order(p: MmaOrder, problem: Problem) -> SummationOrder:
+    """Each slice is a chain, promoted or not; slices are added up, then splits."""
+    if problem.precision.operand.integer:
+        return EXACT
+    steps = split_by_longest(ceil_div(problem.k, p.bk), p.split_k)
+    tree = [
+        sliced(chain(count * p.bk, p.promote * p.bk), p.slices, p.bk // p.slices) for count in steps
+    ]
+    instruction = f"mma {problem.compute} swap={p.swap}"
+    return SummationOrder(instruction, from_zero(tree) if p.split_k > 1 else tree[0])
+
+
+def _error_fault(sums: MmaSums, problem: Problem, device: Device) -> str | None:
+    return possible_limit(problem, device).fault(summation(sums, problem), problem)
+
+
+ERROR_RULES = (Rule(ACCURACY, _error_fault, for_speed=True),)
+"""A recorded kernel was verified, which overrules the prediction."""
+
 
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
 """The first compute capability with the kernel's MMA instructions, by precision; 8.0 for others."""
@@ -55,7 +318,7 @@ relative error was six times that of sums in fp32 (H100)."""
 
 
 def _architecture_fault(compute: str, device: Device) -> str | None:
-    needed = INSTRUCTIONS_SINCE.get(compute, launch_limits.ASYNC_CAPABILITY)
+    needed = INSTRUCTIONS_SINCE.get(compute, limits.ASYNC_CAPABILITY)
     if device.compute_capability >= needed:
         return None
     has, wanted = ("{}.{}".format(*pair) for pair in (device.compute_capability, needed))
@@ -156,7 +419,7 @@ def _depth_fault(part: MmaWarpSteps, problem: Problem) -> str | None:
 
 
 def _grid_fault(tile: MmaTile, problem: Problem) -> str | None:
-    return launch_limits.grid_fault(tile.tiles(problem))
+    return limits.grid_fault(tile.tiles(problem))
 
 
 def _copy_fault(copies: MmaCopies, stages: int, problem: Problem) -> str | None:
@@ -226,7 +489,7 @@ def _block_promotion_fault(
 
 
 def _residency_fault(warps: MmaWarps, min_blocks: int, device: Device) -> str | None:
-    return launch_limits.residency_fault(min_blocks * warps.threads, device)
+    return limits.residency_fault(min_blocks * warps.threads, device)
 
 
 def _extra_registers(kernel: MmaRegisters, problem: Problem) -> int:
@@ -261,7 +524,7 @@ def _bounds_fault(kernel: MmaRegisters, problem: Problem, device: Device) -> str
 
 
 def _shared_fault(memory: MmaSharedMemory, min_blocks: int, device: Device) -> str | None:
-    return launch_limits.shared_fault(memory.shared_bytes, min_blocks, device)
+    return limits.shared_fault(memory.shared_bytes, min_blocks, device)
 
 
 RULES = (
@@ -276,14 +539,14 @@ RULES = (
     Rule("gates", _gates_fault),
     Rule("warps", _warps_fault),
     Rule("slices", _slices_fault, for_shape=True),
-    Rule("column", columns.column_fault),
-    Rule("column", columns.depth_fault),
+    Rule("column", column_fault),
+    Rule("column", depth_fault),
     Rule("steps", _steps_fault),
     Rule("steps", _depth_fault),
     Rule("grid", _grid_fault),
-    *k_sharing.RULES,
+    *SHARING_RULES,
     Rule("copy", _copy_fault),
-    Rule("stages", columns.stages_fault),
+    Rule("stages", stages_fault),
     Rule("stages", _stages_fault),
     Rule("stages", _iterations_fault),
     Rule("promotion", _promote_fault),
@@ -291,6 +554,6 @@ RULES = (
     Rule("register estimate", _registers_fault),
     Rule("launch bounds", _bounds_fault),
     Rule("shared memory", _shared_fault),
-    *summation.RULES,
+    *ERROR_RULES,
 )
 """The reasons to reject a combination, cheapest first."""

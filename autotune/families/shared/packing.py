@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
-from autotune.families.shared.arguments import words
-from autotune.families.shared.launch_limits import LARGEST_GRID_X
-from autotune.families.shared.layout import along_k
+from autotune.families.shared.arguments import along_k, words
+from autotune.families.shared.limits import LARGEST_GRID_X
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 

@@ -7,11 +7,11 @@ from math import prod
 from typing import Literal, get_args
 
 from autotune.device import Device
-from autotune.families.parameters import values, values_from
-from autotune.families.shared import stream_k
+from autotune.families.family import values, values_from
+from autotune.families.shared import tiling
 from autotune.families.shared.cuda_enums import ORDERS, REDUCTION, Order, Reduction
 from autotune.families.shared.packing import PACKS, Pack, Packing, pitch
-from autotune.families.shared.tiles import tile_count
+from autotune.families.shared.tiling import tile_count
 from autotune.problem import Problem
 
 CopyPath = Literal["staged", "async"]
@@ -128,7 +128,7 @@ class SimtKSharing(SimtTile):
         """Tiles whose K the stream-K workers share."""
         if self.workers == 0:
             return 0
-        return stream_k.streamed_tiles(self.tiles(problem), self.workers)
+        return tiling.streamed_tiles(self.tiles(problem), self.workers)
 
     def grid(self, problem: Problem) -> tuple[int, int, int]:
         """The grid: tiles and workers by splits of K by the batch."""

@@ -1,21 +1,209 @@
-"""Rules of `simt` on tiles, the main loop, registers and buffers, and the list of all its rules."""
+"""Rules of `simt` on tiles, registers, buffers and sharing K, and how it adds up products."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autotune.device import Device
-from autotune.families.rules import Rule
-from autotune.families.shared import launch_limits
-from autotune.families.shared.cuda_enums import Order
-from autotune.families.simt import k_sharing, summation
+from autotune.families.family import Rule
+from autotune.families.shared import limits, tiling
+from autotune.families.shared.arguments import along_k
+from autotune.families.shared.cuda_enums import Order, Reduction
+from autotune.families.shared.limits import workspace_fault
+from autotune.families.shared.packing import Pack
+from autotune.families.shared.tiling import (
+    fill,
+    last_block_fault,
+    longest_split,
+    order_fault,
+    split_waves_fault,
+)
 from autotune.families.simt.parameters import (
     CopyPath,
     MainLoop,
     SimtBuffers,
+    SimtKSharing,
     SimtTile,
     SimtWarps,
     ThreadTile,
+    VectorPacking,
+    reduction_rows,
+)
+from autotune.families.summation import (
+    ACCURACY,
+    Summation,
+    SummationOrder,
+    from_zero,
+    in_order,
+    possible_limit,
+    sliced,
+    split_by_longest,
+    split_length,
 )
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
+
+SPLIT_BLOCKS_A_SM, WAVE_BLOCKS_A_SM = 2, 8
+"""Blocks an SM that hide each other's latency whatever the waves they make, and the most blocks an
+SM for which K is split only to fill the last wave."""
+PACKED_USES = 512
+"""How often a packed operand must be read for its copy to take a tenth of the GEMM or less."""
+CHUNK_TERMS = 1024
+"""Terms of a sum from which a vendor's kernel may be more accurate by half or more."""
+GROUPED_WAVES = 4
+"""Tiles an SM above which their order may decide what L2 still holds."""
+FULL_WAVES = 0.98
+"""Fill of the SMs above which stream-K gains nothing."""
+
+
+def _split_fault(bk: int, split_k: int, problem: Problem) -> str | None:
+    iterations = ceil_div(problem.k, bk)
+    if split_k == 1 or longest_split(iterations, split_k) >= 2:
+        return None
+    return f"{iterations} k-iterations of {bk} do not go into {split_k} splits of 2 or more"
+
+
+def _split_gain_fault(tile: SimtTile, split_k: int, problem: Problem, device: Device) -> str | None:
+    if split_k == 1:
+        return None
+    count, sms = tile.count(problem), device.sms
+    if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
+        return None
+    return split_waves_fault(count, split_k, sms, WAVE_BLOCKS_A_SM)
+
+
+def _reduction_fault(split_k: int, reduction: Reduction) -> str | None:
+    if (split_k > 1) == (reduction in ("separate", "fused")):
+        return None
+    return f"split_k={split_k} with reduction={reduction}"
+
+
+def _last_block_fault(tile: SimtTile, split_k: int, reduction: Reduction) -> str | None:
+    return last_block_fault(4 * split_k * tile.elements) if reduction == "fused" else None
+
+
+def _workers_fault(reduction: Reduction, workers: int, problem: Problem) -> str | None:
+    if (reduction == "stream") != (workers > 0):
+        return f"workers={workers} with reduction={reduction}"
+    if workers and problem.batch > 1:
+        return f"workers share one matrix; the batch has {problem.batch}"
+    return None
+
+
+def _stream_fault(
+    tile: SimtTile, bk: int, workers: int, problem: Problem, device: Device
+) -> str | None:
+    if workers == 0:
+        return None
+    tiles, count = tile.tiles(problem), ceil_div(problem.k, bk)
+    if fill(tiles, device.sms) > FULL_WAVES:
+        return f"{tiles} tiles keep {device.sms} SMs busy as they are"
+    if tiles * count < 4 * workers:
+        return f"{tiles} tiles of {count} k-iterations leave {workers} workers less than 4 each"
+    return None
+
+
+def _chunks_fault(slices: int, split_k: int, chunks: int, problem: Problem) -> str | None:
+    terms = problem.k // (split_k * slices)
+    if chunks == 1 or terms // chunks >= CHUNK_TERMS:
+        return None
+    return f"{chunks} chunks of {terms} terms; {CHUNK_TERMS} each at least"
+
+
+def _pack_fault(pack: Pack, problem: Problem) -> str | None:
+    """Packing pays if it makes vectors possible and takes a small part of the time."""
+    gains = "".join(
+        operand
+        for operand, extent, uses in (("a", problem.m, problem.n), ("b", problem.n, problem.m))
+        if uses >= PACKED_USES and (extent % 4 or along_k(problem, operand))
+    )
+    return None if pack in ("none", gains) else f"{gains or 'no operand'} would gain from a copy"
+
+
+def _workspace_fault(
+    sharing: SimtKSharing, packing: VectorPacking, problem: Problem, device: Device
+) -> str | None:
+    floats = sharing.partial_floats(problem) + packing.packed_floats(problem)
+    return workspace_fault(problem.element_bytes * floats, device)
+
+
+def _group_fault(tile: SimtTile, group: int, problem: Problem, device: Device) -> str | None:
+    rows, columns = ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn)
+    return order_fault(rows, columns, group, GROUPED_WAVES, device)
+
+
+SHARING_RULES = (
+    Rule("split-K", _split_fault),
+    Rule("split-K", _split_gain_fault, for_shape=True),
+    Rule("reduction", _reduction_fault),
+    Rule("reduction", _last_block_fault),
+    Rule("stream-K", _workers_fault),
+    Rule("stream-K", _stream_fault),
+    Rule("chunks", _chunks_fault),
+    Rule("pack", _pack_fault),
+    Rule("workspace", _workspace_fault),
+    Rule("group", _group_fault),
+)
+"""Cheapest first."""
+
+
+@dataclass(frozen=True)
+class SimtSums(SimtKSharing):
+    """The parameters that decide in which order products are added up."""
+
+    slices: int
+    bk: int
+    chunks: int
+
+
+def summation(p: SimtSums, problem: Problem) -> Summation:
+    """Each slice sums up its share of every chunk; chunks, slices and blocks are added up then."""
+    if p.workers:
+        tiles = p.tiles(problem)
+        length = problem.k * tiling.mean_part(tiles, p.workers)
+        blocks = tiling.splits_of_a_tile(tiles, p.workers)
+    else:
+        length, blocks = split_length(problem.k, p.split_k, p.bk), p.split_k
+    return Summation(in_order(length / (p.slices * p.chunks), p.chunks, p.slices, blocks))
+
+
+@dataclass(frozen=True)
+class SimtOrder:
+    """The parameters that decide the order of summation."""
+
+    slices: int
+    bk: int
+    split_k: int
+    reduction: Reduction
+    chunks: int
+
+
+def summation_order(p: SimtOrder, problem: Problem) -> SummationOrder | None:
+    """Each slice is a chain for each chunk; chunks are added up, then slices, then splits. Splits
+    of stream-K begin where the number of tiles has it."""
+    if p.reduction == "stream":
+        return None
+    steps = split_by_longest(ceil_div(problem.k, p.bk), p.split_k)
+    tree = [sliced(_chunks(count, p), p.slices, p.bk // p.slices) for count in steps]
+    if p.split_k == 1:
+        return SummationOrder("ffma", tree[0])
+    rows = reduction_rows(p.split_k) if p.reduction == "separate" else 1
+    return SummationOrder("ffma", sliced(from_zero(tree), rows, 1))
+
+
+def _chunks(count: int, p: SimtOrder) -> str:
+    """The chunks of `count` k-iterations."""
+    parts = [str(part * p.bk) for part in split_by_longest(count, p.chunks)]
+    return "+".join(parts)
+
+
+def _error_fault(sums: SimtSums, problem: Problem, device: Device) -> str | None:
+    return possible_limit(problem, device).fault(summation(sums, problem), problem)
+
+
+ERROR_RULES = (Rule(ACCURACY, _error_fault, for_speed=True),)
+"""A recorded kernel was verified, which overrules the prediction."""
+
 
 THREADS = 64, 512
 STEPS = 4, 16
@@ -93,13 +281,13 @@ def _steps_fault(slices: int, bk: int) -> str | None:
 
 
 def _grid_fault(tile: SimtTile, problem: Problem) -> str | None:
-    return launch_limits.grid_fault(tile.tiles(problem))
+    return limits.grid_fault(tile.tiles(problem))
 
 
 def _copy_fault(thread: ThreadTile, copy: CopyPath, device: Device) -> str | None:
     if copy == "async":
-        return launch_limits.cp_async_fault(device)
-    if thread.sums >= PLAIN_SUMS or not launch_limits.has_cp_async(device):
+        return limits.cp_async_fault(device)
+    if thread.sums >= PLAIN_SUMS or not limits.has_cp_async(device):
         return None
     return f"{thread.tm}x{thread.tn} sums leave no time to go through registers"
 
@@ -139,7 +327,7 @@ def _order_fault(thread: ThreadTile, order: Order) -> str | None:
 
 
 def _residency_fault(warps: SimtWarps, min_blocks: int, device: Device) -> str | None:
-    return launch_limits.residency_fault(min_blocks * warps.threads, device)
+    return limits.residency_fault(min_blocks * warps.threads, device)
 
 
 def _bounds_fault(loop: MainLoop, min_blocks: int, device: Device) -> str | None:
@@ -148,8 +336,8 @@ def _bounds_fault(loop: MainLoop, min_blocks: int, device: Device) -> str | None
     if loop.sums < PLAIN_SUMS or loop.slices > 1:
         return f"{loop.tm}x{loop.tn} sums in {loop.slices} slices need no bound"
     threads, needed = loop.threads, loop.register_estimate
-    budget = launch_limits.register_budget(min_blocks, threads, device)
-    if min(2 * needed, launch_limits.LARGEST_THREAD_REGISTERS) > budget:
+    budget = limits.register_budget(min_blocks, threads, device)
+    if min(2 * needed, limits.LARGEST_THREAD_REGISTERS) > budget:
         return None
     return (
         f"{min_blocks} blocks of {threads} threads leave {budget} registers; "
@@ -161,7 +349,7 @@ def _registers_fault(loop: MainLoop, min_blocks: int, reduction: str, device: De
     threads, needed = loop.threads, loop.register_estimate
     if device.compute_capability != MEASURED:
         needed += SUMMING_REGISTERS.get(reduction, 0)
-    budget = launch_limits.register_budget(min_blocks, threads, device)
+    budget = limits.register_budget(min_blocks, threads, device)
     if needed <= budget:
         return None
     return f"about {needed} a thread; {min_blocks} blocks of {threads} threads leave {budget}"
@@ -183,7 +371,7 @@ def _resident_workers_fault(
 
 
 def _shared_fault(buffers: SimtBuffers, min_blocks: int, device: Device) -> str | None:
-    return launch_limits.shared_fault(buffers.shared_bytes(), min_blocks, device)
+    return limits.shared_fault(buffers.shared_bytes(), min_blocks, device)
 
 
 RULES = (
@@ -197,7 +385,7 @@ RULES = (
     Rule("slices", _slices_fault),
     Rule("steps", _steps_fault),
     Rule("grid", _grid_fault),
-    *k_sharing.RULES,
+    *SHARING_RULES,
     Rule("copy", _copy_fault),
     Rule("stages", _stages_fault),
     Rule("fragments", _fragments_fault),
@@ -208,6 +396,6 @@ RULES = (
     Rule("register estimate", _registers_fault),
     Rule("workers", _resident_workers_fault),
     Rule("shared memory", _shared_fault),
-    *summation.RULES,
+    *ERROR_RULES,
 )
 """The rules of `simt`, cheapest first."""

@@ -1,23 +1,50 @@
-"""Rules of `wgmma` on clusters, split-K, stream-K, waves, the workspace and the order of tiles."""
+"""Rules of `wgmma` on clusters, split-K, stream-K and waves, and how it adds up products."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autotune.device import Device
-from autotune.families.rules import Rule
+from autotune.families.family import Rule
+from autotune.families.shared import tiling
+from autotune.families.shared.arguments import along_k
 from autotune.families.shared.cuda_enums import WgmmaReduction
-from autotune.families.shared.k_sharing import (
+from autotune.families.shared.limits import workspace_fault
+from autotune.families.shared.tiling import (
     fill,
     last_block_fault,
     longest_split,
     split_waves_fault,
 )
-from autotune.families.shared.layout import along_k
-from autotune.families.shared.workspace import workspace_fault
-from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, kernel_operands
-from autotune.families.wgmma.resources import Ring, Schedule
-from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS, estimate
-from autotune.families.wgmma.tiles import CLUSTERS, ClusterTile, SplitTile, WgmmaKSharing, WgmmaTile
-from autotune.problem import Problem
+from autotune.families.summation import (
+    ACCURACY,
+    EXACT,
+    Summation,
+    SummationOrder,
+    chain,
+    from_zero,
+    in_order,
+    possible_limit,
+    split_evenly,
+    split_length,
+)
+from autotune.families.wgmma.parameters import Ring, Schedule
+from autotune.families.wgmma.tiles import (
+    CLUSTERS,
+    FEW_ITERATIONS,
+    LINE_BYTES,
+    SPLIT_ITERATIONS,
+    ClusterTile,
+    Low,
+    OperandPath,
+    Source,
+    SplitTile,
+    WgmmaKSharing,
+    WgmmaTile,
+    estimate,
+    kernel_operands,
+)
+from autotune.problem import SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div
 
 SLOWEST = 1.4
@@ -240,7 +267,7 @@ def _group_fault(tile: ClusterTile, group: int, problem: Problem, device: Device
     return f"groups of {grouped} rows of C; {least} to {most} suit L2"
 
 
-RULES = (
+SHARING_RULES = (
     Rule("block of K", _block_fault, for_speed=True),
     Rule("clusters", _cluster_fault, for_speed=True),
     Rule("clusters", _parts_fault),
@@ -258,3 +285,68 @@ RULES = (
     Rule("workspace", _workspace_fault),
     Rule("group", _group_fault, for_speed=True),
 )
+
+
+@dataclass(frozen=True)
+class WgmmaSums(WgmmaKSharing):
+    """The parameters that decide in which order products are added up."""
+
+    bk: int
+    promote: int
+
+
+def summation(p: WgmmaSums, problem: Problem) -> Summation:
+    """Each consumer adds up promoted runs; blocks are added up then."""
+    if p.reduction == "stream":
+        size = p.shape.blocks
+        tiles, workers = p.tiles(problem) // size, p.workers // size
+        length = problem.k * tiling.mean_part(tiles, workers)
+        blocks = tiling.splits_of_a_tile(tiles, workers)
+    else:
+        length, blocks = split_length(problem.k, p.split_k, p.bk), p.split_k
+    promoted = SCALE_BLOCK if problem.precision.eight_bit else p.promote * p.bk
+    run = min(length, promoted) if p.promote else length
+    return Summation(in_order(length / run, blocks), run)
+
+
+@dataclass(frozen=True)
+class WgmmaOrder:
+    """The parameters that decide the order of summation."""
+
+    swap: int
+    source: Source
+    low: Low
+    bk: int
+    promote: int
+    cluster: str
+    split_k: int
+    reduction: WgmmaReduction
+
+
+def summation_order(p: WgmmaOrder, problem: Problem) -> SummationOrder | None:
+    """Each split is a chain, promoted or not. The splits of a cluster are added up first, then
+    those of different clusters. Splits of stream-K begin where the number of tiles has it."""
+    if p.reduction == "stream":
+        return None
+    if problem.precision.operand.integer:
+        return EXACT
+    promoted = SCALE_BLOCK if problem.precision.eight_bit else p.promote * p.bk
+    run = promoted if p.promote else 0
+    steps = split_evenly(ceil_div(problem.k, p.bk), p.split_k)
+    tree = [chain(count * p.bk, run) for count in steps]
+    together = CLUSTERS[p.cluster].k
+    if 1 < together < p.split_k:
+        starts = range(0, p.split_k, together)
+        tree = [from_zero(tree[start : start + together]) for start in starts]
+    source = "registers" if p.source == "registers" else "shared"
+    low = "" if p.low == "none" else f" low={p.low}"
+    instruction = f"wgmma {problem.compute} swap={p.swap} {source}{low}"
+    return SummationOrder(instruction, from_zero(tree) if p.split_k > 1 else tree[0])
+
+
+def _error_fault(sums: WgmmaSums, problem: Problem, device: Device) -> str | None:
+    return possible_limit(problem, device).fault(summation(sums, problem), problem)
+
+
+ERROR_RULES = (Rule(ACCURACY, _error_fault, for_speed=True),)
+"""A recorded kernel was verified, which overrules the prediction."""

@@ -1,38 +1,282 @@
-"""The parameters of `wgmma` with the values that are tried, in the order of a configuration."""
+"""The parameters of `wgmma`, and the threads, registers and shared memory that they take."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import get_args
+from functools import cached_property
+from typing import Literal, get_args
 
 from autotune.device import Device
-from autotune.families.parameters import values, values_from
+from autotune.families.family import values, values_from
 from autotune.families.shared.cuda_enums import WGMMA_REDUCTION, WgmmaReduction
-from autotune.families.wgmma import tile_choice
-from autotune.families.wgmma.operands import LINE_BYTES, Low, OperandPath, PackPolicy, Source
-from autotune.families.wgmma.resources import (
-    MOST_STAGES,
-    Accumulation,
-    ClusterWarpgroups,
-    Ring,
-    Schedule,
-    Staging,
+from autotune.families.shared.limits import LARGEST_THREAD_REGISTERS
+from autotune.families.wgmma import tiles
+from autotune.families.wgmma.tiles import (
+    CLUSTERS,
+    INSTRUCTION_ROWS,
+    LINE_BYTES,
+    ClusterTile,
+    Low,
+    OperandPath,
+    PackPolicy,
+    Source,
+    WgmmaKSharing,
+    WgmmaTile,
+    b_is_k_contiguous,
 )
-from autotune.families.wgmma.tiles import CLUSTERS, WgmmaKSharing
-from autotune.problem import Problem
+from autotune.problem import SCALE_BLOCK, Problem
+from autotune.problem.integers import ceil_div, round_up
+
+Schedule = Literal["cooperative", "pingpong"]
+"""Consumers share each tile, or alternate tiles."""
+Staging = Literal["direct", "staged"]
+"""C is stored from registers, or through shared memory in whole lines."""
+
+WARPGROUP = 128
+"""Threads of a warpgroup."""
+FIXED_SHARED = 2048
+"""Bytes besides the buffers: barriers, and the alignment of the buffers."""
+FLOAT_BYTES = 4
+SM_REGISTERS = 65536
+MOST_STAGES = 16
+"""Stages of the ring; more of small tiles wait for nothing."""
+
+RESIDENT = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
+"""Consumers and resident blocks for which there are kernels."""
+PRODUCER_REGISTERS, LEAN_PRODUCER_REGISTERS, FEW_ENTRY_REGISTERS = 56, 40, 80
+"""Registers that a producer's thread keeps: 8 fewer if it has at most 80 at the entry; those that
+it keeps for 8-bit operands, whose sums take the most, unless it loads scales; and that 80."""
+OTHER_REGISTERS, MANY_ACCUMULATORS, STORE_REGISTERS = 40, 128, 8
+"""Besides the accumulators: addresses and counters; and above 128 accumulators, those that store
+them."""
+TRANSPOSING_REGISTERS = 44
+"""Besides these, where 128 rows or more of a transposed tile are staged: those of the lines to
+store (NVRTC 13)."""
+PROMOTING_REGISTERS = 32
+"""Besides the accumulators of fp8 while parts of them are promoted."""
+ACTIVATION_REGISTERS = 16, 24
+"""For an activation other than ReLU: up to `MANY_ACCUMULATORS`, and above (NVRTC 13)."""
+RESIDUAL_REGISTERS = 32
+"""For a residual: what two parts of a tile add, one of which is on its way."""
+GATHERING_REGISTERS = 32
+"""While a cluster adds up its partial sums, besides the sums and a block's part of them."""
+SPLIT_REGISTERS = 8
+"""For the low part of 64 rows of A; promotion leaves room for the second 64 rows."""
+INSTRUCTION_REGISTERS, FRAGMENT_REGISTERS = 26, 4
+"""Besides the accumulators of one instruction, which must fit what a thread has at the kernel's
+entry (ptxas C7602); and for A's fragment of each instruction, if that comes through registers."""
+
+
+def thread_count(consumers: int) -> int:
+    """Threads a block: the producer's warpgroup and the consumers'."""
+    return WARPGROUP * (consumers + 1)
+
+
+@dataclass(frozen=True)
+class Warpgroups(WgmmaTile):
+    """The consumers of a tile: each computes a part of it, or with pingpong a whole one."""
+
+    consumers: int
+    schedule: Schedule
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of tile_m that a consumer computes."""
+        return self.tile_m if self.schedule == "pingpong" else self.tile_m // self.consumers
+
+    @cached_property
+    def instructions(self) -> int:
+        """Instructions of 64 rows that cover a consumer's rows."""
+        return self.rows // INSTRUCTION_ROWS
+
+    @cached_property
+    def accumulators(self) -> int:
+        """Accumulator registers of a consumer's thread."""
+        return self.instructions * self.tile_n // 2
+
+    def transposing_registers(self, store: Staging) -> int:
+        """Registers of a consumer's thread while it stages a transposed tile."""
+        if not self.swap or store == "direct" or self.instructions == 1:
+            return 0
+        sums = self.accumulators
+        return sums + OTHER_REGISTERS + _store_registers(sums) + TRANSPOSING_REGISTERS
+
+
+@dataclass(frozen=True)
+class ClusterWarpgroups(ClusterTile, Warpgroups):
+    """The consumers of a tile in a cluster, which may add up splits of K."""
+
+    @cached_property
+    def gathering_registers(self) -> int:
+        """Registers of a consumer's thread while the blocks of a cluster add up their splits."""
+        if self.shape.k == 1:
+            return 0
+        sums = self.accumulators
+        return sums + sums // self.reducers + _store_registers(sums) + GATHERING_REGISTERS
+
+
+@dataclass(frozen=True)
+class Accumulation(Warpgroups):
+    """The registers of the main loop."""
+
+    low: Low
+    promote: int
+
+    @cached_property
+    def promoted_accumulators(self) -> int:
+        """Accumulators of a consumer's thread, with those whose sums are promoted: as many again
+        for split operands, else two sets for parts of an instruction's columns."""
+        if not self.promote:
+            return self.accumulators
+        promoted = 2 * (self.tile_n // 2 // self.promote)
+        return self.accumulators + (promoted if self.low == "none" else self.accumulators)
+
+    @cached_property
+    def register_estimate(self) -> int:
+        """Registers of a consumer's thread in the main loop and the epilogue (NVRTC 13)."""
+        sums = self.promoted_accumulators
+        halves = 1 if self.promote else self.instructions
+        split = SPLIT_REGISTERS * halves if self.low != "none" else 0
+        stored = self.accumulators if self.low == "none" else sums
+        promoting = self.promote and self.low == "none"
+        addresses = PROMOTING_REGISTERS if promoting else OTHER_REGISTERS
+        return sums + addresses + _store_registers(stored) + split
+
+    def fragment_registers(self, source: Source) -> int:
+        """Registers of a consumer's thread for the fragments of A; parts of split ones are counted
+        by `register_estimate`."""
+        plain = source == "registers" and self.low == "none"
+        return FRAGMENT_REGISTERS * self.instructions if plain else 0
+
+    def scale_registers(self, problem: Problem) -> int:
+        """Registers of a consumer's thread for the scales of the rows of A in two parts of a
+        transposed tile."""
+        if problem.scale != "block" or not self.swap:
+            return 0
+        return 2 * (self.tile_n // 4 // self.promote)
+
+
+def epilogue_registers(problem: Problem, accumulators: int) -> int:
+    """Registers of a consumer's thread for a residual, an activation or SwiGLU."""
+    if problem.has_residual:
+        return RESIDUAL_REGISTERS
+    if problem.activation in (None, "relu") and not problem.gated:
+        return 0
+    return ACTIVATION_REGISTERS[accumulators > MANY_ACCUMULATORS]
+
+
+def _store_registers(accumulators: int) -> int:
+    return STORE_REGISTERS if accumulators > MANY_ACCUMULATORS else 0
+
+
+def instruction_registers(tile_n: int, source: Source) -> int:
+    """Registers that one instruction needs to compile."""
+    fragment = FRAGMENT_REGISTERS if source == "registers" else 0
+    return tile_n // 2 + INSTRUCTION_REGISTERS + fragment
+
+
+def entry_registers(consumers: int, min_blocks: int) -> int:
+    """Registers of a thread at the kernel's entry: the SM's, shared evenly in steps of 8."""
+    even = SM_REGISTERS // min_blocks // thread_count(consumers) // 8 * 8
+    return min(LARGEST_THREAD_REGISTERS, even)
+
+
+def consumer_registers(consumers: int, min_blocks: int, problem: Problem) -> int:
+    """Registers of a consumer's thread, after the producer has given its own away."""
+    entry = entry_registers(consumers, min_blocks)
+    if (consumers, min_blocks) == (1, 1):
+        return entry
+    kept = PRODUCER_REGISTERS - (8 if entry <= FEW_ENTRY_REGISTERS else 0)
+    if problem.element_bytes == 1 and problem.scale != "block":
+        kept = LEAN_PRODUCER_REGISTERS
+    return (entry * (consumers + 1) - kept) // consumers // 8 * 8
+
+
+def launch_registers(consumers: int, min_blocks: int, needed: int) -> int:
+    """Registers a thread that a block is launched with, if its consumers need `needed`.
+
+    Where the producer gives registers to the consumers it is all that there are; a lone consumer of
+    a lone block leaves the registers as they are.
+    """
+    if (consumers, min_blocks) == (1, 1):
+        return min(LARGEST_THREAD_REGISTERS, needed)
+    return entry_registers(consumers, min_blocks)
+
+
+@dataclass(frozen=True)
+class Stage(WgmmaTile):
+    """One stage of the ring in shared memory: bk elements of A, of B and of B's low part."""
+
+    low: Low
+    bk: int
+
+    def b_rows(self, problem: Problem) -> int:
+        """Rows of B that a block loads: whole spans of 64 unless B is K-contiguous."""
+        if self.tile_n % INSTRUCTION_ROWS == 0 or b_is_k_contiguous(problem, self.swap):
+            return self.tile_n
+        return round_up(self.tile_n, INSTRUCTION_ROWS)
+
+    def stage_bytes(self, problem: Problem) -> int:
+        """Shared memory of one stage."""
+        return self.bytes_of_rows(problem.element_bytes, self.b_rows(problem))
+
+    def scale_bytes(self, problem: Problem) -> int:
+        """Shared memory, at most, of the scales of a stage's blocks of K: of the rows of A and of
+        the blocks of columns of B."""
+        if problem.scale != "block":
+            return 0
+        rows, columns = self.bm, self.bn // INSTRUCTION_ROWS + 1
+        return FLOAT_BYTES * self.bk // SCALE_BLOCK * round_up(rows + columns, 4)
+
+    def bytes_of_rows(self, element_bytes: int, b_rows: int) -> int:
+        """Shared memory of one stage with so many rows of B."""
+        low_rows = self.tile_n if self.low != "none" else 0
+        return self.bk * element_bytes * (self.tile_m + b_rows + low_rows)
+
+
+@dataclass(frozen=True)
+class Ring(Stage, Warpgroups):
+    """The shared memory of a block: the ring of stages, and room to arrange what is stored."""
+
+    min_blocks: int
+    store: Staging
+
+    def store_bytes(self, output_bytes: int) -> int:
+        """Shared memory in which the consumers arrange their results in lines before storing them.
+
+        Each consumer has room for two parts: one line of 128 bytes of each row of C that an
+        instruction computes.
+        """
+        if self.store == "direct":
+            return 0
+        lines = 1 if self.swap else ceil_div(self.tile_n * output_bytes, LINE_BYTES)
+        rows = self.tile_n if self.swap else INSTRUCTION_ROWS
+        parts = min(2, self.instructions * lines)
+        return self.consumers * parts * rows * LINE_BYTES
+
+    def shared_bytes(self, stages: int, problem: Problem) -> int:
+        """Shared memory of a block with so many stages."""
+        fixed = FIXED_SHARED + self.store_bytes(problem.output_bytes)
+        return fixed + stages * (self.stage_bytes(problem) + self.scale_bytes(problem))
+
+    def fitting_stages(self, problem: Problem, device: Device) -> int:
+        """Stages that fit if `min_blocks` blocks are resident on an SM."""
+        resident = device.shared_per_sm // self.min_blocks - device.reserved_shared_per_block
+        room = min(device.shared_per_block_optin, resident) - self.shared_bytes(0, problem)
+        return room // (self.stage_bytes(problem) + self.scale_bytes(problem))
 
 
 def _swaps(problem: Problem, device: Device) -> tuple[int, ...]:
     del device
-    return tile_choice.swaps(problem)
+    return tiles.swaps(problem)
 
 
 def _bm(problem: Problem, device: Device) -> tuple[int, ...]:
-    return tile_choice.sides(problem, device, of_m=True)
+    return tiles.sides(problem, device, of_m=True)
 
 
 def _bn(problem: Problem, device: Device) -> tuple[int, ...]:
-    return tile_choice.sides(problem, device, of_m=False)
+    return tiles.sides(problem, device, of_m=False)
 
 
 def _sources(problem: Problem, device: Device) -> tuple[Source, ...]:

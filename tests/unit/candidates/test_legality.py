@@ -24,10 +24,8 @@ from autotune.candidates.legality import (
 from autotune.device import Device, find
 from autotune.errors import ConfigError
 from autotune.families import registry
-from autotune.families.base import Family
 from autotune.families.config import Config, Value
-from autotune.families.parameters import chosen_for_speed
-from autotune.families.rules import Rule, bind
+from autotune.families.family import Family, Rule, bind, chosen_for_speed
 from autotune.problem import COMPUTES, Problem
 
 H100, H200 = find("h100"), find("h200")

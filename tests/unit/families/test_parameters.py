@@ -7,12 +7,11 @@ import pytest
 
 from autotune.device import Device, find
 from autotune.errors import ConfigError
-from autotune.families import parameters, registry
-from autotune.families.base import Family
+from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.parameters import values, values_from
+from autotune.families.family import Family, domain, names, values, values_from
 from autotune.families.registry import FAMILIES
-from autotune.families.textbook.tiled import TILED, TiledParams
+from autotune.families.textbook import TILED, TiledParams
 from autotune.problem import Problem
 
 H100 = find("h100")
@@ -40,13 +39,13 @@ class Params(View):
 
 
 def test_domain_has_the_order_of_the_class() -> None:
-    domain = parameters.domain(Params, PROBLEM, H100)
-    assert list(domain.items()) == [("first", (1, 2)), ("second", (0, 132, 512))]
+    found = domain(Params, PROBLEM, H100)
+    assert list(found.items()) == [("first", (1, 2)), ("second", (0, 132, 512))]
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_family_declares_every_parameter(family: Family[Any]) -> None:
-    declared = parameters.names(family.params)
+    declared = names(family.params)
     assert sorted(declared) == sorted(field.name for field in fields(family.params))
 
 

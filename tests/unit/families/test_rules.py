@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.device import Device, find
-from autotune.families.rules import Rule, bind
+from autotune.families.family import Rule, bind
 from autotune.problem import Problem
 
 H100 = find("h100")

@@ -18,8 +18,8 @@ from autotune.compiler import Program, compile
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Struct, TensorMap
 from autotune.families.shared.arguments import call_struct, divisor, struct
-from autotune.families.wgmma.family import WGMMA
-from autotune.families.wgmma.resources import RESIDENT, consumer_registers, entry_registers
+from autotune.families.wgmma import WGMMA
+from autotune.families.wgmma.parameters import RESIDENT, consumer_registers, entry_registers
 from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up

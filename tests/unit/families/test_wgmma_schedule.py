@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Struct
 from autotune.families.shared.arguments import magic
-from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma import WGMMA
+from autotune.families.wgmma.launches import schedule_struct
 from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.schedule import schedule_struct
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 

@@ -10,7 +10,7 @@ from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.legality import Legality
 from autotune.device import find
 from autotune.families import registry
-from autotune.families.shared.accuracy import possible_limit, promised_limit
+from autotune.families.summation import possible_limit, promised_limit
 from autotune.lookup import portfolio
 from autotune.lookup.promising import ALIKE, RACED, contenders
 from autotune.problem import Problem

@@ -21,11 +21,10 @@ from autotune.compiler import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.families import registry
-from autotune.families.base import Family
 from autotune.families.config import Config
+from autotune.families.family import Family, Rule
 from autotune.families.plan import Template
-from autotune.families.rules import Rule
-from autotune.families.textbook.tiled import TILED
+from autotune.families.textbook import TILED
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store
 from autotune.report.ladder import Rung, render, rungs, to_json

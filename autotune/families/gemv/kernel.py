@@ -1,11 +1,22 @@
-"""Parameters of `gemv`, and what follows from them."""
+"""The kernel `gemv`: its parameters, the work of its blocks, and its launch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import gcd
 
-from autotune.families.parameters import values
-from autotune.families.shared.layout import transposed
+from autotune.families.config import Config
+from autotune.families.family import Work, values
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared.arguments import (
+    along_k,
+    call_struct,
+    sizes_and_factors,
+    struct,
+    transposed,
+    variants,
+    words,
+)
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -137,3 +148,93 @@ class GemvParams(GemvBuffers, SplitK):
     def blocks(self, oriented: Problem) -> int:
         """Blocks over the whole batch."""
         return self.strips(oriented) * self.split_k * oriented.batch
+
+
+LANES = 32
+SPLITS_AT_ONCE = 8
+"""Partial sums along K that a thread loads together (`gemv.cu`)."""
+
+
+def work(p: GemvParams, problem: Problem) -> Work:
+    """The work of a block; an iteration is a batch: `depth` steps of each of the `ways`."""
+    form, steps = oriented(problem), p.batch_steps
+    warps = p.threads / LANES
+    # Vectors of a thread: of the larger operand, which cp.async takes through shared memory, and of
+    # the smaller one, which all lanes read.
+    large, small = p.depth * p.columns / VECTOR, p.depth * p.rows / VECTOR
+    through = 2 * large if p.stages > 1 else 0
+    return Work(
+        blocks=p.blocks(form),
+        rows=p.rows,
+        columns=p.width,
+        warps=ceil_div(p.threads, LANES),
+        iterations=ceil_div(p.steps(form), steps),
+        issue=warps * (p.depth * p.rows * p.columns + small + through / 2),
+        copies=warps * large + steps * p.rows / LANES,
+        shared=warps * (small + VECTOR * (large + through)) + steps * p.rows / LANES,
+        bytes=problem.element_bytes * steps * (form.m + p.width),
+        ahead=p.stages - 1,
+        end=2 * p.ways * p.tile / LANES,
+        gathers=_gathers(p),
+        traits=("gemv", f"gemv {'async' if p.stages > 1 else 'staged'}"),
+    )
+
+
+def _gathers(p: GemvParams) -> float:
+    """Loads that a thread of the last block of a strip waits for, one after the other."""
+    if p.split_k == 1:
+        return 0
+    together = SPLITS_AT_ONCE * p.threads / (p.tile / VECTOR)
+    return max(1.0, p.split_k / together)
+
+
+def plan(config: Config, p: GemvParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
+    """One launch; the last block of each strip of C adds up the sums of the others."""
+    form, swap = oriented(problem), is_transposed(problem)
+    aligned = replace(alignment, a=alignment.b, b=alignment.a) if swap else alignment
+    launch = Launch(
+        template=_template(p, form, aligned, swap),
+        grid=(p.strips(form), p.split_k, problem.batch),
+        block=(p.threads, 1, 1),
+        shared=p.shared_bytes(along_k(form, "b")),
+        arguments=(
+            call_struct(**(_exchanged() if swap else {})),
+            struct("GemvSchedule", share=Argument("i32", p.steps(form))),
+            *sizes_and_factors(form),
+        ),
+    )
+    if p.split_k == 1:
+        return LaunchPlan(config, (launch,))
+    workspace = form.element_bytes * p.tile * p.blocks(form)
+    return LaunchPlan(config, (launch,), workspace, p.strips(form) * problem.batch)
+
+
+def _template(p: GemvParams, form: Problem, alignment: Alignment, swap: bool) -> Template:
+    a_along_k, b_along_k = along_k(form, "a"), along_k(form, "b")
+    # Vectors of the smaller operand are not transposed on the way.
+    va = gcd(alignment.a, form.k if a_along_k else form.m) if a_along_k == b_along_k else 1
+    vb = gcd(alignment.b, form.k) if b_along_k else gcd(alignment.b, form.n, p.columns)
+    return Template(
+        "gemv.cu",
+        "gemv",
+        (
+            ("ROWS", p.rows),
+            ("COLUMNS", p.columns),
+            ("DEPTH", p.depth),
+            ("ACROSS", p.across),
+            ("WAYS", p.ways),
+            ("STAGES", p.stages),
+            *variants(form),
+            ("VA", va),
+            ("VB", vb),
+            ("TRANSPOSED", swap),
+        ),
+        named=True,
+    )
+
+
+def _exchanged() -> dict[str, Argument]:
+    """The members of `Call` for C^T: the kernel's A is the caller's B."""
+    names = ("a", "lda", "stride_a"), ("b", "ldb", "stride_b")
+    pairs = zip((*names[0], *names[1]), words(*names[1], *names[0]), strict=True)
+    return dict(pairs)
