@@ -59,6 +59,7 @@ class AccuracyFilter:
     def _summation(self, config: Config) -> Summation:
         sums = self._sums.get(config.family)
         if sums is None:
-            sums = kept(registry.find(config.family).summation, self._problem)
+            family = registry.find(config.family)
+            sums = kept(family, family.summation, self._problem)
             self._sums[config.family] = sums
         return sums.of(config.values)

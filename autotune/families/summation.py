@@ -45,7 +45,7 @@ class Summation(NamedTuple):
     run: float = 0.0
 
 
-def sequential(problem: Problem) -> Summation:
+def sequential(_p: object, problem: Problem) -> Summation:
     """One sum of all products, in order."""
     return Summation(problem.k)
 
@@ -94,10 +94,9 @@ EXACT = SummationOrder("exact", "integers")
 """Every order of integers: their sums are never rounded."""
 
 
-def unordered(problem: Problem) -> None:
+def unordered(_p: object, _problem: Problem) -> None:
     """No order: that of a family whose order depends on the alignment of its operands, or that no
     search tries."""
-    del problem
 
 
 def from_zero(parts: Iterable[str]) -> str:

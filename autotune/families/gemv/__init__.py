@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.family import CUDA_CORES, Family
+from autotune.families.family import CUDA_CORES, Family, Reading
 from autotune.families.gemv.kernel import GemvParams, plan, work
-from autotune.families.gemv.rules import RULES, summation
+from autotune.families.gemv.rules import RULES, SUMMATION
 from autotune.families.plan import Resources
 from autotune.families.shared.limits import likely_registers
 from autotune.families.summation import unordered
@@ -34,8 +34,8 @@ GEMV = Family(
     resources=resources,
     block_work=work,
     launch_plan=plan,
-    summation=summation,
-    summation_order=unordered,
+    summation=SUMMATION,
+    summation_order=Reading(unordered),
     narrow=True,
 )
 

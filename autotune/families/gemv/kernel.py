@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import gcd
 
 from autotune.families.config import Config
-from autotune.families.family import Work, values
+from autotune.families.family import Work, parameter
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import (
     along_k,
@@ -43,12 +43,28 @@ def oriented(problem: Problem) -> Problem:
     return transposed(problem) if is_transposed(problem) else problem
 
 
-@dataclass(frozen=True)
-class Strip:
-    """Columns of C that a block computes."""
+@dataclass
+class GemvParams:
+    """Parameters of `gemv`, which computes C, or C^T if C has fewer columns than rows.
 
-    columns: int
-    across: int
+    Attributes:
+        rows: rows of C; a thread has a sum for each of them in each of its columns.
+        columns: columns of a thread.
+        depth: steps of K that a thread loads at a time.
+        across: threads of a block along N.
+        ways: threads of a block along K.
+        split_k: blocks that share K; the last to finish a strip adds up the sums.
+        stages: 1 loads batches through registers; with more, cp.async loads `stages` - 1 of them
+            ahead.
+    """
+
+    rows: int = parameter(*ROWS)
+    columns: int = parameter(1, 2, 4, 8)
+    depth: int = parameter(4, 8, 16, 32)
+    across: int = parameter(1, 2, 4, 8, 16, 32, 64)
+    ways: int = parameter(1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    split_k: int = parameter(*SPLITS)
+    stages: int = parameter(1, 2, 3, 4)
 
     @property
     def width(self) -> int:
@@ -58,14 +74,6 @@ class Strip:
     def strips(self, oriented: Problem) -> int:
         """Blocks side by side along N."""
         return ceil_div(oriented.n, self.width)
-
-
-@dataclass(frozen=True)
-class Block(Strip):
-    """The threads of a block and the batch of operands that they load at a time."""
-
-    depth: int
-    ways: int
 
     @property
     def threads(self) -> int:
@@ -77,24 +85,9 @@ class Block(Strip):
         """Steps of K of a batch, by all `ways`."""
         return self.ways * self.depth
 
-
-@dataclass(frozen=True)
-class SplitK:
-    """Blocks that share K."""
-
-    split_k: int
-
     def steps(self, oriented: Problem) -> int:
         """Steps of K of a block: whole vectors, except for the last block."""
         return min(oriented.k, round_up(ceil_div(oriented.k, self.split_k), VECTOR))
-
-
-@dataclass(frozen=True)
-class GemvBuffers(Block):
-    """The sums that a thread keeps in registers, and a block's batches in shared memory."""
-
-    rows: int
-    stages: int
 
     @property
     def tile(self) -> int:
@@ -120,30 +113,6 @@ class GemvBuffers(Block):
         batches = max(2, self.stages) * (small + large)
         sums = self.threads * rows * self.columns
         return 4 * max(batches, sums)
-
-
-@dataclass(frozen=True)
-class GemvParams(GemvBuffers, SplitK):
-    """Parameters of `gemv`, which computes C, or C^T if C has fewer columns than rows.
-
-    Attributes:
-        rows: rows of C; a thread has a sum for each of them in each of its columns.
-        columns: columns of a thread.
-        depth: steps of K that a thread loads at a time.
-        across: threads of a block along N.
-        ways: threads of a block along K.
-        split_k: blocks that share K; the last to finish a strip adds up the sums.
-        stages: 1 loads batches through registers; with more, cp.async loads `stages` - 1 of them
-            ahead.
-    """
-
-    rows: int = field(metadata=values(*ROWS))
-    columns: int = field(metadata=values(1, 2, 4, 8))
-    depth: int = field(metadata=values(4, 8, 16, 32))
-    across: int = field(metadata=values(1, 2, 4, 8, 16, 32, 64))
-    ways: int = field(metadata=values(1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
-    split_k: int = field(metadata=values(*SPLITS))
-    stages: int = field(metadata=values(1, 2, 3, 4))
 
     def blocks(self, oriented: Problem) -> int:
         """Blocks over the whole batch."""

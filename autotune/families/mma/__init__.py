@@ -6,7 +6,7 @@ from autotune.device import Device
 from autotune.families.family import EIGHT_BITS, TENSOR_CORES, Family
 from autotune.families.mma.launches import plan, work
 from autotune.families.mma.parameters import MmaParams, converts
-from autotune.families.mma.rules import RULES, summation, summation_order
+from autotune.families.mma.rules import RULES, SUMMATION, SUMMATION_ORDER
 from autotune.families.plan import Resources
 from autotune.families.shared.limits import likely_registers
 from autotune.problem import Problem
@@ -40,8 +40,8 @@ MMA = Family(
     resources=resources,
     block_work=work,
     launch_plan=plan,
-    summation=summation,
-    summation_order=summation_order,
+    summation=SUMMATION,
+    summation_order=SUMMATION_ORDER,
 )
 
 FAMILIES = (MMA,)

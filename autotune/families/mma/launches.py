@@ -208,7 +208,7 @@ def work(p: MmaParams, problem: Problem) -> Work:
         group=1 if column else p.group,
         gathers=ceil_div(splits, SPLITS_AT_ONCE) * p.wm * p.wn / WARP / SUMS_AT_ONCE,
         passes=0 if p.pack == "none" else 1,
-        moved=2.0 * packed_bytes(p, problem),
+        moved=2.0 * packed_bytes(p.pack, problem),
         tensor=p.elements * p.bk * products,
         traits=_traits(p),
     )

@@ -8,7 +8,7 @@ from autotune.families.plan import Resources
 from autotune.families.shared.limits import likely_registers
 from autotune.families.simt.launches import plan, work
 from autotune.families.simt.parameters import SimtParams
-from autotune.families.simt.rules import RULES, summation, summation_order
+from autotune.families.simt.rules import RULES, SUMMATION, SUMMATION_ORDER
 from autotune.problem import Problem
 
 SPARE_REGISTERS = {"none": 36, "separate": 36, "fused": 46, "stream": 82}
@@ -35,8 +35,8 @@ SIMT = Family(
     resources=_resources,
     block_work=work,
     launch_plan=plan,
-    summation=summation,
-    summation_order=summation_order,
+    summation=SUMMATION,
+    summation_order=SUMMATION_ORDER,
     search_order=2,
     on_ladder=True,
 )

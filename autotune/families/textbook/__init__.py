@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.config import Config
-from autotune.families.family import CUDA_CORES, Family, Rule, Work, values
+from autotune.families.family import CUDA_CORES, Family, Reading, Rule, Work, parameter
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
 from autotune.families.shared.arguments import along_k, operands, variants
 from autotune.families.shared.limits import grid_fault, threads_fault
@@ -25,7 +25,7 @@ REGISTERS = 32
 """Registers a thread: what NVRTC 13.5 gives most instances on sm_80, 90, 100 (elsewhere to 62)."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class NaiveParams:
     """Parameters of the naive kernel.
 
@@ -35,10 +35,8 @@ class NaiveParams:
         block: side of the square thread block.
     """
 
-    mapping: Literal["coalesced", "uncoalesced"] = field(
-        metadata=values("coalesced", "uncoalesced")
-    )
-    block: int = field(metadata=values(8, 16, 32))
+    mapping: Literal["coalesced", "uncoalesced"] = parameter("coalesced", "uncoalesced")
+    block: int = parameter(8, 16, 32)
 
     @property
     def coalesced(self) -> bool:
@@ -46,14 +44,14 @@ class NaiveParams:
         return self.mapping == "coalesced"
 
 
-def _naive_threads_fault(block: int, device: Device) -> str | None:
+def _naive_threads_fault(p: NaiveParams, _problem: Problem, device: Device) -> str | None:
     """The device allows a block of so many threads."""
-    return threads_fault(block**2, device)
+    return threads_fault(p.block**2, device)
 
 
-def _naive_grid_fault(block: int, problem: Problem) -> str | None:
+def _naive_grid_fault(p: NaiveParams, problem: Problem, _device: Device) -> str | None:
     """A grid has a block for each tile."""
-    return grid_fault(tile_count(problem, block, block))
+    return grid_fault(tile_count(problem, p.block, p.block))
 
 
 def _naive_resources(p: NaiveParams, _problem: Problem, _device: Device | None) -> Resources:
@@ -108,12 +106,15 @@ NAIVE = Family(
     sources=("naive.cu",),
     precisions=CUDA_CORES,
     order=0,
-    rules=(Rule("threads", _naive_threads_fault), Rule("grid", _naive_grid_fault)),
+    rules=(
+        Rule("threads", _naive_threads_fault, ("block",)),
+        Rule("grid", _naive_grid_fault, ("block",)),
+    ),
     resources=_naive_resources,
     block_work=_naive_work,
     launch_plan=_naive_plan,
-    summation=sequential,
-    summation_order=unordered,
+    summation=Reading(sequential),
+    summation_order=Reading(unordered),
     on_ladder=True,
 )
 
@@ -121,7 +122,7 @@ NAIVE = Family(
 TILE_WIDTHS = tuple(range(4, 33))
 
 
-@dataclass(frozen=True)
+@dataclass
 class TiledParams:
     """Parameters of the tiled kernel.
 
@@ -131,8 +132,8 @@ class TiledParams:
             widths, which reads the width from its launch.
     """
 
-    tile_width: int = field(metadata=values(*TILE_WIDTHS))
-    specialized: int = field(metadata=values(1, 0))
+    tile_width: int = parameter(*TILE_WIDTHS)
+    specialized: int = parameter(1, 0)
 
 
 def shared_bytes(tile_width: int) -> int:
@@ -147,10 +148,7 @@ def widest(device: Device) -> int:
         DeviceError: if not even the narrowest tile fits.
     """
     for width in reversed(TILE_WIDTHS):
-        if (
-            _tiled_threads_fault(width, device) is None
-            and _tiled_shared_fault(width, device) is None
-        ):
+        if threads_fault(width**2, device) is None and _shared_fault(width, device) is None:
             return width
     raise DeviceError(
         f"no tile fits {device.name}: {TILE_WIDTHS[0]}x{TILE_WIDTHS[0]} needs "
@@ -159,12 +157,12 @@ def widest(device: Device) -> int:
     )
 
 
-def _tiled_threads_fault(tile_width: int, device: Device) -> str | None:
+def _tiled_threads_fault(p: TiledParams, _problem: Problem, device: Device) -> str | None:
     """The device allows a block of so many threads."""
-    return threads_fault(tile_width**2, device)
+    return threads_fault(p.tile_width**2, device)
 
 
-def _tiled_shared_fault(tile_width: int, device: Device) -> str | None:
+def _shared_fault(tile_width: int, device: Device) -> str | None:
     """Both tiles fit the shared memory that a block gets without asking."""
     needed = shared_bytes(tile_width)
     if needed <= device.shared_per_block:
@@ -172,9 +170,13 @@ def _tiled_shared_fault(tile_width: int, device: Device) -> str | None:
     return f"needs {needed} bytes a block, {device.name} allows {device.shared_per_block}"
 
 
-def _tiled_grid_fault(tile_width: int, problem: Problem) -> str | None:
+def _tiled_shared_fault(p: TiledParams, _problem: Problem, device: Device) -> str | None:
+    return _shared_fault(p.tile_width, device)
+
+
+def _tiled_grid_fault(p: TiledParams, problem: Problem, _device: Device) -> str | None:
     """A grid has a block for each tile."""
-    return grid_fault(tile_count(problem, tile_width, tile_width))
+    return grid_fault(tile_count(problem, p.tile_width, p.tile_width))
 
 
 def _tiled_resources(p: TiledParams, _problem: Problem, _device: Device | None) -> Resources:
@@ -229,15 +231,15 @@ TILED = Family(
     precisions=CUDA_CORES,
     order=10,
     rules=(
-        Rule("threads", _tiled_threads_fault),
-        Rule("shared memory", _tiled_shared_fault),
-        Rule("grid", _tiled_grid_fault),
+        Rule("threads", _tiled_threads_fault, ("tile_width",)),
+        Rule("shared memory", _tiled_shared_fault, ("tile_width",)),
+        Rule("grid", _tiled_grid_fault, ("tile_width",)),
     ),
     resources=_tiled_resources,
     block_work=_tiled_work,
     launch_plan=_tiled_plan,
-    summation=sequential,
-    summation_order=unordered,
+    summation=Reading(sequential),
+    summation_order=Reading(unordered),
     on_ladder=True,
 )
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.families.family import EIGHT_BITS, TENSOR_CORES, Family
 from autotune.families.plan import Resources
-from autotune.families.wgmma.k_sharing import summation, summation_order
+from autotune.families.wgmma.k_sharing import SUMMATION, SUMMATION_ORDER
 from autotune.families.wgmma.launches import plan, work
-from autotune.families.wgmma.parameters import WgmmaParams, launch_registers, thread_count
+from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.rules import RULES
 from autotune.problem import Problem
 
 
 def _resources(p: WgmmaParams, problem: Problem, _device: Device | None) -> Resources:
     """Threads, registers at the launch, and shared memory of a block."""
-    needed = max(p.register_estimate, p.gathering_registers)
-    return Resources(
-        thread_count(p.consumers),
-        launch_registers(p.consumers, p.min_blocks, needed),
-        p.shared_bytes(p.stages, problem),
-    )
+    return Resources(p.threads, p.launch_registers, p.shared_bytes(p.stages, problem))
 
 
 WGMMA = Family(
@@ -32,8 +27,8 @@ WGMMA = Family(
     resources=_resources,
     block_work=work,
     launch_plan=plan,
-    summation=summation,
-    summation_order=summation_order,
+    summation=SUMMATION,
+    summation_order=SUMMATION_ORDER,
     tensor_cores=True,
     search_order=0,
     on_ladder=True,

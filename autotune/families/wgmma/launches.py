@@ -33,13 +33,11 @@ from autotune.families.wgmma.parameters import (
     FLOAT_BYTES,
     WARPGROUP,
     WgmmaParams,
-    thread_count,
+    copies_end,
 )
 from autotune.families.wgmma.tiles import (
     INSTRUCTION_ROWS,
     LINE_BYTES,
-    WgmmaKSharing,
-    copies_end,
     kernel_operands,
     unaligned_rows,
 )
@@ -114,7 +112,7 @@ def _gemm(
     return Launch(
         template=_template(p, problem, alignment, (a, b), store),
         grid=p.launch_grid(problem),
-        block=(thread_count(p.consumers), 1, 1),
+        block=(p.threads, 1, 1),
         shared=p.shared_bytes(p.stages, problem),
         arguments=(
             a.tensor_map(problem),
@@ -123,7 +121,7 @@ def _gemm(
             _map_c(p, problem) if store == "tma" else map_b,
             # Tensor maps stand for the pointers and pitches of A and B.
             call_struct(**{f"stride_{operand.name}": operand.stride for operand in (a, b)}),
-            schedule_struct(p, p.bk, p.group, problem, copies_end(copies) // FLOAT_BYTES),
+            schedule_struct(p, problem, copies_end(copies) // FLOAT_BYTES),
             *sizes_and_factors(problem),
         ),
         cluster=p.shape.blocks,
@@ -234,23 +232,21 @@ def _template(
     )
 
 
-def schedule_struct(
-    sharing: WgmmaKSharing, bk: int, group: int, problem: Problem, start_partials: int
-) -> Argument:
+def schedule_struct(p: WgmmaParams, problem: Problem, start_partials: int) -> Argument:
     """The struct `WgmmaSchedule` of `cuda_src/include/k_sharing/tile_scheduler.cuh`.
 
     A tile is computed by a cluster, whose blocks work together. Partial sums start `start_partials`
     floats into the workspace.
     """
-    rows, columns = sharing.cluster_rows_and_columns(problem)
-    steps = ceil_div(problem.k, bk)
-    part_steps, longer_parts = divmod(steps, sharing.split_k)
-    group = min(group, rows)
+    rows, columns = p.cluster_rows_and_columns(problem)
+    steps = ceil_div(problem.k, p.bk)
+    part_steps, longer_parts = divmod(steps, p.split_k)
+    group = min(p.group, rows)
     return struct(
         "WgmmaSchedule",
         start_partials=Argument("i64", start_partials),
         tiles=divisor(rows * columns),
-        shares=divisor(sharing.grid_splits),
+        shares=divisor(p.grid_splits),
         group_tiles=divisor(group * columns),
         group=divisor(group),
         last_group=divisor(rows % group or group),
@@ -258,7 +254,7 @@ def schedule_struct(
         columns=Argument("i32", columns),
         steps=Argument("i32", steps),
         batch=Argument("i32", problem.batch),
-        streamed=Argument("i32", sharing.streamed(problem)),
+        streamed=Argument("i32", p.streamed(problem)),
         part_steps=Argument("i32", part_steps),
         longer_parts=Argument("i32", longer_parts),
     )
@@ -296,7 +292,7 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
         rows=p.bm,
         columns=p.bn,
         cluster=p.shape.blocks,
-        warps=thread_count(p.consumers) // LANES,
+        warps=p.threads // LANES,
         iterations=iterations,
         starts=parts,
         issue=_instructions(p, problem),
@@ -336,7 +332,7 @@ def _stored_bytes(p: WgmmaParams, problem: Problem) -> int:
 
 def _instructions(p: WgmmaParams, problem: Problem) -> float:
     """Instructions of a block's warps in a k-iteration, besides those of the tensor cores."""
-    issued = LOOP_INSTRUCTIONS * thread_count(p.consumers) / LANES
+    issued = LOOP_INSTRUCTIONS * p.threads / LANES
     split = SPLIT_INSTRUCTIONS * (problem.products > 1)
     if p.source == "registers":
         issued += p.tile_m * p.bk / LANES * (1 + split)

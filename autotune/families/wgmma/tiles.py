@@ -8,18 +8,15 @@ tile_m is bn and tile_n is bm.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from math import prod
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from autotune.device import Device
 from autotune.families.plan import VECTOR_BYTES, Alignment
-from autotune.families.shared import packing, tiling
 from autotune.families.shared.arguments import along_k
-from autotune.families.shared.cuda_enums import WgmmaReduction
 from autotune.families.shared.tiling import LAST_BLOCK_BYTES
 from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
@@ -59,13 +56,19 @@ INSTRUCTION_COLUMNS = 8
 """The columns of an instruction's tile are a multiple of this."""
 
 
-@dataclass(frozen=True)
-class WgmmaTile:
-    """The tile of a block: bm x bn of C, computed transposed if `swap` is 1."""
+@dataclass
+class SplitTile:
+    """The tile of a block, its cluster, and the splits of its K.
+
+    A block computes bm x bn of C, transposed if `swap` is 1. The blocks of a cluster work together
+    on neighbouring tiles or on one tile.
+    """
 
     swap: int
     bm: int
     bn: int
+    cluster: str
+    split_k: int
 
     @property
     def tile_m(self) -> int:
@@ -95,13 +98,6 @@ class WgmmaTile:
         """Tiles that cover C for the whole batch."""
         rows, columns = self.grid(problem)
         return rows * columns * problem.batch
-
-
-@dataclass(frozen=True)
-class ClusterTile(WgmmaTile):
-    """A tile and the cluster whose blocks work together on neighbouring tiles or on one tile."""
-
-    cluster: str
 
     @property
     def shape(self) -> Cluster:
@@ -150,13 +146,6 @@ class ClusterTile(WgmmaTile):
         along_m, along_n = self.cluster_grid(problem)
         return along_m * along_n
 
-
-@dataclass(frozen=True)
-class SplitTile(ClusterTile):
-    """A clustered tile whose K is split `split_k` ways."""
-
-    split_k: int
-
     @property
     def cluster_splits(self) -> int:
         """Splits of K that the blocks of one cluster compute and add up in shared memory."""
@@ -172,70 +161,8 @@ class SplitTile(ClusterTile):
         return self.tiles(problem) * self.split_k * problem.batch
 
 
-@dataclass(frozen=True)
-class WgmmaKSharing(SplitTile):
-    """How blocks share the K of tiles, and the workspace that it takes."""
-
-    reduction: WgmmaReduction
-    workers: int
-
-    def streamed(self, problem: Problem) -> int:
-        """Tiles, of a whole cluster each, whose K the stream-K workers share."""
-        if self.reduction != "stream":
-            return 0
-        size = self.shape.blocks
-        return tiling.streamed_tiles(self.tiles(problem) // size, self.workers // size)
-
-    def blocks(self, problem: Problem) -> int:
-        """Blocks of the launch, in whole clusters.
-
-        Workers are the fewest that take no more work units each: SMs that idle anyway leave the
-        others more power and bandwidth.
-        """
-        size = self.shape.blocks
-        units, workers = self.units(problem) // size, self.workers // size
-        if self.workers == 0:
-            return units * size
-        if self.reduction == "stream":
-            return workers * size
-        return ceil_div(units, ceil_div(units, workers)) * size
-
-    def launch_grid(self, problem: Problem) -> tuple[int, int, int]:
-        """Blocks of the launch: persistent ones, or of a tile, a split of its K and a matrix."""
-        if self.workers:
-            return self.blocks(problem), 1, 1
-        return self.tiles(problem) * self.shape.k, self.grid_splits, problem.batch
-
-    def partial_floats(self, problem: Problem) -> int:
-        """Floats of workspace that hold partial sums until they are added up."""
-        match self.reduction:
-            case "fused":
-                count = problem.batch * self.tiles(problem) * self.grid_splits
-                return count * self.elements
-            case "stream":
-                return 2 * self.workers * self.elements
-        return 0
-
-    def counters(self, problem: Problem) -> int:
-        """Counters of finished splits: one for each tile, or for each reducer's part of it."""
-        if self.reduction == "none":
-            return 0
-        return problem.batch * self.tiles(problem) * self.reducers
-
-
-Source = Literal["shared", "streamed", "registers"]
-"""Where the tensor cores read the kernel's A: `streamed` is shared memory too, but L2 drops A
-first."""
-Low = Literal["none", "kernel", "pass"]
-"""Where the low part of the kernel's B is made: nowhere, in the kernel, or in a packing pass before
-it."""
-PackPolicy = Literal["needed", "lines"]
-"""Operands to pack: those TMA cannot read, or also those whose rows start within cache lines."""
-
 LINE_BYTES = 128
 """Bytes of a cache line, of a row that one TMA box loads, and of the swizzle."""
-PART_BYTES = 256
-"""Each part of the workspace starts at a multiple of this."""
 
 
 def kernel_operands(swap: int) -> tuple[str, str]:
@@ -261,74 +188,6 @@ def readable(problem: Problem, alignment: Alignment, operand: str) -> bool:
     """Whether TMA can read an operand in place."""
     width = alignment.a if operand == "a" else alignment.b
     return width * problem.element_bytes == VECTOR_BYTES
-
-
-def b_is_k_contiguous(problem: Problem, swap: int) -> bool:
-    """Whether the kernel's B is K-contiguous as the kernel reads it: 16-bit operands may not be."""
-    return problem.element_bytes != 2 or along_k(problem, kernel_operands(swap)[1])
-
-
-@dataclass(frozen=True)
-class OperandPath:
-    """How the operands reach the tensor cores."""
-
-    swap: int
-    source: Source
-    low: Low
-    pack: PackPolicy
-
-    def transposes(self, problem: Problem, operand: str) -> bool:
-        """Whether the kernel reads a transposed copy of the operand."""
-        if not across_k(problem, operand):
-            return False
-        return self.source != "registers" or operand == kernel_operands(self.swap)[1]
-
-    def k_contiguous(self, problem: Problem, operand: str) -> bool:
-        """Whether the rows that the kernel reads run along K."""
-        return along_k(problem, operand) or self.transposes(problem, operand)
-
-    def splits(self, operand: str) -> bool:
-        """Whether packing also writes the operand's low part."""
-        return self.low == "pass" and operand == kernel_operands(self.swap)[1]
-
-    def must_pack(self, problem: Problem, alignment: Alignment, operand: str) -> bool:
-        """Whether the kernel cannot read the operand where it is."""
-        return (
-            self.transposes(problem, operand)
-            or self.splits(operand)
-            or not readable(problem, alignment, operand)
-        )
-
-    def packs(self, problem: Problem, alignment: Alignment, operand: str) -> bool:
-        """Whether the operand is packed, because it has to be or for the sake of whole lines."""
-        lines = self.pack == "lines" and unaligned_rows(problem, operand)
-        return lines or self.must_pack(problem, alignment, operand)
-
-    def copies(self, problem: Problem, alignment: Alignment) -> tuple[packing.Copy, ...]:
-        """The packed copies of the operands, one after the other in the workspace."""
-        copies: list[packing.Copy] = []
-        for operand in ("a", "b"):
-            if self.packs(problem, alignment, operand):
-                copies.append(
-                    packing.copy(
-                        problem,
-                        operand,
-                        transposed=self.transposes(problem, operand),
-                        low=self.splits(operand),
-                        start=copies_end(copies),
-                        line=LINE_BYTES,
-                    )
-                )
-        return tuple(copies)
-
-    def packed_bytes(self, problem: Problem) -> int:
-        """Bytes of the packed copies of dense operands, without the gaps between them."""
-        return sum(copy.bytes for copy in self.copies(problem, Alignment.dense(problem)))
-
-
-def copies_end(copies: Sequence[packing.Copy]) -> int:
-    """Where the next part of the workspace starts, in bytes."""
-    return round_up(copies[-1].start + copies[-1].bytes, PART_BYTES) if copies else 0
 
 
 TILE_ROWS = (64, 128, 192, 256)

@@ -95,7 +95,7 @@ def test_columns_are_parameters_of_today() -> None:
     capability, networks = correction.trained()
     assert capability == (9, 0)
     for family, made in networks.items():
-        names = {*family.names(registry.find(family).params)}
+        names = {*registry.find(family).parameters}
         assert {*made.numbers} | {name for name, _ in made.words} <= names
 
 

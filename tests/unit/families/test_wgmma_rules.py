@@ -9,7 +9,6 @@ import pytest
 from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.family import bind
 from autotune.families.wgmma import WGMMA, tiles
 from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.problem import Problem
@@ -492,8 +491,8 @@ def test_cluster_partial_sums_must_fit_the_buffers(tile_n: int, fits: bool) -> N
     stage = 2 * 64 * (128 + 256)
     message = f"partial sums of {4 * 128 * tile_n * 8} bytes; the buffers have {4 * stage}"
     (rule,) = (rule for rule in WGMMA.rules if rule.reason == "gathering")
-    check = bind(rule.check, problem, H100)
-    assert check([config.values[name] for name in rule.needs]) == (None if fits else message)
+    fault = rule.check(WGMMA.decode(config), problem, H100)
+    assert fault == (None if fits else message)
 
 
 @pytest.mark.parametrize(
@@ -554,5 +553,5 @@ def test_parts_of_a_cluster_have_whole_pairs_of_columns(
     config = Config.of("wgmma", {**CONFIG.values, "bn": 96, "cluster": cluster, "swap": swap})
     message = "a block stores 24 columns; pairs of them come in multiples of 16"
     (rule,) = (rule for rule in WGMMA.rules if rule.reason == "gates")
-    check = bind(rule.check, GATED, H100)
-    assert check([config.values[name] for name in rule.needs]) == (None if fits else message)
+    fault = rule.check(WGMMA.decode(config), GATED, H100)
+    assert fault == (None if fits else message)

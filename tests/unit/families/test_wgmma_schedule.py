@@ -49,7 +49,7 @@ class Schedule:
     """The numbers that a kernel gets."""
 
     def __init__(self, p: WgmmaParams, problem: Problem) -> None:
-        value = schedule_struct(p, p.bk, p.group, problem, 0).value
+        value = schedule_struct(p, problem, 0).value
         assert isinstance(value, Struct)
         self._members = {name: _number(member) for name, member in value.members}
 
