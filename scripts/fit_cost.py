@@ -43,8 +43,8 @@ from autotune.candidates import cost
 from autotune.candidates.cost import Coefficients, Load
 from autotune.candidates.space import diverse
 from autotune.families import registry
-from autotune.families.base import Between
 from autotune.families.config import Config
+from autotune.families.family import Between
 from autotune.families.plan import Resources
 from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Recording

@@ -12,7 +12,7 @@ from typing import Any
 
 from results import TRITON
 
-from autotune.families.shared.tiles import tile_count
+from autotune.families.shared.tiling import tile_count
 from autotune.measure.baseline import FlatView
 from autotune.measure.operands import Operands
 from autotune.measure.session import Run, Session

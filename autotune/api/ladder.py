@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autotune import compiler, settings
 from autotune.api import tuning
 from autotune.errors import AutotuneError
-from autotune.families.simt.family import SIMT
+from autotune.families.simt import SIMT
 from autotune.measure import devices, targets
 from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.problem import Problem

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from autotune.candidates.legality import KeptResults, kept
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import ErrorLimit, predicted_error
-from autotune.families.summation import Summation
+from autotune.families.summation import ErrorLimit, Summation, predicted_error
 from autotune.problem import Problem
 
 
@@ -60,6 +59,7 @@ class AccuracyFilter:
     def _summation(self, config: Config) -> Summation:
         sums = self._sums.get(config.family)
         if sums is None:
-            sums = kept(registry.find(config.family).summation, self._problem)
+            family = registry.find(config.family)
+            sums = kept(family, family.summation, self._problem)
             self._sums[config.family] = sums
         return sums.of(config.values)

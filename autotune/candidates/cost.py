@@ -41,8 +41,8 @@ from autotune.candidates.features import (
 )
 from autotune.device import Device, fp32_lanes
 from autotune.families import registry
-from autotune.families.base import Between, Work
 from autotune.families.config import Config
+from autotune.families.family import Between, Work
 from autotune.families.plan import Resources
 from autotune.occupancy import roofline
 from autotune.problem import Problem

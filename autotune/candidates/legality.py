@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, wraps
+from functools import lru_cache
 from itertools import product
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -18,8 +18,7 @@ from autotune.device import Device, same_model
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.families.parameters import chosen_for_speed
-from autotune.families.rules import Rule, bind, context_of, needs_of
+from autotune.families.family import Family, Reading, Rule
 from autotune.families.summation import SummationOrder
 from autotune.problem import Problem
 
@@ -32,32 +31,33 @@ ORDER = "order of summation"
 
 
 class KeptResults(dict[tuple[Value, ...], T]):
-    """The results of a function of a rule's arguments, by the values of the parameters it reads.
+    """The results of a function of a family's parameters, by the values of those that it reads.
 
     Attributes:
-        needs: these parameters.
+        needs: the parameters that it reads.
         pick: returns the values of these parameters from all values of a configuration.
     """
 
     def __init__(
-        self, function: Callable[..., T], problem: Problem | None, device: Device | None
+        self,
+        family: Family[Any],
+        function: Callable[..., T],
+        needs: tuple[str, ...],
+        context: tuple[object, ...],
     ) -> None:
         super().__init__()
-        self.needs = needs_of(function)
-        self.pick = picker(self.needs)
-        self._arguments = function, problem, device
+        self.needs = needs
+        self.pick = picker(needs)
+        self._chosen, self._function, self._context = family.chosen, function, context
 
     def __missing__(self, read: tuple[Value, ...]) -> T:
-        result = self[read] = self._bound(read)
+        chosen = self._chosen(dict(zip(self.needs, read, strict=True)))
+        result = self[read] = self._function(chosen, *self._context)
         return result
 
     def of(self, values: Values) -> T:
         """The result for a configuration's values."""
         return self[self.pick(values)]
-
-    @cached_property
-    def _bound(self) -> Callable[[Sequence[Value]], T]:
-        return bind(*self._arguments)
 
 
 def picker(names: Sequence[str]) -> Callable[[Values], tuple[Value, ...]]:
@@ -67,18 +67,10 @@ def picker(names: Sequence[str]) -> Callable[[Values], tuple[Value, ...]]:
     return lambda values: tuple(values[name] for name in names)
 
 
-def kept(
-    function: Callable[..., T], problem: Problem, device: Device | None = None
-) -> KeptResults[T]:
-    """The kept results of a function of a rule's arguments: the same for all problems if it reads
-    none, and likewise for all devices."""
-    reads = context_of(function)
-    return _kept(
-        function, problem if "problem" in reads else None, device if "device" in reads else None
-    )
-
-
-_kept: Callable[..., KeptResults[Any]] = lru_cache(maxsize=512)(KeptResults)
+@lru_cache(maxsize=64)
+def kept(family: Family[Any], reading: Reading[T], problem: Problem) -> KeptResults[T]:
+    """The kept results of a function of a family's parameters and a problem."""
+    return KeptResults(family, reading.function, reading.needs, (problem,))
 
 
 @dataclass(frozen=True)
@@ -122,8 +114,10 @@ class FamilyRules:
         if order is not None:
             every_m = (rule for rule in kind.rules if not rule.for_shape)
             self.rules = (_order_rule(kind.summation_order, order), *every_m)
-        self.verdicts = [kept(rule.check, problem, device) for rule in self.rules]
-        self._free = chosen_for_speed(kind.params)
+        self.verdicts = [
+            KeptResults(kind, rule.check, rule.needs, (problem, device)) for rule in self.rules
+        ]
+        self._free = kind.chosen_for_speed
         self._lasting = [place for place, rule in enumerate(self.rules) if not rule.for_speed]
         self._affected: dict[tuple[str, int], list[int]] = {}
 
@@ -206,18 +200,16 @@ class FamilyRules:
         return self.broken(values, places)
 
 
-@lru_cache(maxsize=64)
-def _order_rule(summation_order: Callable[..., SummationOrder | None], order: str) -> Rule:
+def _order_rule(summation_order: Reading[SummationOrder | None], order: str) -> Rule:
     """The rule that refuses other orders of summation than the prescribed one."""
 
-    @wraps(summation_order)
-    def check(*arguments: object) -> str | None:
-        own = summation_order(*arguments)
+    def check(p: object, problem: Problem, _device: Device) -> str | None:
+        own = summation_order.function(p, problem)
         if own is not None and str(own) == order:
             return None
         return f"{own or 'an order that depends on M'}, not {order}"
 
-    return Rule(ORDER, check)
+    return Rule(ORDER, check, summation_order.needs)
 
 
 class Legality:
@@ -260,7 +252,9 @@ def order_of(config: Config, problem: Problem) -> SummationOrder | None:
     Raises:
         ConfigError: if there is no such family.
     """
-    return kept(registry.find(config.family).summation_order, problem).of(config.values)
+    family = registry.find(config.family)
+    orders: KeptResults[SummationOrder | None] = kept(family, family.summation_order, problem)
+    return orders.of(config.values)
 
 
 def as_tuned(device: Device, tuned_on: Device) -> Device:

@@ -18,7 +18,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.mma.parameters import COPY_BYTES
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
-from autotune.families.shared.launch_limits import has_cp_async
+from autotune.families.shared.limits import has_cp_async
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.element import F32

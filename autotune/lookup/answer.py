@@ -14,7 +14,7 @@ from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import MARGIN
+from autotune.families.summation import MARGIN
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem

@@ -33,7 +33,7 @@ from autotune.candidates.legality import current
 from autotune.candidates.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.errors import AutotuneError
-from autotune.families import parameters, registry
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
@@ -128,7 +128,7 @@ class RecordDigest:
         alike: dict[tuple[object, ...], list[Entry]] = {}
         for entry in record.entries:
             config, kind = entry.config, registry.FAMILIES.get(entry.config.family)
-            if kind and (*config.values,) == parameters.names(kind.params):
+            if kind and (*config.values,) == (*kind.parameters,):
                 types = (config.family, *map(type, config.values.values()))
                 alike.setdefault(types, []).append(entry)
         return cls(
@@ -256,7 +256,7 @@ def _group(
         logs = logs + np.log(numbers[:, COLD_US] / numbers[:, HOT_US])
     timed = np.isfinite(logs)
     numbers = numbers[timed]
-    every = parameters.names(registry.FAMILIES[family].params)
+    every = (*registry.FAMILIES[family].parameters,)
     numbered = tuple(name for name in every if name not in (*names, "compute"))
     return SampleGroup(
         family,

@@ -13,7 +13,7 @@ import numpy as np
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_architecture, same_model
-from autotune.families.shared.accuracy import measured_limit, possible_limit, promised_limit
+from autotune.families.summation import measured_limit, possible_limit, promised_limit
 from autotune.lookup.digest import SIZES, RecordDigest, of_bundle, of_folder, samples, sizes_of
 from autotune.measure.objective import HOT, Objective
 from autotune.problem import Precision, Problem

@@ -18,7 +18,7 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
-from autotune.families.shared.accuracy import ACCURACY
+from autotune.families.summation import ACCURACY
 from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
 from autotune.measure.measurement import TIE, tied

@@ -12,7 +12,7 @@ from autotune.device import Device, SmLimits
 from autotune.errors import AutotuneError, UsageError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.textbook.tiled import TILE_WIDTHS, TILED, shared_bytes
+from autotune.families.textbook import TILE_WIDTHS, TILED, shared_bytes
 from autotune.occupancy import Occupancy, roofline
 from autotune.occupancy.sweeps import BlockDemand, Headroom, best_block_sizes, headroom
 from autotune.problem import Problem

@@ -18,7 +18,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.families.registry import AUTO, families_of
-from autotune.families.shared.accuracy import measured_limit
+from autotune.families.summation import measured_limit
 from autotune.lookup.neighbours import own
 from autotune.lookup.promising import Contenders, contenders
 from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
@@ -41,8 +41,10 @@ from autotune.tuning.tunable import Candidates
 GUESSES = 12
 """First guesses of the cost model."""
 
+
 MORE_GUESSES = 12
 """Further guesses of the cost model, for as long as no configuration has worked."""
+
 
 NEIGHBOURS, RUNNERS_UP = 4, 4
 """Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""

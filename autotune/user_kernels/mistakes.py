@@ -14,15 +14,17 @@ from autotune.compiler import CompileFailure, Program
 from autotune.compiler.cubin import sections
 from autotune.compiler.variables import SECTIONS, unfilled
 from autotune.errors import UsageError
-from autotune.families.macros import override
-from autotune.families.plan import Template
+from autotune.families.plan import Template, override
 from autotune.records.kernel_record import KernelSource
 from autotune.tuning.evaluate import Compile
 
 Places = tuple[Path, tuple[Path, ...]]
 """The folder of a source, and the folders of headers."""
 
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
 _INITIALISED = (
     r"\b__(?:constant|device|managed)__\b[^;{{}}]*\b{name}\s*(?:\[[^]]*\]\s*)*(?:=(?!=)|\{{)"
 )

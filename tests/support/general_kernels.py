@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from autotune.export.library import General
 from autotune.families.plan import LaunchPlan
-from autotune.families.shared.launch_limits import LARGEST_GRID_X
-from autotune.families.shared.tiles import tile_count
+from autotune.families.shared.limits import LARGEST_GRID_X
+from autotune.families.shared.tiling import tile_count
 from autotune.problem import Problem
 
 

@@ -1,6 +1,9 @@
-"""Kernel arguments and template arguments that the families share."""
+"""Kernel arguments and template arguments that families share, and how operands lie in memory."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
 
 from autotune.families.plan import Argument, Constant, Struct
 from autotune.families.shared.cuda_enums import enumerator
@@ -104,3 +107,25 @@ def _types(*types: tuple[str, ElementType]) -> tuple[tuple[str, Constant], ...]:
 def variants(problem: Problem) -> tuple[tuple[str, Constant], ...]:
     """The template arguments of the layout and the epilogue."""
     return *transposes(problem), epilogue(problem)
+
+
+_TURNED = {"n": "t", "t": "n"}
+_EXCHANGED = {"a": "b", "b": "a", "ab": "ab"}
+
+
+def along_k(problem: Problem, operand: str) -> bool:
+    """Whether the rows of `a` or `b` run along K as it is stored."""
+    return problem.layout[0] == "n" if operand == "a" else problem.layout[1] == "t"
+
+
+@lru_cache(maxsize=64)
+def transposed(problem: Problem) -> Problem:
+    """The problem of C^T = op(B)^T op(A)^T: M and N trade places, and so do A and B.
+
+    It has no SwiGLU: the pairs of columns become rows.
+    """
+    layout = _TURNED[problem.layout[1]] + _TURNED[problem.layout[0]]
+    mixed = problem.precision.second is not None
+    e5m2 = _EXCHANGED[problem.e5m2] if mixed else problem.e5m2
+    epilogue = "none" if problem.gated else problem.epilogue
+    return replace(problem, m=problem.n, n=problem.m, layout=layout, e5m2=e5m2, epilogue=epilogue)

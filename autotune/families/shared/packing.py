@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
-from autotune.families.shared.arguments import words
-from autotune.families.shared.launch_limits import LARGEST_GRID_X
-from autotune.families.shared.layout import along_k
+from autotune.families.shared.arguments import along_k, words
+from autotune.families.shared.limits import LARGEST_GRID_X
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -27,15 +26,9 @@ LARGEST_GRID = LARGEST_GRID_X // 2
 """Blocks of one copy, so that two copies fit along x of a grid; each block loops over the rest."""
 
 
-@dataclass(frozen=True)
-class Packing:
-    """The operands that a configuration packs: a view of its parameters."""
-
-    pack: Pack
-
-    def packs(self, operand: str) -> bool:
-        """Whether `a` or `b` is copied before it is multiplied."""
-        return self.pack != "none" and operand in self.pack
+def packs(pack: Pack, operand: str) -> bool:
+    """Whether `a` or `b` is copied before it is multiplied."""
+    return pack != "none" and operand in pack
 
 
 @dataclass(frozen=True)
@@ -142,12 +135,12 @@ def must_transpose(problem: Problem, operand: str) -> bool:
     return problem.element_bytes == 1 and not along_k(problem, operand)
 
 
-def packed_bytes(packing: Packing, problem: Problem) -> int:
+def packed_bytes(pack: Pack, problem: Problem) -> int:
     """Bytes of workspace that the packed operands take, as vectors read them."""
     return sum(
         copy(problem, operand, transposed=must_transpose(problem, operand)).bytes
         for operand in "ab"
-        if packing.packs(operand)
+        if packs(pack, operand)
     )
 
 

@@ -18,7 +18,7 @@ from autotune.candidates.correction import Network
 from autotune.candidates.cost import Load
 from autotune.candidates.space import survey
 from autotune.device import Device, find
-from autotune.families import parameters, registry
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
@@ -98,7 +98,7 @@ def test_columns_are_parameters_of_today() -> None:
     capability, networks = correction.trained()
     assert capability == (9, 0)
     for family, made in networks.items():
-        names = {*parameters.names(registry.find(family).params)}
+        names = {*registry.find(family).parameters}
         assert {*made.numbers} | {name for name, _ in made.words} <= names
 
 

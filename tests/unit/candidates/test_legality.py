@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,8 @@ from autotune.candidates.legality import (
 from autotune.device import Device, find
 from autotune.errors import ConfigError
 from autotune.families import registry
-from autotune.families.base import Family
 from autotune.families.config import Config, Value
-from autotune.families.parameters import chosen_for_speed
-from autotune.families.rules import Rule, bind
+from autotune.families.family import Family, Rule
 from autotune.problem import COMPUTES, Problem
 
 H100, H200 = find("h100"), find("h200")
@@ -48,17 +47,27 @@ def members(family: str) -> list[Config]:
     ]
 
 
-Bound = list[tuple[Rule, Callable[[Sequence[Value]], str | None]]]
+Bound = list[tuple[Rule, Callable[[Values], str | None]]]
 
 
-def bound_rules(rules: Iterable[Rule], problem: Problem, device: Device) -> Bound:
-    """Rules that keep nothing of what they found."""
-    return [(rule, bind(rule.check, problem, device)) for rule in rules]
+def bound_rules(
+    kind: Family[Any], rules: Iterable[Rule], problem: Problem, device: Device
+) -> Bound:
+    """Rules that keep nothing of what they found, and see only the parameters that they need."""
+
+    def bound(rule: Rule) -> Callable[[Values], str | None]:
+        def check(values: Values) -> str | None:
+            needed = kind.chosen({name: values[name] for name in rule.needs})
+            return rule.check(needed, problem, device)
+
+        return check
+
+    return [(rule, bound(rule)) for rule in rules]
 
 
 def first_broken(values: Values, rules: Bound) -> Rejection | None:
     for rule, check in rules:
-        detail = check([values[name] for name in rule.needs])
+        detail = check(values)
         if detail is not None:
             return Rejection(rule.reason, detail)
     return None
@@ -84,12 +93,11 @@ def test_rejection_is_that_of_the_rules(
     compute: str,
     layout: str,
 ) -> None:
-    """Rules keep what they found on other problems and devices where they do not read these."""
     problem = Problem(*sizes, compute, layout)
     kind = registry.find(family)
     applying = (rule for rule in kind.rules if not (recorded and rule.for_speed))
-    rules = bound_rules(applying, problem, device)
-    domain, free = kind.domain(problem, device), chosen_for_speed(kind.params)
+    rules = bound_rules(kind, applying, problem, device)
+    domain, free = kind.domain(problem, device), kind.chosen_for_speed
     legal, asked = Legality(problem, device), members(family)
     for config in asked:
         found = space.rejection(config, problem, device, recorded=recorded)
@@ -222,7 +230,8 @@ def test_all_answers_agree_on_every_combination(seed: int, monkeypatch: pytest.M
 
 def check_every_combination(family: str, problem: Problem, device: Device, random: Random) -> None:
     rules = FamilyRules.of(family, problem, device)
-    names, bound = [*rules.domain], bound_rules(rules.rules, problem, device)
+    kind, names = registry.find(family), [*rules.domain]
+    bound = bound_rules(kind, rules.rules, problem, device)
     by_level = sorted(bound, key=lambda row: max(map(names.index, row[0].needs), default=0))
     every = [dict(zip(names, row, strict=True)) for row in product(*rules.domain.values())]
     configs = [Config.of(family, values) for values in every]

@@ -14,7 +14,7 @@ from autotune.candidates import space
 from autotune.compiler import Program, compile
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.gemv.family import GEMV
+from autotune.families.gemv import GEMV
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.lookup import lookup
 from autotune.problem import LAYOUTS, Problem

@@ -10,7 +10,7 @@ from autotune.candidates import space
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.mma.family import MMA
+from autotune.families.mma import MMA
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import EPILOGUES, Problem
 

@@ -12,7 +12,7 @@ from autotune.candidates import space
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import (
+from autotune.families.summation import (
     ErrorLimit,
     measured_limit,
     possible_limit,

@@ -12,7 +12,7 @@ from autotune.candidates import space
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Launch, LaunchPlan
-from autotune.families.simt.family import SIMT
+from autotune.families.simt import SIMT
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 

@@ -12,13 +12,12 @@ from autotune import device, settings
 from autotune.candidates import space
 from autotune.errors import ConfigError, DeviceError
 from autotune.families import registry
-from autotune.families.base import Family
 from autotune.families.config import Config
+from autotune.families.family import Family
 from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.registry import FAMILIES
 from autotune.families.shared.arguments import type_arguments
-from autotune.families.textbook.naive import NAIVE
-from autotune.families.textbook.tiled import TILED, shared_bytes, widest
+from autotune.families.textbook import NAIVE, TILED, shared_bytes, widest
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 

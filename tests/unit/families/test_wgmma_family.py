@@ -18,8 +18,8 @@ from autotune.compiler import Program, compile
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Struct, TensorMap
 from autotune.families.shared.arguments import call_struct, divisor, struct
-from autotune.families.wgmma.family import WGMMA
-from autotune.families.wgmma.resources import RESIDENT, consumer_registers, entry_registers
+from autotune.families.wgmma import WGMMA
+from autotune.families.wgmma.parameters import RESIDENT
 from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
@@ -614,8 +614,8 @@ def test_work_includes_the_packing_pass(pack: str) -> None:
 def test_consumers_get_the_registers_the_producer_leaves(
     consumers: int, blocks: int, problem: Problem
 ) -> None:
-    share = consumer_registers(consumers, blocks, problem)
-    entry = entry_registers(consumers, blocks)
+    params = WGMMA.chosen({"consumers": consumers, "min_blocks": blocks})
+    share, entry = params.consumer_registers(problem), params.entry_registers
     pool = entry * (consumers + 1)
     if (consumers, blocks) == (1, 1):
         assert (share, pool) == (255, 2 * 255)  # no registers are moved
@@ -733,9 +733,8 @@ def test_cluster_reduction_fits_the_registers(
 ) -> None:
     values = {"bm": bm, "bn": bn, "consumers": consumers, "min_blocks": min_blocks}
     config = changed(**values, stages=5, cluster=cluster, split_k=CLUSTERS[cluster].k)
-    assert WGMMA.decode(config).gathering_registers <= consumer_registers(
-        consumers, min_blocks, DEEP
-    )
+    params = WGMMA.decode(config)
+    assert params.gathering_registers <= params.consumer_registers(DEEP)
     check_compiled(config, DEEP)
 
 

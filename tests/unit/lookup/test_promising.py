@@ -10,13 +10,15 @@ from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.legality import Legality
 from autotune.device import find
 from autotune.families import registry
-from autotune.families.shared.accuracy import possible_limit, promised_limit
+from autotune.families.summation import possible_limit, promised_limit
 from autotune.lookup import nearest
 from autotune.lookup.promising import ALIKE, RACED, contenders
 from autotune.problem import Problem
 from autotune.records import Records, Store
 
 H200 = find("h200")
+
+
 PROBLEM = Problem(300, 521, 1000, "bf16", "nt")
 
 

@@ -21,11 +21,10 @@ from autotune.compiler import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.families import registry
-from autotune.families.base import Family
 from autotune.families.config import Config
+from autotune.families.family import Family, Rule
 from autotune.families.plan import Template
-from autotune.families.rules import Rule
-from autotune.families.textbook.tiled import TILED
+from autotune.families.textbook import TILED
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording, SweepRow
 from autotune.measure.targets import Target
@@ -208,15 +207,14 @@ def test_table_fits_80_columns() -> None:
 def tensor_core_family(name: str, oldest: tuple[int, int] = (8, 0)) -> Family[Any]:
     """A stand-in for a tensor-core family, legal from compute capability `oldest` on."""
 
-    def architecture(tile_width: int, device: Device) -> str | None:
-        del tile_width
+    def architecture(_p: object, _problem: Problem, device: Device) -> str | None:
         return None if device.compute_capability >= oldest else f"needs {oldest}"
 
     return replace(
         TILED,
         name=name,
         precisions=("tf32", "bf16"),
-        rules=(Rule("architecture", architecture),),
+        rules=(Rule("architecture", architecture, ("tile_width",)),),
         tensor_cores=True,
     )
 

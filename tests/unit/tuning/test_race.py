@@ -12,7 +12,7 @@ from autotune.candidates import cost
 from autotune.candidates.accuracy import AccuracyFilter
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import measured_limit, possible_limit
+from autotune.families.summation import measured_limit, possible_limit
 from autotune.lookup.promising import FOLLOWING, RACED, Contenders
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT

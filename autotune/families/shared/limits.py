@@ -1,4 +1,4 @@
-"""Limits of a launch on a device: threads, grid, shared memory, registers, cp.async."""
+"""Limits of a launch on a device: threads, grid, shared memory, registers, cp.async, workspace."""
 
 from __future__ import annotations
 
@@ -70,3 +70,15 @@ def cp_async_fault(device: Device) -> str | None:
         return None
     major, minor = device.compute_capability
     return f"cp.async needs compute capability 8.0; {device.name} has {major}.{minor}"
+
+
+WORKSPACE_SHARE = 8
+"""A workspace takes at most this part of the device's memory."""
+
+
+def workspace_fault(needed: int, device: Device) -> str | None:
+    """Why a workspace of `needed` bytes is too large; None if it is not."""
+    most = device.memory_bytes // WORKSPACE_SHARE
+    if needed <= most:
+        return None
+    return f"needs {needed} bytes; {most} of {device.name} are taken at most"
