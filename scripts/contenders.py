@@ -12,20 +12,18 @@ from typing import Any, get_args
 
 from rich.table import Table
 
-from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.families.config import Config
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import cell
 from autotune.runners.base import Measurement, Runner
 from autotune.targets import targets
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import Candidates, GemmTunable
 
 FAMILY = "simt"
 OURS, THEIRS = "autotune", "kernel tuner"

@@ -34,11 +34,10 @@ from scipy.stats import spearmanr
 from sklearn.cluster import KMeans
 from sklearn.neural_network import MLPRegressor
 
-from autotune.candidates import correction, cost
-from autotune.candidates.correction import Network
-from autotune.candidates.cost import Load
-from autotune.candidates.features import Parameters
 from autotune.families.config import Config
+from autotune.model import cost
+from autotune.model.cost import Load, Network
+from autotune.model.features import Parameters
 from autotune.runners.recording import Recording
 
 LAYERS = (64, 32)
@@ -237,7 +236,7 @@ def logs(networks: Networks, sample: Sample) -> Floats:
     if made is None:
         return np.zeros(len(sample.configs))
     columns = made.columns(sample.shared, Parameters.of(sample.configs))
-    return correction.bounded(made.logs(columns))
+    return cost.bounded(made.logs(columns))
 
 
 def figures(

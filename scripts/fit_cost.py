@@ -38,13 +38,13 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 from scores import FIRST, Score
 
-from autotune.candidates import cost
-from autotune.candidates.cost import Coefficients, Load
-from autotune.candidates.space import diverse
 from autotune.families import registry
 from autotune.families.base import Between
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model import cost
+from autotune.model.cost import Coefficients, Load
+from autotune.model.space import diverse
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 

@@ -32,8 +32,6 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.candidates import cost
-from autotune.candidates.space import survey
 from autotune.compiler import Program
 from autotune.compiler.cache import ProgramHeader
 from autotune.device import Device
@@ -47,6 +45,8 @@ from autotune.gpu.opening import open_session
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Timer
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.model import cost
+from autotune.model.space import survey
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure
 

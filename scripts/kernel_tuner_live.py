@@ -51,19 +51,19 @@ from contenders import (
 )
 from rich.console import Console
 
-from autotune.candidates import space
 from autotune.compiler import CompileFailure, compile
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.report import cell
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
 from autotune.targets import sources, targets
 from autotune.targets.targets import Target
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 # Number of fastest configurations of a recording that are timed too.
 RECORDED = 10

@@ -26,14 +26,14 @@ from fit_correction import folds_of, samples_of, trained
 from left_out_rows import SHOWN, Row, geomean, show, write
 from shipped_files import record_of
 
-from autotune.candidates import correction
-from autotune.candidates.model_error import ModelError
 from autotune.families.config import Config
 from autotune.lookup import nearest
 from autotune.lookup.answer import expected_loss
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import Pool
 from autotune.lookup.neighbours import TEACHERS
+from autotune.model import cost
+from autotune.model.model_error import ModelError
 from autotune.runners.base import Measurement
 from autotune.runners.objective import HOT
 from autotune.runners.recording import Recording
@@ -90,7 +90,7 @@ def by_correction(
     for fold in sorted({*folds[: len(recordings)].tolist()}):
         others = [item for item in samples if folds[len(recordings) + item.place] != fold]
         unseen = capability, trained(others)
-        with patch.object(correction, "trained", return_value=unseen):
+        with patch.object(cost, "trained", return_value=unseen):
             yield [item for item, own in zip(recordings, folds, strict=False) if own == fold]
 
 

@@ -45,7 +45,7 @@ PROGRAM = """
 import json, sys, time
 from autotune import cli
 from autotune.api import tuning
-from autotune.tuning.events import Silent
+from autotune.tuning.trials import Silent
 from autotune.tuning.options import Search
 from autotune.problem import Problem
 

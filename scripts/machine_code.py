@@ -39,8 +39,6 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune import compiler
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.compiler.cache import ProgramHeader
 from autotune.compiler.cubin import sections
@@ -51,6 +49,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.files import write_whole
 from autotune.lookup import portfolio
+from autotune.model.legality import is_legal
+from autotune.model.space import Adaptation
 from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
 from autotune.records import shipped
 

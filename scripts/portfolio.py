@@ -25,11 +25,6 @@ import typer
 from drawn_sizes import drawn_sizes
 from numpy.typing import NDArray
 
-from autotune.candidates import cost
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.legality import Legality, for_compute
-from autotune.candidates.model_error import ModelError
-from autotune.candidates.space import rejection, survey
 from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config
@@ -37,6 +32,10 @@ from autotune.lookup import digests
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.nearest import CAUTION
 from autotune.lookup.neighbours import TEACHERS, accuracy_filter
+from autotune.model import cost
+from autotune.model.legality import Legality, for_compute
+from autotune.model.model_error import ModelError
+from autotune.model.space import Adaptation, rejection, survey
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Records

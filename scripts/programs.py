@@ -20,7 +20,6 @@ from pathlib import Path
 from random import Random
 
 from autotune import compiler, files
-from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program, installed, source_hashes
 from autotune.cores import available
 from autotune.device import Device, catalogue
@@ -28,6 +27,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.nearest import Neighbourhood, choices, nearly_fastest
+from autotune.model.legality import is_legal
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.problem.sizes import log_uniform
 from autotune.records import Records, shipped

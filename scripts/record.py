@@ -31,13 +31,13 @@ from rich.progress import (
 from sweep import record
 
 from autotune import settings
-from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.families.registry import AUTO
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 from autotune.runners import recording

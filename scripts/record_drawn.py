@@ -24,12 +24,12 @@ from sweep import record
 from untuned import drawn
 
 from autotune import compiler, settings
-from autotune.candidates import cost
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.lookup.promising import contenders
+from autotune.model import cost
+from autotune.model.space import survey
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners import recording

@@ -44,10 +44,9 @@ from autotune.families.plan import Resources
 from autotune.runners.base import Measurement
 from autotune.runners.estimates import winner
 from autotune.runners.replay import ROUNDS
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Sampler
-from autotune.tuning.search import Proposer
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trials import Leaderboard, Trial
 
 KERNEL_TUNER = "kernel-tuner:"
 UNKNOWN = Resources(threads=0, registers=0, shared=0)

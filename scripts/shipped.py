@@ -43,8 +43,8 @@ from autotune.problem import COMPUTES, Problem
 from autotune.records import Record, Store, bundle
 from autotune.targets import sources, targets
 from autotune.targets.workplace import Workplace
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
 TRIALS = Path("docs/results/h100/trials")
 WRITTEN_EACH = 10

@@ -16,14 +16,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
-from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model.features import Describe
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner, noisy
-from autotune.tuning.gemm import GemmTunable, guesses
+from autotune.tuning.tunable import GemmTunable, guesses
 
 TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"
 

@@ -30,9 +30,8 @@ from spaces import Space
 from autotune.report import cell
 from autotune.runners.estimates import winner
 from autotune.runners.recording import Recording
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.leaderboard import Leaderboard
-from autotune.tuning.search import Patience
+from autotune.tuning.proposals import Patience
+from autotune.tuning.trials import Leaderboard, Trial
 
 COMPUTED_SEEDS = (1, 2)
 

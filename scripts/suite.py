@@ -54,10 +54,10 @@ from autotune.runners.objective import COLD
 from autotune.runners.recording import Origin, Recording
 from autotune.targets import sources, targets
 from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Compile, Trial, prepare
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 SUITE = (
     *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),

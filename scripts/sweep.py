@@ -14,8 +14,7 @@ from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.recording import Origin, Recording, SweepRow
-from autotune.tuning.evaluate import Compile
-from autotune.tuning.pipeline import Compiler, ahead
+from autotune.tuning.pipeline import Compile, Compiler, ahead
 
 WINDOW = 64
 """Candidates under way. The order is fixed, so compiling further ahead than a search does costs

@@ -62,8 +62,8 @@ from autotune.runners.objective import HOT
 from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.targets.workplace import Workplace
-from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import prepare
 from autotune.verification.accuracy import judged
 
 SHOWN = Console(width=110, soft_wrap=True)

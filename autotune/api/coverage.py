@@ -17,14 +17,14 @@ from functools import cache
 from itertools import pairwise
 from time import monotonic
 
-from autotune.candidates.legality import as_tuned, is_legal
-from autotune.candidates.model_error import ModelError
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import BudgetError
 from autotune.families.config import Config
 from autotune.families.registry import AUTO
 from autotune.lookup.neighbours import learn_errors
+from autotune.model.legality import as_tuned, is_legal
+from autotune.model.model_error import ModelError
+from autotune.model.space import survey
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges

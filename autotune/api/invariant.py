@@ -11,9 +11,6 @@ from zlib import crc32
 
 from autotune import compiler, files, settings
 from autotune.api.coverage import LOSS, cover
-from autotune.candidates import cost
-from autotune.candidates.legality import is_legal, order_of
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families import registry
@@ -22,6 +19,9 @@ from autotune.families.plan import Alignment
 from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, outside_order
 from autotune.lookup.promising import RACED, Contenders
+from autotune.model import cost
+from autotune.model.legality import is_legal, order_of
+from autotune.model.space import survey
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store
@@ -32,10 +32,10 @@ from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
 from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
-from autotune.tuning.evaluate import Compile, prepare
-from autotune.tuning.events import Observer
-from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Observer
+from autotune.tuning.tunable import GemmTunable, QuickTunable
 
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""

@@ -12,9 +12,9 @@ from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin
 from autotune.runners.replay import ReplayRunner
 from autotune.targets.sources import DeviceLike, ReplayedFile, source_of
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search
-from autotune.user_kernels import KernelTunable
+from autotune.tuning.trials import Observer
+from autotune.user_kernels.tunable import KernelTunable
 
 
 def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:

@@ -7,23 +7,21 @@ from contextlib import contextmanager
 from functools import partial
 
 from autotune import compiler, settings
-from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import Search
-from autotune.user_kernels import (
-    KernelTunable,
-    UserKernel,
+from autotune.tuning.pipeline import Compile
+from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
+from autotune.user_kernels.definition import UserKernel, source_folder
+from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
+from autotune.user_kernels.workload import (
+    Reference,
     Verification,
     Workload,
-    check_signature,
-    first_results,
-    source_folder,
+    in_own_library,
+    on_hosts,
+    unverified,
+    with_results,
     workload,
 )
-from autotune.user_kernels.arrays import in_own_library, on_hosts
-from autotune.user_kernels.expected import Reference
-from autotune.user_kernels.mistakes import Places, macros_kept, variables_filled
-from autotune.user_kernels.outcomes import Metric, Score, check_metrics
-from autotune.user_kernels.workload import unverified, with_results
 
 
 def tunable_of(

@@ -16,7 +16,7 @@ from autotune.api.kernels import kernel_occupancy, tune_kernel
 from autotune.errors import AutotuneError, UsageError
 from autotune.records import KernelRecord
 from autotune.tuning.options import Search
-from autotune.user_kernels import KernelTable
+from autotune.user_kernels.table import KernelTable
 
 NAME = "KERNEL"
 """The variable of a specification."""

@@ -28,25 +28,15 @@ from autotune.runners.recording import Origin
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.options import Search
-from autotune.user_kernels import (
-    Compilation,
-    KernelTable,
-    KernelTunable,
-    Verification,
-    call_of,
-    define_kernel,
-    occupancy_table,
-)
-from autotune.user_kernels.arrays import on_hosts
-from autotune.user_kernels.definition import Predicate
-from autotune.user_kernels.expected import Reference
-from autotune.user_kernels.geometry import Extents, SharedBytes
-from autotune.user_kernels.grids import Divisor
-from autotune.user_kernels.outcomes import Metric, Score
+from autotune.user_kernels.definition import Compilation, Predicate, define_kernel
+from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
+from autotune.user_kernels.table import KernelTable, occupancy_table
+from autotune.user_kernels.tunable import KernelTunable, Metric, Score
+from autotune.user_kernels.workload import Reference, Verification, call_of, on_hosts
 
 if TYPE_CHECKING:
-    from autotune.tuning.events import Observer
-    from autotune.user_kernels import Workload
+    from autotune.tuning.trials import Observer
+    from autotune.user_kernels.workload import Workload
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
@@ -175,7 +165,7 @@ def _measured(
     """The record of a search on a GPU; with `first` the first results are the reference."""
     index, resolved = targets.measuring(device, str(tunable))
     if search.modelled:
-        from autotune.candidates.gaussian_process import import_ahead
+        from autotune.model.gaussian_process import import_ahead
 
         import_ahead()
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autotune import settings
-from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
+from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import FamilyRecord, OrderedRecord, Record, Records, Store, merging
 from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named

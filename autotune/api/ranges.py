@@ -17,8 +17,8 @@ from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.targets.workplace import Workplace
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, require_time
+from autotune.tuning.trials import Observer
 
 
 def tune(

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from autotune.problem import Problem
 from autotune.runners.objective import Objective
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search
+from autotune.tuning.trials import Observer
 
 
 @contextmanager

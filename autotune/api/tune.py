@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from autotune.records.ranges import Range
     from autotune.report.tuned_shapes import ShapesReport
     from autotune.runners.objective import Objective, ObjectiveText
-    from autotune.tuning.events import Observer
     from autotune.tuning.options import Effort
+    from autotune.tuning.trials import Observer
 
 DevicesLike = DeviceLike | Sequence[int]
 """A device, or several GPUs of this machine by their numbers."""

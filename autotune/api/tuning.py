@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, files, settings
-from autotune.candidates.space import unserved
 from autotune.errors import NotFoundError, UsageError
+from autotune.model.space import unserved
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.targets import targets
@@ -20,8 +20,8 @@ from autotune.tuning.options import Search
 if TYPE_CHECKING:
     from autotune.runners.base import Runner
     from autotune.runners.objective import Objective
-    from autotune.tuning.events import Observer
-    from autotune.tuning.gemm import QuickTunable
+    from autotune.tuning.trials import Observer
+    from autotune.tuning.tunable import QuickTunable
 
 
 def search(
@@ -66,11 +66,11 @@ def search_at(
     cache = settings.cache_dir()
     with workplace.opening(problem) as opened:
         if options.modelled:
-            from autotune.candidates.gaussian_process import import_ahead
+            from autotune.model.gaussian_process import import_ahead
 
             import_ahead()
-        from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
+        from autotune.tuning.tunable import GemmTunable
 
         target, store = opened(), Store(files.ensure(cache))
         tunable = GemmTunable(problem, family)
@@ -96,7 +96,7 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     """
     from autotune.lookup.promising import contenders
     from autotune.records import Records
-    from autotune.tuning.gemm import QuickTunable
+    from autotune.tuning.tunable import QuickTunable
 
     considered = contenders(
         problem, runner.device, Records(store), objective, configs=runner.known()

@@ -27,7 +27,7 @@ from autotune.records import KernelRecord, Store
 from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DeviceLike
-from autotune.user_kernels.sources import unpacked
+from autotune.user_kernels.definition import unpacked
 
 USER_KERNEL_FORMATS = ("c", "h", "cubin", "json")
 

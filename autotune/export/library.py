@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune import settings
-from autotune.candidates.space import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, NotFoundError
@@ -15,6 +14,7 @@ from autotune.export.portable import Ptx, portable_ptx
 from autotune.families import registry
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
+from autotune.model.space import unserved
 from autotune.problem import Problem
 
 Find = Callable[[Problem, Device], Answer | None]

@@ -12,8 +12,7 @@ from autotune.errors import RunnerError
 from autotune.gpu.guarded import GUARD
 from autotune.gpu.session import Session
 from autotune.runners.base import Failure
-from autotune.user_kernels.comparison import Comparison, compare
-from autotune.user_kernels.workload import ArrayArgument, Workload
+from autotune.user_kernels.workload import ArrayArgument, Comparison, Workload, compare
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""

@@ -22,7 +22,7 @@ from autotune.runners.objective import HOT, Objective, objective_named
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from autotune.user_kernels import Workload
+    from autotune.user_kernels.workload import Workload
 
 BENCH = "autotune.gpu.benches.gemm:open_bench"
 BASELINE_BENCH = "autotune.gpu.benches.baseline:open_bench"

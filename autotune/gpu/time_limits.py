@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autotune.problem import Problem
 
 if TYPE_CHECKING:
-    from autotune.user_kernels import Workload
+    from autotune.user_kernels.workload import Workload
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.

@@ -10,11 +10,11 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import MARGIN
+from autotune.model.legality import Legality, as_tuned, for_compute
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
 from autotune.records import Entry, Record, Records

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune import settings
-from autotune.candidates import cost
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
+from autotune.model import cost
+from autotune.model.space import survey
 from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records

@@ -22,15 +22,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.candidates.features import Parameters
-from autotune.candidates.legality import current
-from autotune.candidates.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.families import parameters, registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
 from autotune.files.compressed import expanded
+from autotune.model.features import Parameters
+from autotune.model.legality import current
+from autotune.model.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.problem import Problem
 from autotune.records import Entry, Record
 from autotune.runners.base import Evidence, Measurement

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from autotune import files
-from autotune.candidates.legality import is_legal
 from autotune.compiler import installed
 from autotune.compiler.sources import source_hash
 from autotune.device import Device
@@ -24,6 +23,7 @@ from autotune.families.config import Config
 from autotune.files import limits
 from autotune.lookup.answer import Answer, How
 from autotune.lookup.nearest import nearest
+from autotune.model.legality import is_legal
 from autotune.problem import Problem
 from autotune.records import Record, Records, shipped
 from autotune.runners.objective import HOT, Objective, objective_named

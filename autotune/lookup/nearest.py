@@ -22,10 +22,6 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.adaptation import variants
-from autotune.candidates.legality import Legality, as_tuned, for_compute
-from autotune.candidates.model_error import ARITHMETIC, ModelError, Predictions, SampleGroup
 from autotune.compiler import installed
 from autotune.device import Device, same_model
 from autotune.families import registry
@@ -45,6 +41,9 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.digests import Near, of_architecture, own
 from autotune.lookup.neighbours import REACH, TEACHERS, accuracy_filter
 from autotune.lookup.vendor_time import beside_vendor
+from autotune.model.legality import Legality, as_tuned, for_compute
+from autotune.model.model_error import ARITHMETIC, ModelError, Predictions, SampleGroup
+from autotune.model.space import AccuracyFilter, variants
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.objective import HOT, Objective

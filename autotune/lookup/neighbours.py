@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_model
 from autotune.families.shared.accuracy import measured_limit, possible_limit, promised_limit
 from autotune.lookup.digest import RecordDigest, samples
+from autotune.model.model_error import ModelError
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Precision, Problem
 from autotune.records import Record
 from autotune.runners.objective import HOT, Objective

@@ -14,13 +14,12 @@ from importlib import resources
 
 import msgspec
 
-from autotune.candidates import cost
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.legality import Legality, for_compute
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model import cost
+from autotune.model.legality import Legality, for_compute
+from autotune.model.space import Adaptation, survey
 from autotune.problem import Problem
 
 FEWEST = 24

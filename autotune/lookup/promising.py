@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.model_error import ModelError, Predictions, Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.nearest import CAUTION, Neighbourhood, one_blas_thread, shortlist
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.model.model_error import ModelError, Predictions, Sample, SampleGroup, groups_of
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.objective import HOT, Objective

@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from autotune.candidates.model_error import VENDOR_VARIANCES, expected_ratio
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import Pool, elsewhere, of_architecture
 from autotune.lookup.neighbours import TEACHERS
+from autotune.model.model_error import VENDOR_VARIANCES, expected_ratio
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.runners.objective import HOT, Objective

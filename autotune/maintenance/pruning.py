@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from autotune import compiler, files
-from autotune.candidates.legality import Legality
 from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import Item
+from autotune.model.legality import Legality
 from autotune.records import Record
 
 BUSY_S = 3600.0

@@ -16,7 +16,7 @@ from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import Evidence, Failure, Measurement
 from autotune.runners.objective import Objective
 from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Compile, prepare
+from autotune.tuning.pipeline import Compile, prepare
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,19 @@ from itertools import islice
 from time import monotonic
 
 from autotune import settings
-from autotune.candidates import space
-from autotune.candidates.legality import as_tuned
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model import space
+from autotune.model.legality import as_tuned
 from autotune.problem import Problem
 from autotune.records import Provenance, Record, Store
 from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.objective import COLD
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Compile, Quarantine, Trial
-from autotune.tuning.pipeline import Compiler, ahead
+from autotune.tuning.pipeline import Compile, Compiler, ahead
+from autotune.tuning.trials import Quarantine, Trial
 from autotune.verification.accuracy import judged
 from autotune.version import __version__
 

@@ -17,8 +17,7 @@ from autotune.records import TuningRecord
 from autotune.report.progress_text import Limits, Speed, recorded, rematch_text, state, time_left
 from autotune.runners.base import Measurement
 from autotune.runners.objective import Objective
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress
+from autotune.tuning.trials import Progress, Trial
 
 REDRAWN_S = 0.25
 """Shortest time between two drawings in a notebook."""

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune.candidates import cost, space
-from autotune.candidates.legality import FamilyRules
-from autotune.candidates.space import SURVEY
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -18,6 +15,9 @@ from autotune.families.plan import Resources
 from autotune.families.shared.accuracy import ACCURACY
 from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.model import cost, space
+from autotune.model.legality import FamilyRules
+from autotune.model.space import SURVEY
 from autotune.occupancy import Occupancy
 from autotune.occupancy.roofline import intensity
 from autotune.problem import Problem

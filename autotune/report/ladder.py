@@ -16,8 +16,8 @@ from autotune.problem import PRECISIONS, Problem
 from autotune.report import cell, vendor
 from autotune.report.tables import FittedTable
 from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
+from autotune.tuning.trials import Trial
 from autotune.verification import accuracy
 
 VENDOR = "cuBLAS"

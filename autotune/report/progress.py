@@ -14,8 +14,7 @@ from autotune.report.bars import Bar, Live, NotebookBar
 from autotune.report.progress_text import Limits, Speed, best_text, rematch_text, state, time_left
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.objective import HOT, Objective
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Observer, Progress
+from autotune.tuning.trials import Observer, Progress, Trial
 
 __all__ = ["Limits", "PlainProgress", "Tally", "observing", "observing_each"]
 

@@ -13,7 +13,7 @@ from autotune.report.bars import Bar, Live, NotebookBar
 from autotune.report.progress import PlainProgress
 from autotune.report.progress_text import Limits
 from autotune.runners.objective import Objective
-from autotune.tuning.events import Observer
+from autotune.tuning.trials import Observer
 
 Observed = Callable[[Problem, float], Observer]
 """Returns the observer of a search of a problem for so many seconds."""

@@ -10,7 +10,7 @@ from autotune.report.entries import joules, us
 from autotune.report.formatting import vendor
 from autotune.runners.base import Measurement
 from autotune.runners.objective import Objective
-from autotune.tuning.events import Progress
+from autotune.tuning.trials import Progress
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from autotune.report.analysis.subject import broken_lines, subject_of
 from autotune.report.entries import us
 from autotune.report.formatting import cell
 from autotune.runners.base import Failure
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.proposals import studies_of
-from autotune.tuning.search.trial_log import logs_in, read
+from autotune.tuning.trial_log import logs_in, read, studies_of
+from autotune.tuning.trials import Trial
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

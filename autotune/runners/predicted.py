@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model import cost
 from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy

@@ -11,13 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from autotune.candidates.space import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
+from autotune.model.space import unserved
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
 from autotune.runners.objective import HOT, Objective

@@ -15,7 +15,7 @@ from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Runner
 from autotune.runners.energy import Energy
 from autotune.runners.objective import COLD
-from autotune.tuning.evaluate import Compile, prepare
+from autotune.tuning.pipeline import Compile, prepare
 
 READY_S = 30.0
 

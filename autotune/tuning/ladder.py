@@ -7,19 +7,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from autotune.candidates import cost, space
-from autotune.candidates.legality import as_tuned, current, is_legal
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model import cost, space
+from autotune.model.legality import as_tuned, current, is_legal
+from autotune.model.space import survey
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Entry, Record, Records, Store
 from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.tuning.evaluate import Compile, Trial, prepare
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Trial
 
 # Both naive steps have 1024 threads a block, as the widest tile.
 STEPS = {

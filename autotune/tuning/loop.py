@@ -26,13 +26,12 @@ from autotune.records import Provenance, Store, TuningRecord, codec
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.objective import HOT
 from autotune.runners.recording import Origin
-from autotune.tuning.evaluate import Compile, Quarantine, Trial
-from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Search, enough
-from autotune.tuning.pipeline import Compiler, DevicePool, ahead
+from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
-from autotune.tuning.search import Proposer, axes_of
+from autotune.tuning.search.axes import axes_of
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trials import Leaderboard, Observer, Progress, Quarantine, Silent, Trial
 from autotune.tuning.tunable import SURVEY, Tunable
 from autotune.version import __version__
 

@@ -21,13 +21,12 @@ from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
 from autotune.runners.objective import HOT, Objective
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
 from autotune.tuning.proposals import open_log
-from autotune.tuning.search import axes_of
+from autotune.tuning.search.axes import axes_of
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 PROBLEM = Problem(1024, 1024, 1024)
 TUNABLE = GemmTunable(PROBLEM, "auto")

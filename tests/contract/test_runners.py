@@ -17,7 +17,7 @@ from autotune.runners.energy import Energy
 from autotune.runners.predicted import PredictedRunner
 from autotune.runners.replay import ReplayRunner
 from autotune.testing import RunnerContract
-from autotune.tuning.evaluate import Compile
+from autotune.tuning.pipeline import Compile
 
 # A bench in a worker process that answers without a GPU.
 TIRELESS = "support.worker_benches:tireless"

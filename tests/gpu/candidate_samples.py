@@ -11,12 +11,12 @@ from pathlib import Path
 
 from problem_cases import Case
 
-from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program, compile, ptxas
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.runners.base import Candidate
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from autotune import compiler
-from autotune.candidates import space
 from autotune.compiler import Program
 from autotune.device import Device, find
 from autotune.driver import attributes, bindings
@@ -19,6 +18,7 @@ from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.gpu import probe
 from autotune.gpu.pycuda_session import pycuda
 from autotune.gpu.session import Session
+from autotune.model import space
 from autotune.problem import Problem
 
 INDEX = 0

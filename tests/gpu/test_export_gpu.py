@@ -14,13 +14,13 @@ from export_gpu import Built, driver_path, exported, gemm_call
 from runtime_gpu import excess_of, runtime_of
 from support import exported_library
 
-from autotune.candidates import cost, space
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.export import write, write_library
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model import cost, space
+from autotune.model.space import survey
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver

@@ -19,12 +19,12 @@ from candidate_samples import (
 from problem_cases import BATCHED, CASES, FINISHED, Case
 from support.served_precisions import SERVED
 
-from autotune.candidates import space
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Session
+from autotune.model import space
 from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.runners.base import Candidate

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from autotune import compiler
-from autotune.candidates import cost, space
 from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.gpu.runner import GpuRunner, open_runner
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Measurement
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 PROBLEMS = (
     Problem(512, 512, 512),

@@ -14,7 +14,6 @@ from attempts import repeated
 from candidate_samples import candidate, plan_of
 from problem_cases import Case
 
-from autotune.candidates import cost, space
 from autotune.families.config import Config
 from autotune.gpu.benches.gemm import BASELINE, GemmBench
 from autotune.gpu.cublas import open_cublas
@@ -24,6 +23,7 @@ from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Timer, WarmRun
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import Verifier
+from autotune.model import cost, space
 from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
 from autotune.runners.base import BestTimes, Candidate, Measurement
 from autotune.runners.objective import COLD, HOT, Objective

@@ -15,9 +15,9 @@ import torch_inference
 from runtime_gpu import SIMT, excess_of
 
 from autotune import runtime
-from autotune.candidates import space
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store
 from autotune.runners.base import Measurement

@@ -34,9 +34,11 @@ from autotune.records import KernelRecord
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.estimates import tied
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.evaluate import prepare, resources_of
 from autotune.tuning.options import Search
-from autotune.user_kernels import KernelTunable, Workload, define_kernel, source_folder, workload
+from autotune.tuning.pipeline import prepare, resources_of
+from autotune.user_kernels.definition import define_kernel, source_folder
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload, workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),

@@ -17,7 +17,7 @@ from autotune.gpu.timing import Samples, WarmRun
 from autotune.gpu.worker import PendingBench
 from autotune.runners.base import BestTimes, Candidate
 from autotune.runners.objective import HOT, Objective
-from autotune.user_kernels import Workload
+from autotune.user_kernels.workload import Workload
 from support.sample_records import H100
 
 Kernel = Callable[["Pointers"], None]

@@ -29,8 +29,8 @@ from autotune.records.kernel_record import KernelEntry
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.energy import Energy
 from autotune.runners.recording import Origin, Recording, SweepRow
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import trial_log
+from autotune.tuning import trial_log
+from autotune.tuning.trials import Trial
 from support.sample_compact_bundle import RANGE, compact_document
 from support.sample_logs import FAILED, MEASURED
 from support.sample_records import H100, SQUARE, entry, record

@@ -10,7 +10,7 @@ from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.ranges import Range, Segment
 from autotune.runners.base import Candidate, Measurement
-from autotune.tuning.evaluate import Trial
+from autotune.tuning.trials import Trial
 from support.fake_runner import tiled
 from support.sample_records import H100, record
 

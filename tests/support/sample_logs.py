@@ -16,10 +16,10 @@ from autotune import settings
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import TrialLog, axes_of
+from autotune.tuning.search.axes import axes_of
 from autotune.tuning.search.storage import SharedLog
-from autotune.tuning.search.trial_log import Owner
+from autotune.tuning.trial_log import Owner, TrialLog
+from autotune.tuning.trials import Trial
 from support.paths import import_path
 
 CONFIGS = [

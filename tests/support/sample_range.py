@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Store, ranges
 from autotune.records.ranges import Range, Segment

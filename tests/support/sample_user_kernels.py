@@ -18,14 +18,9 @@ from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
 from autotune.runners.energy import Energy
 from autotune.runners.objective import HOT, Objective
-from autotune.user_kernels import (
-    KernelTunable,
-    UserKernel,
-    Workload,
-    call_of,
-    define_kernel,
-    workload,
-)
+from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload, call_of, workload
 from support.sample_records import H100, entry, record
 
 SAXPY = """

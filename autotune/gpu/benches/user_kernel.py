@@ -16,8 +16,7 @@ from autotune.gpu.session import Run, Session
 from autotune.gpu.worker import PendingBench
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
 from autotune.runners.objective import HOT, Objective
-from autotune.user_kernels.comparison import Comparison
-from autotune.user_kernels.workload import Workload
+from autotune.user_kernels.workload import Comparison, Workload
 
 RUNS = 2
 """A kernel that is right only the first time is wrong; the second run has nothing to load."""

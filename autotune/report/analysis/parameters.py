@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.families.config import Value
 from autotune.report.analysis.subject import Subject
-from autotune.tuning.evaluate import Trial
+from autotune.tuning.trials import Trial
 
 TILE_SIDES = ("bm", "bn", "tile_width", "bk")
 """Parameters that a heat map shows first, where a family has them."""

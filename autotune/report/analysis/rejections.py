@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotune.candidates import space
 from autotune.errors import AutotuneError
 from autotune.families import registry
+from autotune.model import space
 from autotune.report.analysis.reasons import STAGES, sentence
 from autotune.report.analysis.subject import Subject
 from autotune.runners.base import Failure

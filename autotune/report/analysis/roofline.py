@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autotune.candidates.cost import fitted
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model.cost import fitted
 from autotune.occupancy.roofline import bandwidth_bound, intensity
 from autotune.problem import Problem
 from autotune.report.analysis.subject import Subject

@@ -14,10 +14,9 @@ from autotune.runners import recording
 from autotune.runners.base import Failure, Runner
 from autotune.runners.predicted import PredictedRunner
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.search import Proposer
-from autotune.tuning.search.proposer import ENOUGH
-from autotune.tuning.tunable import SURVEY
+from autotune.tuning.proposals import ENOUGH
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.tunable import SURVEY, GemmTunable
 
 
 @dataclass(frozen=True)

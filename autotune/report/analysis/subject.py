@@ -15,9 +15,8 @@ from autotune.records import FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.merging import KEPT
 from autotune.runners.base import Candidate, Failure
 from autotune.runners.recording import Recording
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.proposals import led_to, studies_of
-from autotune.tuning.search.trial_log import FinishedTrial, LoggedTrials, logs_in, read
+from autotune.tuning.trial_log import FinishedTrial, LoggedTrials, led_to, logs_in, read, studies_of
+from autotune.tuning.trials import Trial
 
 Source = Literal["log", "recording", "record"]
 

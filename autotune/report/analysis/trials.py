@@ -9,7 +9,7 @@ from autotune.problem import Problem
 from autotune.records import Entry
 from autotune.report.analysis.subject import Subject
 from autotune.runners.base import Failure
-from autotune.tuning.evaluate import Trial
+from autotune.tuning.trials import Trial
 
 Cell = str | int | float | None
 

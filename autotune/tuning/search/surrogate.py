@@ -14,11 +14,10 @@ import numpy as np
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.candidates.features import Describe
-from autotune.candidates.gaussian_process import Covariance, Floats, Indices, Posterior, fit
 from autotune.families.config import Config
-from autotune.tuning.search.axes import SearchSpace
-from autotune.tuning.search.sampler import History, Mask
+from autotune.model.features import Describe
+from autotune.model.gaussian_process import Covariance, Floats, Indices, Posterior, fit
+from autotune.tuning.search.axes import History, Mask, SearchSpace
 
 # The standard deviation a feature is scaled to; parameters span 1.
 WEIGHT = 0.4

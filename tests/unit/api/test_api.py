@@ -25,9 +25,9 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Evidence, Runner
 from autotune.targets import local, targets
-from autotune.tuning.events import Silent
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import Sampler
+from autotune.tuning.trials import Silent
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
 

@@ -33,7 +33,8 @@ from autotune.records.kernel_record import Geometry
 from autotune.runners.base import Candidate, Failure
 from autotune.tuning import loop
 from autotune.tuning.options import Search
-from autotune.user_kernels import Compilation, Verification, Workload
+from autotune.user_kernels.definition import Compilation
+from autotune.user_kernels.workload import Verification, Workload
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,

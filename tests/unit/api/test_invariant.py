@@ -14,18 +14,18 @@ from support.sample_records import entry, record
 import autotune
 from autotune.api import coverage, invariant, ranges
 from autotune.api.invariant import OrderOutlook, probes, promising_orders
-from autotune.candidates.legality import is_legal, order_of
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.lookup.batch_invariant import ordered_by_time
+from autotune.model.legality import is_legal, order_of
 from autotune.problem.span import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
 from autotune.targets import targets
 from autotune.targets.workplace import Workplace
-from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
+from autotune.tuning.tunable import GemmTunable, QuickTunable
 
 H100 = find("h100")
 SPAN = Span.parse("1..64x256x256:bf16:nt")

@@ -12,20 +12,20 @@ from support.fake_runner import ORIGIN, FakeRunner, program
 from support.sample_records import SQUARE
 
 from autotune.api.invariant import ROWS, RowChecks
-from autotune.candidates import space
-from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
+from autotune.model import space
+from autotune.model.legality import is_legal
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, RowReference
 from autotune.runners.objective import HOT, Objective
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
 H100 = find("h100")
 ORDER = "wgmma bf16 swap=1 shared 1024"

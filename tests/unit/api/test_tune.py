@@ -17,7 +17,7 @@ from autotune.errors import ProblemError, UsageError
 from autotune.problem.span import Span
 from autotune.records.ranges import Range, Segment
 from autotune.report.tuned_shapes import ShapesReport
-from autotune.tuning.events import Silent
+from autotune.tuning.trials import Silent
 
 WIDE = Problem(16, 4096, 4096, "bf16")
 RANGE = Range(H100, WIDE, "m", (Segment(1, 16, 1),), 0.1)

@@ -17,12 +17,12 @@ from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import __version__, device, gpu, settings
-from autotune.candidates import space
 from autotune.cli.output import show
 from autotune.cli.tuning import parse_seconds
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import doctor

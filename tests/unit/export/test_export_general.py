@@ -12,10 +12,10 @@ from support.sample_records import H100
 from support.served_precisions import SERVED
 
 from autotune import device
-from autotune.candidates import space
 from autotune.export.general import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, LaunchPlan, Template
+from autotune.model import space
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
 WIDE = [compute for compute in SERVED if not PRECISIONS[compute].eight_bit]

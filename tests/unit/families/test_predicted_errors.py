@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from autotune.candidates import space
-from autotune.candidates.accuracy import AccuracyFilter
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import (
@@ -19,6 +17,8 @@ from autotune.families.shared.accuracy import (
     promised_limit,
     vendor_errors,
 )
+from autotune.model import space
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.accuracy import COMPARABLE, relative_bound
 from autotune.runners.base import Failure

@@ -8,11 +8,11 @@ import pytest
 from support.launch_structs import members, replaced
 from support.sample_records import H100
 
-from autotune.candidates import space
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.simt.family import SIMT
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from autotune import device, settings
-from autotune.candidates import space
 from autotune.errors import ConfigError, DeviceError
 from autotune.families import registry
 from autotune.families.base import Family
@@ -19,6 +18,7 @@ from autotune.families.registry import FAMILIES
 from autotune.families.shared.arguments import type_arguments
 from autotune.families.textbook.naive import NAIVE
 from autotune.families.textbook.tiled import TILED, shared_bytes, widest
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.rules import bind
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.tiles import CLUSTERS
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.k_sharing import SLOWEST
@@ -18,6 +17,7 @@ from autotune.families.wgmma.tile_choice import (
     estimate,
 )
 from autotune.families.wgmma.tiles import SplitTile
+from autotune.model import space
 from autotune.problem import Problem
 
 H100 = find("h100")

@@ -17,7 +17,7 @@ from autotune.families.plan import Resources
 from autotune.gpu.benches import base
 from autotune.gpu.benches.user_kernel import KernelBench
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
-from autotune.user_kernels import Workload
+from autotune.user_kernels.workload import Workload
 
 
 def changed(place: int, index: int, value: float = 7.0, **around: int) -> Kernel:

@@ -14,8 +14,6 @@ from support.sample_records import entry, record
 
 import autotune
 from autotune import compiler
-from autotune.candidates import space
-from autotune.candidates.legality import is_legal, order_of
 from autotune.device import find
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
@@ -23,6 +21,8 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
 from autotune.lookup.lookup import recorded
 from autotune.maintenance import exchange, fingerprints
+from autotune.model import space
+from autotune.model.legality import is_legal, order_of
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Records, Store, ranges
 from autotune.records.ranges import Range, Segment

@@ -13,7 +13,6 @@ from support.sample_records import H100, entry, record
 
 import autotune
 from autotune import settings
-from autotune.candidates import space
 from autotune.compiler import installed
 from autotune.families.config import Config
 from autotune.lookup import kept_choice
@@ -21,6 +20,7 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.kept_choice import FOLDER
 from autotune.lookup.lookup import finder
 from autotune.lookup.nearest import nearest
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle, codec
 from autotune.runners.objective import HOT

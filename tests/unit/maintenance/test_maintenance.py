@@ -41,7 +41,7 @@ from autotune.report import cache
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Compile
+from autotune.tuning.pipeline import Compile
 
 WIDTHS = (23, 16, 8, 32)
 

@@ -19,7 +19,7 @@ from autotune.families.plan import Template
 from autotune.maintenance.inventory import inspect
 from autotune.maintenance.mending import mend
 from autotune.records import Store
-from autotune.tuning.search import TrialLog
+from autotune.tuning.trial_log import TrialLog
 
 SECRET = '{"password": 1}\n'
 

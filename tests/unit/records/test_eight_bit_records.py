@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.sample_records import H100, entry, record
 
-from autotune.candidates import space
-from autotune.candidates.legality import kernel_kind
 from autotune.lookup.lookup import lookup
 from autotune.lookup.neighbours import differences
+from autotune.model import space
+from autotune.model.legality import kernel_kind
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Store, codec

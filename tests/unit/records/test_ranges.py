@@ -17,10 +17,10 @@ from support.sample_records import H100, entry, record
 import autotune
 from autotune.api import coverage, ranges
 from autotune.api.coverage import cover
-from autotune.candidates import cost, space
 from autotune.device import Device
 from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Store

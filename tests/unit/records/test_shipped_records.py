@@ -29,7 +29,7 @@ from autotune.records.ranges import Range, Segment
 from autotune.records.shipped import _file as bundle_file
 from autotune.runners.objective import HOT
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.tunable import GemmTunable
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)
 H200, PCIE = find("h200"), find("h100 pcie")

@@ -25,8 +25,8 @@ from support.sample_subject import (
 )
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 
-from autotune.candidates.cost import fitted
 from autotune.errors import AutotuneError
+from autotune.model.cost import fitted
 from autotune.occupancy import occupancy
 from autotune.problem import Problem
 from autotune.records import Record, Store
@@ -40,7 +40,7 @@ from autotune.report.record_page import record_figures, record_page
 from autotune.runners.base import Failure
 from autotune.runners.objective import COLD, HOT
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search.proposer import ENOUGH
+from autotune.tuning.proposals import ENOUGH
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 

@@ -17,8 +17,7 @@ from autotune.report import bars
 from autotune.report.progress import Limits, Tally, observing
 from autotune.runners.base import Measurement
 from autotune.runners.objective import COLD
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Observer, Progress, Silent
+from autotune.tuning.trials import Observer, Progress, Silent, Trial
 
 PROBLEM = Problem(1000, 1000, 1000)
 NO_LIMITS = Limits(None, None)

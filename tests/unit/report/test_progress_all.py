@@ -11,7 +11,7 @@ from autotune.problem import Problem
 from autotune.report import progress_all
 from autotune.report.progress_all import SharedLive, observing_all
 from autotune.runners.objective import HOT
-from autotune.tuning.events import Progress
+from autotune.tuning.trials import Progress
 
 FIRST, SECOND = Problem(64, 64, 64), Problem(128, 128, 128)
 

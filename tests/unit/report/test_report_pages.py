@@ -26,8 +26,8 @@ from autotune.report.overview_page import Overview, overview_page
 from autotune.report.page import write
 from autotune.report.record_page import record_page
 from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.trial_log import FinishedTrial
+from autotune.tuning.trial_log import FinishedTrial
+from autotune.tuning.trials import Trial
 
 DRAWN = "[...document.querySelectorAll('[data-figure]')].filter(one => one.calcdata.length).length"
 """Number of pictures with a trace in them."""

@@ -27,10 +27,11 @@ from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.estimates import Estimate
 from autotune.runners.recording import Recording, SweepRow
 from autotune.runners.replay import ReplayRunner, noisy
-from autotune.tuning.evaluate import Trial, prepare
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search.trial_log import read
+from autotune.tuning.pipeline import prepare
+from autotune.tuning.trial_log import read
+from autotune.tuning.trials import Trial
+from autotune.tuning.tunable import GemmTunable
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 

@@ -13,9 +13,9 @@ from support.sample_records import entry, record
 
 import autotune
 from autotune import compiler, runtime
-from autotune.candidates import space
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Store, ranges
 from autotune.records.ranges import Range, Segment

@@ -23,7 +23,7 @@ from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import process
 from autotune.runtime.tuned_kernel import TunedKernel
-from autotune.user_kernels import call_of
+from autotune.user_kernels.workload import call_of
 
 CONFIG = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
 GEOMETRY = Geometry((4, 1, 1), (256, 1, 1), 64)

@@ -21,9 +21,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.problem.kernel_call import KernelCall
-from autotune.user_kernels import KernelTunable, UserKernel, define_kernel, source_folder
-from autotune.user_kernels.comparison import compare
-from autotune.user_kernels.workload import Workload, workload
+from autotune.user_kernels.definition import UserKernel, define_kernel, source_folder
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload, compare, workload
 
 H100 = autotune.device.find("h100")
 # Not multiples of a tile.

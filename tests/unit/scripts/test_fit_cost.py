@@ -13,11 +13,11 @@ import scores
 import typer
 from support.sample_records import H100
 
-from autotune.candidates import cost, space
-from autotune.candidates.cost import Coefficients, Load
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model import cost, space
+from autotune.model.cost import Coefficients, Load
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin, Recording, SweepRow

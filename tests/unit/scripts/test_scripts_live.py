@@ -22,11 +22,11 @@ from support.sample_records import H100
 from typer import BadParameter, Typer
 from typer.testing import CliRunner
 
-from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Launch, Template
+from autotune.model import space
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.targets import targets

@@ -33,8 +33,7 @@ from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.targets import targets
 from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress
+from autotune.tuning.trials import Progress, Trial
 
 SHAPE = PROBLEM.shape
 ENTRY = sample_records.entry(16, 90.0)

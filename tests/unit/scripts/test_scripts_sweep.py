@@ -17,7 +17,7 @@ from autotune.families.plan import Template
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 NAIVE = Config.parse("naive:mapping=coalesced,block=32")
 

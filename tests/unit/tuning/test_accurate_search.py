@@ -11,8 +11,8 @@ from autotune.records import Store
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
 RECORDING = ROOT / "docs/results/h100/trials/1023x1025x1027-tf32x3-nn.json.gz"
 INACCURATE = 22

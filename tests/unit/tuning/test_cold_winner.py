@@ -16,9 +16,9 @@ from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
 from autotune.runners.objective import HOT, Objective
 from autotune.runners.recording import Recording, find
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
+from autotune.tuning.tunable import GemmTunable
 
 # The fastest kernel with L2 flushed takes 1.4 times as long hot as the fastest hot.
 WEIGHTS = Problem(16, 4096, 4096, "bf16")

@@ -21,10 +21,10 @@ from autotune.runners.objective import ENERGY, HOT, TIMES, Objective
 from autotune.runners.predicted import PredictedRunner
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
+from autotune.tuning.trials import LEADERS
+from autotune.tuning.tunable import GemmTunable
 
 BY_ENERGY = Search(sampler="random", objective=ENERGY)
 FEW = replace(BY_ENERGY, sampler="exhaustive", trials=12)

@@ -29,11 +29,11 @@ from autotune.families.plan import Template
 from autotune.gpu import GpuRunner, process
 from autotune.records import Record, Store, codec
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import TrialLog
+from autotune.tuning.pipeline import Compile
+from autotune.tuning.trial_log import TrialLog
+from autotune.tuning.trials import Observer, Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 EVERYTHING = Search(sampler="random")

@@ -15,10 +15,10 @@ from support.sample_search import (
 )
 
 from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Proposer
-from autotune.tuning.search.proposer import ENOUGH, EVERY, LOOKS, OUTLOOK, Patience
+from autotune.tuning.proposals import ENOUGH, EVERY, LOOKS, Patience
+from autotune.tuning.search.proposer import OUTLOOK, Proposer
 from autotune.tuning.search.surrogate import CALM, GAIN, NEAR, SHARE, doubt
+from autotune.tuning.trials import Trial
 
 LOW = 0.9 * ENOUGH
 

@@ -14,17 +14,17 @@ from support.fake_runner import FakeRunner, by_width, compiled, program, tiled, 
 from support.sample_records import H100, SQUARE
 from support.waiting import HANG_S
 
-from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import MissingError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning import pipeline
-from autotune.tuning.evaluate import Trial
 from autotune.tuning.pipeline import Compiler, DevicePool, Ready, ahead
+from autotune.tuning.trials import Trial
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
 SLOW = tiled(4)

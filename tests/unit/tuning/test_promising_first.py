@@ -19,10 +19,9 @@ from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners.base import Measurement, Runner
 from autotune.runners.objective import HOT, Objective
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.tunable import Candidates, GemmTunable
 
 H100, H200 = find("h100"), find("h200")
 PROBLEM = Problem.parse("300x200x100:bf16")

@@ -14,10 +14,10 @@ from autotune.records import Record, Store
 from autotune.runners import recording
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import Proposer
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trials import Trial
+from autotune.tuning.tunable import GemmTunable
 
 SQUARE = Problem(4096, 4096, 4096)
 PATH = recording.path_of("h100", SQUARE)

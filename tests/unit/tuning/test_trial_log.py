@@ -32,10 +32,9 @@ from support.sample_logs import cache as cache
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.runners.base import Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import TrialLog
-from autotune.tuning.search import trial_log as module
-from autotune.tuning.search.trial_log import EXPIRES_S, News, logs_in, place, read
+from autotune.tuning import trial_log as module
+from autotune.tuning.trial_log import EXPIRES_S, News, TrialLog, logs_in, place, read
+from autotune.tuning.trials import Trial
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -50,12 +50,11 @@ from autotune.runners.base import BestTimes, Failure, Measurement, Stage
 from autotune.runners.objective import COLD, TIMES, Objective
 from autotune.runners.recording import Origin
 from autotune.tuning import loop, pipeline
-from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.gemm import GUESSES, GemmTunable
-from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.proposals import led_to, study_of
+from autotune.tuning.pipeline import Compile
+from autotune.tuning.trial_log import led_to, study_of
+from autotune.tuning.trials import LEADERS, Observer, Progress, Silent, Trial
+from autotune.tuning.tunable import GUESSES, GemmTunable
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 

@@ -16,9 +16,10 @@ from autotune.families.plan import Resources, Template
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.base import Failure
-from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Search, tune
-from autotune.user_kernels import KernelTunable, occupancy_table
+from autotune.tuning.pipeline import Compile
+from autotune.user_kernels.table import occupancy_table
+from autotune.user_kernels.tunable import KernelTunable
 
 TUNABLE = tunable()
 

@@ -32,14 +32,20 @@ from zlib import crc32
 
 from autotune import files
 from autotune.compiler import limits as compile_limits
+from autotune.device import Device
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.families.source_text import hash_of, narrowed, shortened
 from autotune.files import limits
 from autotune.files.decoding import convert
 from autotune.files.domains import Seconds, Share, Text
-from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
+from autotune.records import TuningRecord
+from autotune.records.merging import HasOrigin, sources_of
+from autotune.records.record import folder_of
+from autotune.runners.base import Evidence, Failure, Measurement
+from autotune.runners.recording import Origin
+from autotune.tuning.trials import Trial
 
 MEASURE_S = 150.0
 """Seconds in which a candidate is measured, unless the problem is larger than 7 TFLOP."""
@@ -539,3 +545,35 @@ def _started(pid: int) -> str | None:
         return None
     # A killed process that its parent has not waited for does nothing more.
     return None if fields[0] in "ZX" else fields[19]
+
+
+def studies_of(root: Path, device: Device, evidence: Evidence, slug: str) -> tuple[Path, str]:
+    """The folder of the trial logs of a tunable in the cache `root`, and how their names begin."""
+    return root / "studies" / folder_of(device, evidence), f"{slug}.{evidence}"
+
+
+def study_of(kinds: str, origin: Origin) -> str:
+    """The name of the study whose trials can be compared: kernels of these kinds and sources, made
+    by one compiler and run by one driver.
+
+    The hashes of several families are shortened: a database takes names of 512 characters.
+    """
+    source = narrowed(origin.source, kinds.split("+")) or origin.source
+    named = source if ":" not in source else shortened(source)
+    return "@".join((kinds, named, *tools_of(origin)))
+
+
+def tools_of(origin: HasOrigin) -> tuple[str, ...]:
+    """The compiler and the driver that end a study's name, each if it is known."""
+    return tuple(tool for tool in (origin.compiler, origin.driver) if tool)
+
+
+def led_to(study: str, record: TuningRecord) -> bool:
+    """Whether a study, by its name, has the record's driver, compiler and kernel sources."""
+    source, *tools = study.partition("@")[2].split("@")
+    if tuple(tools) != tools_of(record.provenance):
+        return False
+    return all(
+        shortened(hash_of(source, family)) == shortened(own)
+        for family, own in sources_of(record).items()
+    )

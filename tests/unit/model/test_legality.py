@@ -10,9 +10,15 @@ from random import Random
 
 import pytest
 
-from autotune.candidates import space
-from autotune.candidates.adaptation import Adaptation, variants
-from autotune.candidates.legality import (
+from autotune.device import Device, find
+from autotune.errors import ConfigError
+from autotune.families import registry
+from autotune.families.base import Family
+from autotune.families.config import Config, Value
+from autotune.families.parameters import chosen_for_speed
+from autotune.families.rules import Rule, bind
+from autotune.model import space
+from autotune.model.legality import (
     ORDER,
     FamilyRules,
     Legality,
@@ -21,13 +27,7 @@ from autotune.candidates.legality import (
     is_legal,
     order_of,
 )
-from autotune.device import Device, find
-from autotune.errors import ConfigError
-from autotune.families import registry
-from autotune.families.base import Family
-from autotune.families.config import Config, Value
-from autotune.families.parameters import chosen_for_speed
-from autotune.families.rules import Rule, bind
+from autotune.model.space import Adaptation, variants
 from autotune.problem import COMPUTES, Problem
 
 H100, H200 = find("h100"), find("h200")

@@ -8,13 +8,13 @@ from math import prod
 
 import pytest
 
-from autotune.candidates import cost, space
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.families.registry import FAMILIES
+from autotune.model import cost, space
 from autotune.problem import Problem
 
 H100 = find("h100")

@@ -1,8 +1,8 @@
 """Legality: whether a configuration can run a problem on a device, and which rule forbids it.
 
-`FamilyRules` answers for one family. `space.feasible` enumerates what it allows, and `adaptation`
-changes configurations until it allows them. All of them ask a rule once for each combination of the
-values that it reads.
+`FamilyRules` answers for one family. `space.feasible` enumerates what it allows, and
+`space.Adaptation` changes configurations until it allows them. All of them
+ask a rule once for each combination of the values that it reads.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from autotune.candidates import cost, space
-from autotune.candidates.adaptation import Adaptation, variants
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.lookup.portfolio import members_of
+from autotune.model import cost, space
+from autotune.model.space import Adaptation, variants
 from autotune.problem import Problem
 
 H200, L4 = find("h200"), find("l4")

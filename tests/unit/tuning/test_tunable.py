@@ -9,19 +9,18 @@ import pytest
 from support.fake_runner import FakeRunner, tiled
 from support.sample_records import record
 
-from autotune.candidates import cost
 from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model import cost
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store
 from autotune.runners.base import Measurement, Runner
 from autotune.runners.objective import COLD, HOT, Objective
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.gemm import NEIGHBOURS, GemmTunable, nearest
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.tunable import NEIGHBOURS, Candidates, GemmTunable, nearest
 
 H100 = find("h100")
 PROBLEM = Problem(37, 53, 20)
