@@ -103,14 +103,14 @@ class RestrictedGemm(GemmTunable):
     configs: tuple[Config, ...] = ()
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates:
         """The configurations, ranked by the cost model."""
         safe = [config for config in self.configs if not unsafe(config)]
-        most = survey or len(safe)
-        surveyed, rest = space.spread(safe, most), space.skipped(safe, most)
-        ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
-        return Candidates(ranked, tuple(rest), {})
+        most = ranked or len(safe)
+        sampled, rest = space.spread(safe, most), space.skipped(safe, most)
+        by_time = cost.rank(sampled, self.problem, runner.device)
+        return Candidates(tuple(config for _, config in by_time), tuple(rest), {})
 
 
 def run_autotune(contest: Contest, seed: int, folder: Path) -> Trace:

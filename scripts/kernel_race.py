@@ -46,7 +46,7 @@ from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Timer
 from autotune.lookup.neighbours import accuracy_filter
 from autotune.model import cost
-from autotune.model.space import survey
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure
 
@@ -71,7 +71,7 @@ def cases(device: Device) -> Iterator[tuple[Problem, Config]]:
         problem = Problem.parse(text)
         accurate = accuracy_filter(problem, device, ()).accurate
         for family in registry.tuned(problem):
-            legal = accurate(survey(problem, device, family))
+            legal = accurate(sample(problem, device, family))
             for _, config in cost.rank(legal, problem, device)[:1]:
                 yield problem, config
 

@@ -258,7 +258,7 @@ def rehearse(contest: Contest, device: Device) -> None:
     """
     with targets.opened(contest.problem, contest.device) as target:
         candidates = RestrictedGemm(contest.problem, FAMILY, contest.configs).candidates(
-            target.runner, lambda _: False, survey=None
+            target.runner, lambda _: False, ranked=None
         )
     first = candidates.ranked[0]
     launch = registry.plan(first, contest.problem).main

@@ -35,7 +35,7 @@ from autotune.lookup.neighbours import TEACHERS, accuracy_filter
 from autotune.model import cost
 from autotune.model.legality import Legality, for_compute
 from autotune.model.model_error import ModelError
-from autotune.model.space import Adaptation, rejection, survey
+from autotune.model.space import Adaptation, rejection, sample
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Records
@@ -112,7 +112,7 @@ def best_of(problem: Problem, name: str) -> tuple[list[str], float]:
     """The texts of the configurations expected to be the fastest, and the time of the first."""
     device = find(name)
     pool = recorded(problem, device)
-    configs = dict.fromkeys(survey(problem, device)) | dict.fromkeys(legal(pool, problem, device))
+    configs = dict.fromkeys(sample(problem, device)) | dict.fromkeys(legal(pool, problem, device))
     times, accurate = expected([*configs], problem, device, pool)
     ranked = sorted(zip(times, map(str, accurate), strict=True))[:KEPT]
     runs = [(time_us, text) for time_us, text in ranked if math.isfinite(time_us)]
@@ -178,7 +178,7 @@ def missing(listed: Sequence[str], compute: str, device: Device) -> list[str]:
         for sizes in SIZES:
             problem = Problem(*sizes, compute, layout)
             if not any(map(Adaptation(problem, device), [*members, *added])):
-                accurate = accuracy_filter(problem, device, ()).accurate(survey(problem, device))
+                accurate = accuracy_filter(problem, device, ()).accurate(sample(problem, device))
                 added += [config for _, config in cost.rank(accurate, problem, device)[:2]]
     return [*dict.fromkeys(map(str, added))]
 

@@ -29,7 +29,7 @@ from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.lookup.promising import contenders
 from autotune.model import cost
-from autotune.model.space import survey
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.runners import recording
@@ -85,7 +85,7 @@ def chosen(problem: Problem, device: Device, count: int, seed: int) -> list[Conf
     """The configurations to measure: promising ones, and drawn ones that are not hopeless."""
     records = Records(Store(settings.cache_dir()))
     best = contenders(problem, device, records, count=count // 2).first
-    surveyed = survey(problem, device)
+    surveyed = sample(problem, device)
     times = cost.times(surveyed, problem, device)
     slowest = SLOWEST * min(times, default=0.0)
     others = [

@@ -130,7 +130,7 @@ def stopped(space: Space, seed: int, limit: int) -> tuple[int, float]:
         search.tell(trial)
         board.add(trial)
         if patience.due(len(board.trials)):
-            patience.look(len(board.trials), search.outlook())
+            patience.look(len(board.trials), search.expected_gain())
         if patience.over:
             break
     chosen = winner(RetimedLeader.of(space, trial.config, again) for trial in board.leaders)

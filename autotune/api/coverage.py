@@ -24,7 +24,7 @@ from autotune.families.registry import AUTO
 from autotune.lookup.neighbours import learn_errors
 from autotune.model.legality import as_tuned, is_legal
 from autotune.model.model_error import ModelError
-from autotune.model.space import survey
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
@@ -225,7 +225,7 @@ def _surveys(span: Span, device: Device, order: str | None) -> Surveys:
     """Configurations at the ends and in the middle of a span."""
     sizes = (span.low, round(math.sqrt(span.low * span.high)), span.high)
     problems = dict.fromkeys(map(span.at, sizes))
-    return {problem: survey(problem, device, order=order) for problem in problems}
+    return {problem: sample(problem, device, order=order) for problem in problems}
 
 
 def _times(model: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:

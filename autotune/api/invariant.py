@@ -21,7 +21,7 @@ from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, out
 from autotune.lookup.promising import RACED, Contenders
 from autotune.model import cost
 from autotune.model.legality import is_legal, order_of
-from autotune.model.space import survey
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store
@@ -150,7 +150,7 @@ def promising_orders(span: Span, device: Device, configs: int) -> list[OrderOutl
     leaders: dict[str, None] = {}
     for size in sizes:
         problem = span.at(size)
-        ranked = cost.rank(survey(problem, device), problem, device)
+        ranked = cost.rank(sample(problem, device), problem, device)
         orders = (order_of(config, problem) for _, config in ranked)
         least[size] = min((time for time, _ in ranked), default=math.inf)
         first = dict.fromkeys(str(order) for order in orders if order is not None)

@@ -13,7 +13,7 @@ from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
 from autotune.model import cost
-from autotune.model.space import survey
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.span import sized
 from autotune.records import OrderedRecord, Records
@@ -124,7 +124,7 @@ def order_recorded(problem: Problem, device: Device, records: Records) -> str | 
 
 def ordered_by_time(problem: Problem, device: Device, order: str) -> list[tuple[float, Config]]:
     """Predicted microseconds and configurations of an order, the fastest first."""
-    return cost.rank(survey(problem, device, order=order), problem, device)
+    return cost.rank(sample(problem, device, order=order), problem, device)
 
 
 def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:

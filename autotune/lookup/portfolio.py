@@ -19,7 +19,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.model import cost
 from autotune.model.legality import Legality, for_compute
-from autotune.model.space import Adaptation, survey
+from autotune.model.space import Adaptation, sample
 from autotune.problem import Problem
 
 FEWEST = 24
@@ -44,7 +44,7 @@ def candidates(problem: Problem, device: Device) -> list[Config]:
     suiting |= _narrow(problem, device, Counter(config.family for config in suiting))
     if len(suiting) < FEWEST:
         suiting |= dict.fromkeys(filter(Legality(problem, device), left))
-    return [*suiting] or survey(problem, device)
+    return [*suiting] or sample(problem, device)
 
 
 def _repaired(
@@ -70,7 +70,7 @@ def _narrow(problem: Problem, device: Device, counts: Counter[str]) -> dict[Conf
         for name in registry.tuned(problem)
         if registry.find(name).narrow and counts[name] < FEWEST_OF_FAMILY
     )
-    ranked = (cost.rank(survey(problem, device, name), problem, device) for name in few)
+    ranked = (cost.rank(sample(problem, device, name), problem, device) for name in few)
     return {config: None for best in ranked for _, config in best[:FEWEST_OF_FAMILY]}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
 from time import monotonic
@@ -23,15 +22,15 @@ from autotune.families.config import Config
 from autotune.model import space
 from autotune.model.legality import as_tuned
 from autotune.problem import Problem
-from autotune.records import Provenance, Record, Store
+from autotune.records import Record, Store
 from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.objective import COLD
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
+from autotune.tuning.loop import provenance_of
 from autotune.tuning.pipeline import Compile, Compiler, ahead
 from autotune.tuning.trials import Quarantine, Trial
 from autotune.verification.accuracy import judged
-from autotune.version import __version__
 
 TOP = 3
 """How many entries of a record are timed again by default."""
@@ -120,12 +119,22 @@ class _Round:
         if not entries:
             self._store.withdraw(self._record)
             return Retimed(self._record, None, failed)
+        made = self._record.provenance
+        provenance = provenance_of(
+            self._origin,
+            self._runner,
+            self._began,
+            seed=made.seed,
+            trials=len(standing) + len(failed),
+            interrupted=made.interrupted,
+            quick=made.quick,
+        )
         new = replace(
             self._record,
             device=self._runner.device,
             entries=entries,
             baseline=baseline,
-            provenance=self._provenance(len(standing) + len(failed)),
+            provenance=provenance,
         )
         earlier = [entry.config for entry in self._record.entries]
         return Retimed(self._record, self._store.save(new, earlier), failed)
@@ -169,21 +178,6 @@ class _Round:
     def _fail(self, config: Config, failure: Failure) -> None:
         self._quarantine.note(self._record.problem, config, failure)
         self._failed[config] = failure
-
-    def _provenance(self, trials: int) -> Provenance:
-        return Provenance(
-            driver=self._origin.driver,
-            compiler=self._origin.compiler,
-            source=self._origin.source,
-            autotune=__version__,
-            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            seed=self._record.provenance.seed,
-            trials=trials,
-            seconds=monotonic() - self._began,
-            interrupted=self._record.provenance.interrupted,
-            quick=self._record.provenance.quick,
-            baseline_fault=self._runner.baseline_fault,
-        )
 
 
 def _check(record: Record, runner: Runner) -> None:

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 
 from autotune.device import Device
 from autotune.families import registry
@@ -34,12 +33,12 @@ from autotune.problem.integers import ceil_div
 ARCHITECTURE = "architecture"
 """The reason of the rules that refuse a device whatever the parameters are."""
 
-SURVEY = 3000
+SAMPLE = 3000
 """Configurations of a family that the cost model chooses among: all would keep the first GEMM
 waiting for seconds."""
 
-SAME_TILE, SAME_WORK, EACH_FAMILY = 4, 2, 2
-"""Most with one block tile, most that also do the same work, least of each family."""
+ALIKE = 2
+"""The most diverse configurations of a family that share tile and k-iterations."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,7 @@ def _step(count: int, most: int) -> int:
     return step
 
 
-def survey(
+def sample(
     problem: Problem, device: Device, family: str = AUTO, order: str | None = None
 ) -> list[Config]:
     """A sample of all legal configurations, small enough to predict at once: those of each family
@@ -237,32 +236,26 @@ def survey(
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
     spaces = (feasible(problem, device, name, order) for name in families_of(family, problem))
-    return [config for legal in spaces for config in spread(legal.configs, SURVEY)]
+    return [config for legal in spaces for config in spread(legal.configs, SAMPLE)]
 
 
-def diverse(ranked: Sequence[Config], problem: Problem, count: int) -> list[Config]:
-    """The first `count` of `ranked`, without those too similar to better ones.
+def diverse(ranked: Iterable[Config], problem: Problem, count: int) -> tuple[Config, ...]:
+    """The first `count` of `ranked`, those too similar to better ones only if there are no others.
 
-    At most `SAME_TILE` have the same block tile and at most `SAME_WORK` also do the same work: the
-    cost model is often blind to what else differs. As it is most likely wrong about a whole family,
-    at least `EACH_FAMILY` of each are among them.
+    At most `ALIKE` of a family share tile and k-iterations: the cost model is often blind to what
+    else differs.
     """
-    tiles, works = Counter[object](), Counter[object]()
-    places: dict[str, list[int]] = {config.family: [] for config in ranked}
-    for place, config in enumerate(ranked):
-        if len(places[config.family]) == count:
-            continue
+    chosen: list[Config] = []
+    alike = Counter[object]()
+    similar: list[Config] = []
+    for config in ranked:
+        if len(chosen) == count:
+            break
         work = registry.find(config.family).work(config, problem)
-        tile = (config.family, work.tile)
-        same_work = (*tile, work.iterations, work.copies)
-        if tiles[tile] < SAME_TILE and works[same_work] < SAME_WORK:
-            places[config.family].append(place)
-            tiles[tile] += 1
-            works[same_work] += 1
-    first = [place for family in places.values() for place in family[:EACH_FAMILY]]
-    rest = sorted(place for family in places.values() for place in family[EACH_FAMILY:])
-    chosen = dict.fromkeys((*first, *rest, *range(len(ranked))))
-    return [ranked[place] for place in sorted(islice(chosen, max(count, len(first))))]
+        kind = config.family, work.tile, work.iterations
+        alike[kind] += 1
+        (chosen if alike[kind] <= ALIKE else similar).append(config)
+    return (*chosen, *similar[: count - len(chosen)])
 
 
 def unserved(problem: Problem, device: Device, family: str = AUTO) -> str:

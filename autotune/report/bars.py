@@ -66,8 +66,8 @@ class Live:
         self.share = self._limits.share(progress.trials, progress.seconds)
         self.drawn()
 
-    def enough(self, outlook: float) -> None:
-        self.said(f"stopping: further trials are expected to give {outlook:.2%} at most")
+    def enough(self, gain: float) -> None:
+        self.said(f"stopping: further trials are expected to give {gain:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._activity = rematch_text(len(leaders), self._speed)

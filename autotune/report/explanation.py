@@ -17,7 +17,7 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
 from autotune.model import cost, space
 from autotune.model.legality import FamilyRules
-from autotune.model.space import SURVEY
+from autotune.model.space import SAMPLE
 from autotune.occupancy import Occupancy
 from autotune.occupancy.roofline import intensity
 from autotune.problem import Problem
@@ -166,7 +166,7 @@ def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Valu
     """The parameters of the fastest legal configuration, by the cost model, with stated values."""
     legal = space.feasible(problem, device, stated.family).configs
     agreeing = [config for config in legal if set(stated.params) <= set(config.params)]
-    ranked = cost.rank(space.spread(agreeing, SURVEY), problem, device)
+    ranked = cost.rank(space.spread(agreeing, SAMPLE), problem, device)
     return ranked[0][1].values if ranked else None
 
 

@@ -49,8 +49,8 @@ class Tally:
             self.failed[trial.outcome.stage] += 1
         self._inner.trial(trial, progress)
 
-    def enough(self, outlook: float) -> None:
-        self._inner.enough(outlook)
+    def enough(self, gain: float) -> None:
+        self._inner.enough(gain)
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._inner.rematch(leaders)
@@ -86,8 +86,8 @@ class PlainProgress:
             left = self._limits.left(progress.trials, self._earlier, progress.seconds)
             self._print(f"{state(progress, self._speed)}{time_left(left)}")
 
-    def enough(self, outlook: float) -> None:
-        self._print(f"stopping: further trials are expected to give {outlook:.2%} at most")
+    def enough(self, gain: float) -> None:
+        self._print(f"stopping: further trials are expected to give {gain:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._print(rematch_text(len(leaders), self._speed))

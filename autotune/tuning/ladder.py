@@ -13,7 +13,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.model import cost, space
 from autotune.model.legality import as_tuned, current, is_legal
-from autotune.model.space import survey
+from autotune.model.space import sample
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Entry, Record, Records, Store
 from autotune.records.standing import BEST_FIRST
@@ -149,7 +149,7 @@ def choice(problem: Problem, device: Device, family: str, store: Store) -> Ladde
         card, interrupted = as_tuned(device, record.device), record.provenance.interrupted
         if entry.config.family == family and is_legal(entry.config, problem, card):
             return LadderChoice(entry.config, "interrupted" if interrupted else "tuned")
-    configs = survey(problem, device, family)
+    configs = sample(problem, device, family)
     if not configs:
         reasons = space.feasible(problem, device, family).rejected
         raise NotFoundError(f"{device.name} cannot run it ({', '.join(reasons)})")

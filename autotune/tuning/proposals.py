@@ -34,21 +34,21 @@ class Patience:
     """Follows the improvement that a search expects of the configurations it has not tried.
 
     Attributes:
-        outlook: the expected improvement at the last check, 0.01 for 1 %; None while unknown.
+        gain: the expected improvement at the last check, 0.01 for 1 %; None while unknown.
     """
 
     def __init__(self) -> None:
-        self.outlook: float | None = None
+        self.gain: float | None = None
         self._low, self._looked = 0, 0
 
     def due(self, trials: int) -> bool:
         """Whether the next check is due at this number of trials."""
         return not self.over and trials >= self._looked + EVERY
 
-    def look(self, trials: int, outlook: float | None) -> None:
-        """Records the outlook at this number of trials."""
-        self._looked, self.outlook = trials, outlook
-        self._low = 0 if outlook is None or outlook >= ENOUGH else self._low + 1
+    def look(self, trials: int, gain: float | None) -> None:
+        """Records the expected gain at this number of trials."""
+        self._looked, self.gain = trials, gain
+        self._low = 0 if gain is None or gain >= ENOUGH else self._low + 1
 
     @property
     def over(self) -> bool:
@@ -211,9 +211,9 @@ class Proposals:
         """Whether the search expects too little of further trials."""
         count = len(self.leaderboard.trials)
         if self.options.trials is None and self._patience.due(count):
-            self._patience.look(count, self.search.outlook())
-            if self._patience.over and self._patience.outlook is not None:
-                self.observer.enough(self._patience.outlook)
+            self._patience.look(count, self.search.expected_gain())
+            if self._patience.over and self._patience.gain is not None:
+                self.observer.enough(self._patience.gain)
         return self._patience.over
 
 

@@ -137,7 +137,7 @@ class Observer(Protocol):
     def trial(self, trial: Trial, progress: Progress) -> None:
         """A configuration was evaluated; the trial is in the log."""
 
-    def enough(self, outlook: float) -> None:
+    def enough(self, gain: float) -> None:
         """The search ends: further trials are expected to gain at most this share of the time."""
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
@@ -156,7 +156,7 @@ class Silent:
 
     def trial(self, trial: Trial, progress: Progress) -> None: ...
 
-    def enough(self, outlook: float) -> None: ...
+    def enough(self, gain: float) -> None: ...
 
     def rematch(self, leaders: Sequence[Trial]) -> None: ...
 

@@ -43,7 +43,7 @@ from autotune.verification.accuracy import judged
 
 R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 
-SURVEY = 6000
+RANKED = 6000
 """Configurations of a family that the cost model ranks at most: ranking 100,000 takes seconds."""
 
 
@@ -83,7 +83,7 @@ class Tunable(Protocol[R_co]):
     - `kinds` names the kernels that the configurations are of. Trials that agree in slug, kinds and
       hash of the sources can be compared.
     - `candidates` gives at least one configuration, or raises an `AutotuneError` that says why
-      there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `survey` of
+      there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `ranked` of
       them, or all.
     - Every candidate has a plan, with the same text.
     - `contenders` are configurations to race before all others, known before the candidates are;
@@ -105,7 +105,7 @@ class Tunable(Protocol[R_co]):
     def kinds(self) -> str: ...
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates: ...
 
     def contenders(
@@ -178,17 +178,17 @@ class GemmTunable:
         return "+".join(families_of(self.family, self.problem))
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates:
         """The configurations that the runner can measure; `unsafe` ones count as quarantined.
 
-        The cost model ranks `survey` of each family, evenly spread, or all.
+        The cost model ranks `ranked` of each family, evenly spread, or all.
 
         Raises:
             AutotuneError: if none is left.
         """
         rejected = Counter[str]()
-        surveyed: list[Config] = []
+        sampled: list[Config] = []
         unranked: list[Config] = []
         for name in families_of(self.family, self.problem):
             legal = self._legal(runner, name)
@@ -196,13 +196,14 @@ class GemmTunable:
             safe = [config for config in legal.configs if not unsafe(config)]
             if len(safe) < len(legal.configs):
                 rejected["quarantined"] += len(legal.configs) - len(safe)
-            most = len(safe) + 1 if survey is None else survey
-            surveyed += space.spread(safe, most)
+            most = len(safe) + 1 if ranked is None else ranked
+            sampled += space.spread(safe, most)
             unranked += space.skipped(safe, most)
-        if not surveyed:
+        if not sampled:
             raise AutotuneError(self._without_candidates(runner, rejected))
-        ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
-        return Candidates(ranked, tuple(unranked), dict(rejected.most_common()))
+        by_time = cost.rank(sampled, self.problem, runner.device)
+        best_first = tuple(config for _, config in by_time)
+        return Candidates(best_first, tuple(unranked), dict(rejected.most_common()))
 
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
         """The contenders of a quick race that are of these families. Races know no prescribed order
@@ -302,14 +303,14 @@ class QuickTunable(GemmTunable):
         return f"quick-{sha256(texts.encode()).hexdigest()[:12]}"
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates:
         """The configurations that are not quarantined.
 
         Raises:
             AutotuneError: if none is left.
         """
-        del survey
+        del ranked
         safe = tuple(config for config in self.raced.configs if not unsafe(config))
         quarantined = len(self.raced.configs) - len(safe)
         if not safe:
@@ -334,12 +335,14 @@ def guesses(
     """Configurations to try first: the model's best of each family, the winners on the `near`
     problems and the runners-up on those of the same sizes, and the model's other choices."""
     chosen = diverse(ranked, problem, GUESSES + MORE_GUESSES)
-    best_of = {config.family: config for config in reversed(chosen)}
+    best_of: dict[str, Config] = {}
+    for config in ranked:
+        best_of.setdefault(config.family, config)
     winners = [record.best_by(objective).config for record in near]
     same_sizes = (record for record in near if distance(record.problem, problem) == 0)
     winners += [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
     recorded = (for_compute(config, problem) for config in winners)
-    return tuple(dict.fromkeys((*sorted(best_of.values(), key=chosen.index), *recorded, *chosen)))
+    return tuple(dict.fromkeys((*best_of.values(), *recorded, *chosen)))
 
 
 def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:

@@ -244,10 +244,10 @@ class KernelTunable:
                 yield config, rejection(geometry, device)
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates:
         """The configurations that the device can launch, in order of enumeration."""
-        del survey
+        del ranked
         counts, examples = Counter[str](), dict[str, str]()
         configs: list[Config] = []
         configs_known = runner.known()

@@ -16,7 +16,7 @@ from autotune.runners.predicted import PredictedRunner
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.proposals import ENOUGH
 from autotune.tuning.search.proposer import Proposer
-from autotune.tuning.tunable import SURVEY, GemmTunable
+from autotune.tuning.tunable import RANKED, GemmTunable
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ def remaining(subject: Subject) -> Outlook | None:
         families = "+".join(subject.families)
         family = "auto" if families == "+".join(families_of("auto", problem)) else families
         tunable = GemmTunable(problem, family)
-        configs = tunable.candidates(runner, lambda _: False, survey=SURVEY).configs
+        configs = tunable.candidates(runner, lambda _: False, ranked=RANKED).configs
     except AutotuneError:  # the families of today do not serve what was searched
         return None
     trials = [row.trial for row in subject.trials]
     search = Proposer(configs, told=trials, describe=tunable.describe(runner.device))
-    gain = search.outlook()
+    gain = search.expected_gain()
     if gain is None:
         return None
     return Outlook(len(configs) - len({trial.config for trial in trials} & set(configs)), gain)

@@ -188,8 +188,8 @@ class Projection:
 
 # Trials before TPE has an opinion of its own.
 TPE_START = 20
-# Trials before there is an outlook.
-OUTLOOK = 40
+# Trials before the expected gain is known.
+GAIN_AFTER = 40
 
 
 class Proposer:
@@ -320,14 +320,14 @@ class Proposer:
         """Proposes none of the configurations at these places from now on."""
         self._history.used[np.array(places, int)] = True
 
-    def outlook(self) -> float | None:
+    def expected_gain(self) -> float | None:
         """The share by which all further trials together are expected to beat the best time.
 
-        None if it is not known: before `OUTLOOK` trials, or with another sampler than `gp`.
+        None if it is not known: before `GAIN_AFTER` trials, or with another sampler than `gp`.
         """
-        if self._surrogate is None or len(self._history.told) < OUTLOOK:
+        if self._surrogate is None or len(self._history.told) < GAIN_AFTER:
             return None
-        return self._surrogate.outlook(self._history.left)
+        return self._surrogate.expected_gain(self._history.left)
 
     def _feasible(
         self,

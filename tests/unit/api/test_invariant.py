@@ -82,7 +82,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(invariant.RangePlace, "run", lambda *arguments: FakePlace.run(*arguments))
     monkeypatch.setattr(invariant, "promising_orders", lambda *_: outlooks())
     few = lambda problem, *_, order=ORDER: [*configs(order, problem.m)]  # noqa: E731
-    monkeypatch.setattr(coverage, "survey", few)
+    monkeypatch.setattr(coverage, "sample", few)
 
 
 def tune(**options: Any) -> Range:

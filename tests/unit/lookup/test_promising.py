@@ -10,9 +10,9 @@ from autotune.device import find
 from autotune.families import registry
 from autotune.families.shared.accuracy import possible_limit, promised_limit
 from autotune.lookup import portfolio
-from autotune.lookup.promising import ALIKE, RACED, contenders
+from autotune.lookup.promising import RACED, contenders
 from autotune.model.legality import Legality
-from autotune.model.space import AccuracyFilter
+from autotune.model.space import ALIKE, AccuracyFilter
 from autotune.problem import Problem
 from autotune.records import Records, Store
 

@@ -127,7 +127,7 @@ def changes(before: Config, after: Config) -> set[str]:
 
 @pytest.fixture(scope="module", params=["mma", "wgmma"])
 def best(request: pytest.FixtureRequest) -> Config:
-    return cost.rank(space.survey(ODD, H200, request.param), ODD, H200)[0][1]
+    return cost.rank(space.sample(ODD, H200, request.param), ODD, H200)[0][1]
 
 
 def test_variants_are_legal_and_differ_in_one_parameter(best: Config) -> None:
@@ -142,7 +142,7 @@ def test_variants_are_legal_and_differ_in_one_parameter(best: Config) -> None:
 def test_stages_follow_a_larger_tile() -> None:
     found = [
         changes(config, variant)
-        for config in space.survey(ODD, H200, "wgmma")[::200]
+        for config in space.sample(ODD, H200, "wgmma")[::200]
         for variant in variants([config], ODD, H200)
     ]
     assert {"bn", "stages"} in found

@@ -23,7 +23,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.model import cost, space
 from autotune.model.cost import Load, Network
-from autotune.model.space import survey
+from autotune.model.space import sample
 from autotune.occupancy.roofline import least_seconds
 from autotune.problem import PRECISIONS, Problem
 from autotune.runners.base import Measurement
@@ -77,7 +77,7 @@ def test_no_device_is_predicted_beyond_its_limits(shape: str, compute: str) -> N
 
 def test_ranking_keeps_its_order_at_the_roofline() -> None:
     problem, gpu = Problem(4096, 4096, 4096, "tf32"), find("rtx-3090")
-    configs = survey(problem, gpu)[::17]
+    configs = sample(problem, gpu)[::17]
     modelled = Load.of(configs, problem, gpu).terms(cost.fitted()).total
     ranked = cost.rank(configs, problem, gpu)
     assert sum(time_us == ranked[0][0] for time_us, _ in ranked) > 1
@@ -292,7 +292,7 @@ def test_shipped_coefficients_are_positive_and_finite() -> None:
 
 H200, A100 = find("h200"), find("a100")
 PROBLEM = Problem(1000, 2000, 512, "bf16")
-CONFIGS = survey(PROBLEM, H200)[::50]
+CONFIGS = sample(PROBLEM, H200)[::50]
 
 
 def factors(
@@ -316,7 +316,7 @@ def test_networks_move_predictions_within_bounds() -> None:
 
 
 def test_other_architectures_are_not_corrected() -> None:
-    configs = survey(PROBLEM, A100)[:20]
+    configs = sample(PROBLEM, A100)[:20]
     assert np.all(factors(PROBLEM, A100, configs) == 1)
 
 

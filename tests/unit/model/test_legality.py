@@ -44,7 +44,7 @@ def members(family: str) -> list[Config]:
     return [
         config
         for problem in (PROBLEM, LARGER)
-        for config in space.survey(problem, H200, family)[::40]
+        for config in space.sample(problem, H200, family)[::40]
     ]
 
 

@@ -383,7 +383,7 @@ def one_entry() -> Record:
 
 def test_outlook_counts_what_was_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_machine(monkeypatch, tmp_path)
-    monkeypatch.setattr("autotune.tuning.search.proposer.OUTLOOK", 5)
+    monkeypatch.setattr("autotune.tuning.search.proposer.GAIN_AFTER", 5)
     swept = subject_of_recording(recorded())
     simt = [row for row in swept.trials if row.trial.config.family == "simt"]
     few = replace(swept, source="log", families=("simt", "gemv"), trials=tuple(simt[:12]))

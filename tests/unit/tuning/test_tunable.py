@@ -35,18 +35,18 @@ def candidates(
     runner: Runner,
     family: str,
     unsafe: Callable[[Config], bool] = none_unsafe,
-    survey: int | None = None,
+    ranked: int | None = None,
 ) -> Candidates:
-    return GemmTunable(PROBLEM, family).candidates(runner, unsafe, survey=survey)
+    return GemmTunable(PROBLEM, family).candidates(runner, unsafe, ranked=ranked)
 
 
 def candidate_configs(
-    survey: int | None = None,
+    ranked: int | None = None,
     unsafe: Callable[[Config], bool] = none_unsafe,
     *,
     family: str = "simt",
 ) -> tuple[Config, ...]:
-    return candidates(PredictedRunner(PROBLEM, H100), family, unsafe, survey).configs
+    return candidates(PredictedRunner(PROBLEM, H100), family, unsafe, ranked).configs
 
 
 @pytest.fixture
@@ -97,12 +97,12 @@ def test_only_the_nearest_problems_are_neighbours() -> None:
 
 
 def test_survey_loses_no_configuration() -> None:
-    assert sorted(candidate_configs(survey=500)) == sorted(candidate_configs())
+    assert sorted(candidate_configs(ranked=500)) == sorted(candidate_configs())
 
 
 def test_survey_puts_its_best_first() -> None:
     best = cost.predict(candidate_configs()[0], PROBLEM, H100)
-    surveyed = candidate_configs(survey=500)[0]
+    surveyed = candidate_configs(ranked=500)[0]
     assert cost.predict(surveyed, PROBLEM, H100) == pytest.approx(best, rel=0.05)
 
 

@@ -627,8 +627,8 @@ class RecordingObserver:
         self.events.append("trial")
         self.last = progress
 
-    def enough(self, outlook: float) -> None:
-        self.events.append(f"enough {outlook:.3f}")
+    def enough(self, gain: float) -> None:
+        self.events.append(f"enough {gain:.3f}")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self.events.append(f"rematch {len(leaders)}")
