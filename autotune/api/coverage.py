@@ -22,9 +22,9 @@ from autotune.errors import BudgetError
 from autotune.families.config import Config
 from autotune.families.registry import AUTO
 from autotune.lookup.neighbours import learn_errors
-from autotune.model.legality import as_tuned, is_legal
+from autotune.model import orders
+from autotune.model.legality import as_tuned
 from autotune.model.model_error import ModelError
-from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
@@ -180,7 +180,7 @@ def expected(
         legal = [
             config
             for config in pool
-            if any(is_legal(config, problem, card, order) for card in cards)
+            if any(orders.legality(problem, card, order)(config) for card in cards)
         ]
         times = dict(zip(legal, _times(model, legal, problem), strict=True))
         least = min(times.values(), default=math.inf)
@@ -225,7 +225,7 @@ def _surveys(span: Span, device: Device, order: str | None) -> Surveys:
     """Configurations at the ends and in the middle of a span."""
     sizes = (span.low, round(math.sqrt(span.low * span.high)), span.high)
     problems = dict.fromkeys(map(span.at, sizes))
-    return {problem: sample(problem, device, order=order) for problem in problems}
+    return {problem: orders.sample(problem, device, order) for problem in problems}
 
 
 def _times(model: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:

@@ -10,7 +10,7 @@ from autotune import compiler, settings
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
-from autotune.user_kernels.definition import UserKernel, source_folder
+from autotune.user_kernels.definition import UserKernel, unpacked
 from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
 from autotune.user_kernels.workload import (
     Reference,
@@ -72,7 +72,7 @@ def stand_in(
 def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
     """A compiler of the kernel's configurations, the folder of its source and those of headers."""
     cache = settings.cache_dir()
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)
         yield macros_kept(compile), (folder, includes)
 

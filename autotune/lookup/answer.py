@@ -195,13 +195,13 @@ def best_legal(
     device: Device,
     objective: Objective,
     accuracy: AccuracyFilter | None = None,
-    order: str | None = None,
+    legal: Legality | None = None,
 ) -> Entry | None:
     """The record's best entry that the problem can run today and that keeps today's bound on the
     error; None if there is none.
 
-    `accuracy` judges entries that were not verified on the problem; with an `order` of summation
-    the entry has that order.
+    `accuracy` judges entries that were not verified on the problem; `legal` replaces the judge of
+    legality.
     """
 
     def time_us(entry: Entry) -> float:
@@ -209,7 +209,7 @@ def best_legal(
         return math.inf if estimate is None else estimate.time_us
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
-    legal = Legality(problem, as_tuned(device, record.device), order=order)
+    legal = legal or Legality(problem, as_tuned(device, record.device))
     for entry in entries:
         runs = legal(entry.config) and _keeps_bound(entry, record)
         if runs and (accuracy is None or accuracy.passes(entry.config)):

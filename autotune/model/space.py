@@ -55,20 +55,24 @@ class Space:
     examples: Mapping[str, str] = field(default_factory=dict)
 
 
-def feasible(
-    problem: Problem, device: Device, family: str = "simt", order: str | None = None
-) -> Space:
-    """All legal configurations, or those of an `order` of summation, as the domain lists them.
-
-    A rule is checked as soon as the parameters it needs are chosen, so that whole branches are
-    rejected at once; a branch equal to an earlier one is not walked again.
+def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
+    """All legal configurations of a family, as its domain lists them.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    first = _first_level(FamilyRules.of(family, problem, device, order))
+    return enumerated(FamilyRules.of(family, problem, device))
+
+
+def enumerated(rules: FamilyRules) -> Space:
+    """All configurations that rules allow.
+
+    A rule is checked as soon as the parameters it needs are chosen, so that whole branches are
+    rejected at once; a branch equal to an earlier one is not walked again.
+    """
+    first = _first_level(rules)
     whole = first.branch({})
-    configs = tuple(Config(family, params) for params in whole.ends)
+    configs = tuple(Config(rules.family, params) for params in whole.ends)
     return Space(configs, dict(Counter(whole.rejected).most_common()), first.examples)
 
 
@@ -194,7 +198,7 @@ class _Level:
 
 def _first_level(rules: FamilyRules) -> _Level:
     """The levels of a family, each with the rules that read no parameter below it."""
-    domain, below = rules.enumerated_domain(), None
+    domain, below = rules.enumerated, None
     left = [*zip((rule.reason for rule in rules.rules), rules.verdicts, strict=True)]
     for place, name in reversed([*enumerate(domain)]):
         completed = [row for row in left if name in row[1].needs or place == 0]
@@ -226,16 +230,14 @@ def _step(count: int, most: int) -> int:
     return step
 
 
-def sample(
-    problem: Problem, device: Device, family: str = AUTO, order: str | None = None
-) -> list[Config]:
+def sample(problem: Problem, device: Device, family: str = AUTO) -> list[Config]:
     """A sample of all legal configurations, small enough to predict at once: those of each family
-    that the name stands for, evenly spread; with an `order` of summation, those of that order.
+    that the name stands for, evenly spread.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    spaces = (feasible(problem, device, name, order) for name in families_of(family, problem))
+    spaces = (feasible(problem, device, name) for name in families_of(family, problem))
     return [config for legal in spaces for config in spread(legal.configs, SAMPLE)]
 
 

@@ -146,14 +146,10 @@ class Run(Generic[R]):
         self._quarantine = Quarantine(store, runner.device, runner.evidence, origin.source)
         barred, asked = self._quarantine.barred(), (runner.device, store, options.objective)
 
-        # The race, which compiles while candidates are listed: that may take a second.
+        # The race compiles while candidates are listed: that may take a second.
         racing = options.quick or (options.guided and runner.known() is None)
         contenders = tunable.contenders(*asked) if racing else None
-        self._race = Race(contenders and contenders.without(barred))
-        self._racing = bool(self._race.configs)
-        if not self._time_left():
-            raise self._too_late()
-        self._compiler.begin_first(self._race.configs[: options.trials])
+        self._enter_race(Race(contenders and contenders.without(barred)))
         ranked = None if options.sampling == "exhaustive" else RANKED
         listed = tunable.candidates(runner, barred, ranked=ranked)
         candidates = listed.extended_by(self._race.considered)
@@ -267,6 +263,13 @@ class Run(Generic[R]):
         limits = options, self._time_left
         self._proposals = Proposals(search, self._log, self.leaderboard, self._observer, *limits)
         self._refuse_inaccurate()
+
+    def _enter_race(self, race: Race) -> None:
+        """Begins to compile the first round of a race, which is empty where there is none."""
+        self._race, self._racing = race, bool(race.configs)
+        if not self._time_left():
+            raise self._too_late()
+        self._compiler.begin_first(race.configs[: self._options.trials])
 
     def _second_round(self) -> bool:
         """Prepares the second round of a race: a quick run tries it alone, and a search guesses it

@@ -19,7 +19,6 @@ import json
 import os
 import socket
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -54,8 +53,7 @@ EXPIRES_S = 2 * (compile_limits.SECONDS + MEASURE_S)
 """Age at which a claim expires if its process, on another host or in another container, cannot be
 looked up: twice the time that a trial may take."""
 
-SUFFIX, OLD_SUFFIX = ".jsonl", ".log"
-"""The suffixes of logs and of the Optuna journals of earlier versions."""
+SUFFIX = ".jsonl"
 
 BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The exceptions that decoding a broken line may raise."""
@@ -242,7 +240,6 @@ class TrialLog:
         self._news: list[Trial] = []
         self._opened = False
         _OPEN.add(self._owner.run)
-        _warn_of_journal(path)
         with self._locked() as file:
             self._append(file)
         self._opened = True
@@ -505,18 +502,6 @@ def _parsed(data: bytes) -> _Line:
         return _Line(line.at, None, line.owner, trial.config, trial=trial)
     config = Config.parse(line.claim or line.release or "")
     return _Line(line.at, None, line.owner, config, claims=line.claim is not None)
-
-
-def _warn_of_journal(path: Path) -> None:
-    """Warns, before a log is created, that the journal of an earlier version is not read."""
-    stem = path.name[: -len(SUFFIX)].rpartition(".")[0]
-    journal = path.with_name(stem + OLD_SUFFIX)
-    if journal.exists() and not path.exists():
-        warnings.warn(
-            f"{journal}: has the trials of an earlier version, which are not read; `autotune cache "
-            "prune` removes it",
-            stacklevel=2,
-        )
 
 
 def _namespace() -> str:

@@ -6,11 +6,12 @@ first. `user_kernels.KernelTunable` is the other implementation.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from autotune.device import Device
 from autotune.errors import AutotuneError
@@ -23,20 +24,18 @@ from autotune.lookup.digests import own
 from autotune.lookup.promising import Contenders, contenders
 from autotune.model import cost, space
 from autotune.model.features import Describe
-from autotune.model.legality import current, for_compute, kernel_kind, order_of
+from autotune.model.legality import current, for_compute, kernel_kind
 from autotune.model.space import ARCHITECTURE, AccuracyFilter, diverse, unserved
 from autotune.problem import Problem, distance
 from autotune.records import (
     Entry,
     FamilyRecord,
-    OrderedRecord,
     Provenance,
     Record,
     Records,
     Store,
     TuningRecord,
 )
-from autotune.records.ordered import order_slug
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 from autotune.runners.objective import HOT, Objective
 from autotune.verification.accuracy import judged
@@ -74,58 +73,74 @@ class Candidates:
         return replace(self, unranked=(*self.unranked, *missing))
 
 
-class Tunable(Protocol[R_co]):
+class Tunable(ABC, Generic[R_co]):
     """Something with configurations that all compute the same.
 
-    Guarantees of every implementation:
-    - The text form says in one line what is tuned. `slug` is the same as part of a file name; two
-      tunables that differ in what they compute differ in it.
-    - `kinds` names the kernels that the configurations are of. Trials that agree in slug, kinds and
-      hash of the sources can be compared.
-    - `candidates` gives at least one configuration, or raises an `AutotuneError` that says why
-      there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `ranked` of
-      them, or all.
-    - Every candidate has a plan, with the same text.
-    - `contenders` are configurations to race before all others, known before the candidates are;
-      `guesses` are those to try next, for that objective. Neither need be among the
-      candidates; contenders that are not are added to them.
-    - `describe` gives the features a time may depend on besides the parameters; None if there are
-      none.
-    - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less
-      accurate than the vendor library's in `baseline` allows.
-    - `inaccurate` are the places of those candidates that `judged` is expected to refuse beside
-      `baseline`, so that they are not tried.
-    - `stands` is whether a failure at that stage in an earlier run would also be one today.
+    The text form says in one line what is tuned. Trials that agree in slug, kinds and hash of the
+    sources can be compared.
     """
 
     @property
-    def slug(self) -> str: ...
+    @abstractmethod
+    def slug(self) -> str:
+        """The text form as part of a file name; tunables that differ in what they compute differ in
+        it."""
 
     @property
-    def kinds(self) -> str: ...
+    @abstractmethod
+    def kinds(self) -> str:
+        """The names of the kernels that the configurations are of."""
 
+    @abstractmethod
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
-    ) -> Candidates: ...
+    ) -> Candidates:
+        """The configurations that the runner can measure, at least one; `unsafe` ones count as
+        rejected, as quarantined. A model ranks `ranked` of each kind, evenly spread, or all.
 
-    def contenders(
-        self, device: Device, store: Store, objective: Objective
-    ) -> Contenders | None: ...
+        Raises:
+            AutotuneError: if none is left; it says why.
+        """
+
+    def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
+        """Configurations to race before all others, known before the candidates are, to which they
+        are added."""
+        del device, store, objective
+        return None
 
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective
-    ) -> tuple[Config, ...]: ...
+    ) -> tuple[Config, ...]:
+        """Configurations to try first, the best first; they need not be among the candidates."""
+        del candidates, device, store, objective
+        return ()
 
-    def describe(self, device: Device) -> Describe | None: ...
+    @abstractmethod
+    def describe(self, device: Device) -> Describe | None:
+        """The features that a time may depend on besides the parameters; None if there are none."""
 
-    def plan(self, config: Config) -> LaunchPlan: ...
+    @abstractmethod
+    def plan(self, config: Config) -> LaunchPlan:
+        """The launches of a candidate, with the same text."""
 
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure: ...
+    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+        """The measurement, or a failure at the stage "accuracy" if the result is less accurate than
+        the vendor library's in `baseline` allows."""
+        del baseline
+        return measurement
 
-    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]: ...
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
+        """The places of the configurations that `judged` is expected to refuse beside `baseline`,
+        so that they are not tried."""
+        del configs, baseline
+        return ()
 
-    def stands(self, stage: Stage) -> bool: ...
+    def stands(self, stage: Stage) -> bool:
+        """Whether a failure at that stage in an earlier run would also be one today."""
+        del stage
+        return True
 
+    @abstractmethod
     def record(
         self,
         *,
@@ -134,23 +149,20 @@ class Tunable(Protocol[R_co]):
         entries: Sequence[Entry],
         baseline: Measurement | None,
         provenance: Provenance,
-    ) -> R_co: ...
+    ) -> R_co:
+        """The record of a run."""
 
 
-GUESSES = 12
-"""First guesses of the cost model."""
-
-MORE_GUESSES = 12
-"""Further guesses of the cost model, for as long as no configuration has worked."""
+GUESSES = 24
+"""Guesses of the cost model, as long as no configuration has worked."""
 
 NEIGHBOURS, RUNNERS_UP = 4, 4
 """Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""
 
 
 @dataclass(frozen=True)
-class GemmTunable:
-    """A problem, tuned over one kernel family or those that `auto` stands for; with an `order` of
-    summation, over their kernels of that order.
+class GemmTunable(Tunable[Record]):
+    """A problem, tuned over one kernel family or those that `auto` stands for.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -158,7 +170,6 @@ class GemmTunable:
 
     problem: Problem
     family: str = AUTO
-    order: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         families_of(self.family, self.problem)
@@ -168,9 +179,8 @@ class GemmTunable:
 
     @property
     def slug(self) -> str:
-        """The problem's slug, with that of the order."""
-        order = f"-{order_slug(self.order)}" if self.order else ""
-        return self.problem.slug + order
+        """The problem's slug."""
+        return self.problem.slug
 
     @property
     def kinds(self) -> str:
@@ -191,7 +201,7 @@ class GemmTunable:
         sampled: list[Config] = []
         unranked: list[Config] = []
         for name in families_of(self.family, self.problem):
-            legal = self._legal(runner, name)
+            legal = self.legal(runner, name)
             rejected.update(legal.rejected)
             safe = [config for config in legal.configs if not unsafe(config)]
             if len(safe) < len(legal.configs):
@@ -206,10 +216,7 @@ class GemmTunable:
         return Candidates(best_first, tuple(unranked), dict(rejected.most_common()))
 
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
-        """The contenders of a quick race that are of these families. Races know no prescribed order
-        of summation, so there are none for one."""
-        if self.order is not None:
-            return None
+        """The contenders of a quick race that are of these families."""
         raced = contenders(self.problem, device, Records(store), objective)
         return raced.of_families(families_of(self.family, self.problem))
 
@@ -245,11 +252,6 @@ class GemmTunable:
         accurate = {*AccuracyFilter(self.problem, limit).accurate_places(configs)}
         return [place for place in range(len(configs)) if place not in accurate]
 
-    def stands(self, stage: Stage) -> bool:
-        """Always: the oracle that candidates are verified against does not change."""
-        del stage
-        return True
-
     def record(
         self,
         *,
@@ -259,20 +261,16 @@ class GemmTunable:
         baseline: Measurement | None,
         provenance: Provenance,
     ) -> Record:
-        """The record of the problem, or of the order or the family if one was asked for."""
+        """The record of the problem, or of the family if one was asked for."""
         shared = device, evidence, tuple(entries), baseline, provenance, self.problem
-        if self.order is not None:
-            return OrderedRecord(*shared, self.family, self.order)
         return Record(*shared) if self.family == AUTO else FamilyRecord(*shared, self.family)
 
-    def _legal(self, runner: Runner, family: str) -> space.Space:
+    def legal(self, runner: Runner, family: str) -> space.Space:
         """The legal configurations of a family, or those that the runner has recorded."""
         problem, device, recorded = self.problem, runner.device, runner.known()
         if recorded is None:
-            return space.feasible(problem, device, family, self.order)
+            return space.feasible(problem, device, family)
         usable = current(family, recorded, problem, device)
-        if self.order is not None:
-            usable = tuple(row for row in usable if str(order_of(row, problem)) == self.order)
         outdated = sum(config.family == family for config in recorded) - len(usable)
         return space.Space(usable, {"parameters": outdated} if outdated else {})
 
@@ -334,7 +332,7 @@ def guesses(
 ) -> tuple[Config, ...]:
     """Configurations to try first: the model's best of each family, the winners on the `near`
     problems and the runners-up on those of the same sizes, and the model's other choices."""
-    chosen = diverse(ranked, problem, GUESSES + MORE_GUESSES)
+    chosen = diverse(ranked, problem, GUESSES)
     best_of: dict[str, Config] = {}
     for config in ranked:
         best_of.setdefault(config.family, config)

@@ -96,7 +96,7 @@ def check_signature(
 ) -> None:
     """Refuses arguments that an instance of the kernel does not take.
 
-    `places` are the folder of the source and the folders of headers (`source_folder`).
+    `places` are the folder of the source and the folders of headers (`unpacked`).
 
     An instance that does not compile is not checked: its trial reports the compiler's message.
 

@@ -38,22 +38,13 @@ HEADERS = "include"
 """The folder of headers beside a source that was given as text."""
 
 
-class SourceFiles:
-    """A source and its headers, as read at one time.
-
-    Attributes:
-        file: the path of the source, relative to the folder that holds all files.
-        texts: the text of each file by such a path.
-        folders: the folders to search for headers, as such paths.
-    """
-
-    def __init__(
-        self, file: str, texts: tuple[tuple[str, str], ...], folders: tuple[str, ...]
-    ) -> None:
-        self.file, self.texts, self.folders = file, texts, folders
+Texts = tuple[tuple[str, str], ...]
+"""The text of each file by its path, relative to the folder that holds all."""
 
 
-def read_files(source: str | Path, name: str, folders: Sequence[Path]) -> SourceFiles:
+def read_files(
+    source: str | Path, name: str, folders: Sequence[Path]
+) -> tuple[str, Texts, tuple[str, ...]]:
     """A source with every header that it reaches in its own folder and in `folders`.
 
     Other headers, such as CUDA's, are left to the compiler.
@@ -62,6 +53,9 @@ def read_files(source: str | Path, name: str, folders: Sequence[Path]) -> Source
         source: CUDA C++ as text, or the path of a file.
         name: the kernel's name, for the file name of a text.
         folders: folders of headers.
+
+    Returns:
+        The path of the source, all texts, and the folders to search for headers, as such paths.
 
     Raises:
         UsageError: if the source cannot be read, or is no source.
@@ -72,7 +66,7 @@ def read_files(source: str | Path, name: str, folders: Sequence[Path]) -> Source
         root = _common((path.parent, *(header.parent for header in headers)), folders)
         texts = _relatives({path: text, **headers}, root)
         used = [folder for folder in (path.parent, *folders) if folder.is_relative_to(root)]
-        return SourceFiles(_relative(path, root), texts, _paths(used, root))
+        return _relative(path, root), texts, _paths(used, root)
     if not isinstance(source, str):
         raise UsageError(f"source is {source!r}; give CUDA C++ as text, or a pathlib.Path")
     if "\n" not in source and source.strip().endswith((".cu", ".cuh")):
@@ -80,11 +74,11 @@ def read_files(source: str | Path, name: str, folders: Sequence[Path]) -> Source
     file = f"{name.rpartition('::')[2]}.cu"
     headers = _reached(source, folders)
     if not headers:
-        return SourceFiles(file, ((file, source),), ())
+        return file, ((file, source),), ()
     root = _common([header.parent for header in headers], folders)
     used = [folder for folder in folders if folder.is_relative_to(root)]
     texts = (*((file, source),), *_relatives(headers, root, HEADERS))
-    return SourceFiles(file, texts, _paths(used, root, HEADERS))
+    return file, texts, _paths(used, root, HEADERS)
 
 
 @contextmanager
@@ -247,10 +241,9 @@ def define_kernel(
     read = read_files(source, plain, folders)
     threads = block_extents(block, values)
     own = [source.resolve().parent] if isinstance(source, Path) else []
-    files = read.file, read.texts, read.folders
     try:
         options = check_options(compile.options, values)
-        checked = KernelSource(plain, form, *files, compile.defines, options)
+        checked = KernelSource(plain, form, *read, compile.defines, options)
     except ValueError as error:
         raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
     return UserKernel(
@@ -262,14 +255,6 @@ def define_kernel(
         block=threads,
         shared=shared,
     )
-
-
-@contextmanager
-def source_folder(kernel: UserKernel) -> Iterator[tuple[Path, tuple[Path, ...]]]:
-    """A temporary folder with copies of the source and its headers, and the folders to search for
-    headers. Later changes of the files do not matter."""
-    with unpacked(kernel.source, kernel.includes) as places:
-        yield places
 
 
 def _folder(folder: str | Path) -> Path:

@@ -26,14 +26,13 @@ from autotune.model import features
 from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
 from autotune.problem.kernel_call import KernelCall
-from autotune.records import Entry, KernelRecord, Provenance, Store
+from autotune.records import Entry, KernelRecord, Provenance
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner, Stage
 from autotune.runners.energy import Energy
-from autotune.runners.objective import Objective
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Trial
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.tunable import Candidates, Tunable
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import evaluate, geometry_of, rejection
 
@@ -74,7 +73,7 @@ class KernelResult:
         return cls(
             entry.config.values,
             *(measured.time_us, measured.spread_us, measured.cold_us),
-            *_sizes(resources),
+            *(resources.threads, resources.registers, resources.shared, resources.local),
             entry.occupancy,
             measured.energy,
         )
@@ -166,10 +165,6 @@ def check_metrics(metrics: Mapping[str, Metric] | None) -> dict[str, Metric]:
     return dict(metrics or {})
 
 
-def _sizes(resources: Resources) -> tuple[int, int, int, int]:
-    return resources.threads, resources.registers, resources.shared, resources.local
-
-
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
 
@@ -181,11 +176,12 @@ Combination = tuple[Config, Geometry | str]
 
 
 @dataclass(frozen=True)
-class KernelTunable:
+class KernelTunable(Tunable[KernelRecord]):
     """A user kernel, its call and the arguments of its launches, as a `Tunable`.
 
     A configuration that the device cannot launch, or that breaks a constraint of the user, is
-    rejected under its reason. There is no cost model, so nothing is ranked.
+    rejected under its reason. There is no cost model, so nothing is ranked or guessed, and no
+    vendor baseline, so only the reference decides.
     """
 
     kernel: UserKernel
@@ -272,17 +268,6 @@ class KernelTunable:
             )
         return Candidates((), tuple(configs), dict(counts.most_common()))
 
-    def contenders(self, device: Device, store: Store, objective: Objective) -> None:
-        """None, as `guesses`."""
-        del device, store, objective
-
-    def guesses(
-        self, candidates: Candidates, device: Device, store: Store, objective: Objective
-    ) -> tuple[Config, ...]:
-        """No guesses: nothing is known about the kernel."""
-        del candidates, device, store, objective
-        return ()
-
     def describe(self, device: Device) -> Describe:
         """The resources of a block and the number of blocks; the kernel's work is unknown."""
 
@@ -305,16 +290,6 @@ class KernelTunable:
         template = kernel.source.template(config)
         launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
-
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
-        """The measurement: there is no vendor baseline, so only the reference decides."""
-        del baseline
-        return measurement
-
-    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
-        """None: there is no vendor baseline."""
-        del configs, baseline
-        return ()
 
     def stands(self, stage: Stage) -> bool:
         """All stages but "verify": the reference or the tolerance may have changed since."""

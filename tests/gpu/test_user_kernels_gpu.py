@@ -36,7 +36,7 @@ from autotune.runners.estimates import tied
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import prepare, resources_of
-from autotune.user_kernels.definition import define_kernel, source_folder
+from autotune.user_kernels.definition import define_kernel, unpacked
 from autotune.user_kernels.tunable import KernelTunable
 from autotune.user_kernels.workload import Workload, workload
 
@@ -122,7 +122,7 @@ def candidates(
     tunable = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
     prepared: list[Candidate] = []
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         for config in kernel.combinations():
             outcome = prepare(
                 tunable.plan(config),
@@ -368,7 +368,7 @@ def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str
     kernel = define_kernel(source, "twice<>", {}, constraints=None, **geometry)
     (config,) = kernel.combinations()
     plan = KernelTunable(kernel, work.call, work.arguments).plan(config)
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         program = compiler.compile(
             *(plan.main.template, session.device.arch),
             cache=None,

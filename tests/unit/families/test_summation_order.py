@@ -8,7 +8,7 @@ from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.model import space
-from autotune.model.legality import order_of
+from autotune.model.orders import order_of
 from autotune.problem import Problem
 
 H100 = find("h100")

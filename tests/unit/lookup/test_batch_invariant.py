@@ -21,8 +21,8 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
 from autotune.lookup.lookup import recorded
 from autotune.maintenance import exchange, fingerprints
-from autotune.model import space
-from autotune.model.legality import is_legal, order_of
+from autotune.model import orders, space
+from autotune.model.orders import order_of
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -39,7 +39,7 @@ def sized(m: int) -> Problem:
 
 @cache
 def of_order(m: int, order: str = ORDER) -> tuple[Config, ...]:
-    return space.feasible(sized(m), H100, "wgmma", order).configs
+    return orders.feasible(sized(m), H100, "wgmma", order).configs
 
 
 def ordered(m: int, *configs: Config, order: str = ORDER) -> OrderedRecord:
@@ -63,7 +63,7 @@ def answer(problem: Problem, records: Records) -> Answer:
     found = batch_invariant(problem, H100, records)
     assert found is not None
     assert str(order_of(found.config, problem)) == ORDER
-    assert is_legal(found.config, problem, H100, ORDER)
+    assert orders.legality(problem, H100, ORDER)(found.config)
     assert (found.how, found.vendor) == ("range", False)
     return found
 

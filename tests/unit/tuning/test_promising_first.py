@@ -57,10 +57,6 @@ def test_a_family_has_its_own(store: Store, raced: tuple[Config, ...]) -> None:
     assert own.first == tuple(config for config in raced if config.family == "mma")
 
 
-def test_an_order_of_summation_has_none(store: Store) -> None:
-    assert GemmTunable(PROBLEM, order="any").contenders(H100, store, HOT) is None
-
-
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
 def test_a_guided_search_begins_with_a_race(
     sampler: Sampler, store: Store, raced: tuple[Config, ...]

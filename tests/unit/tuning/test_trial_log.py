@@ -209,16 +209,6 @@ def test_studies_have_files_of_their_own(tmp_path: Path) -> None:
     assert [read(file).study for file in logs_in(tmp_path, stem)] == ["simt@new", "simt@old"]
 
 
-def test_journal_of_an_earlier_version_is_named_once(tmp_path: Path) -> None:
-    path = place(tmp_path, "a.measured", STUDY)
-    (tmp_path / "a.measured.log").write_text("{}\n")
-    message = r"a\.measured\.log: has the trials of an earlier version, .*`autotune cache prune`"
-    with pytest.warns(UserWarning, match=message):
-        log(path)
-    assert log(path).told == ()
-    assert (tmp_path / "a.measured.log").read_text() == "{}\n"
-
-
 def test_reading_creates_no_file(path: Path) -> None:
     with pytest.raises(CacheError, match="cannot be read: No such file"):
         read(path)

@@ -52,7 +52,7 @@ from autotune.runners.recording import Origin
 from autotune.tuning import loop, pipeline
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile
-from autotune.tuning.trial_log import led_to, study_of
+from autotune.tuning.trial_log import TrialLog, led_to, study_of
 from autotune.tuning.trials import LEADERS, Observer, Progress, Silent, Trial
 from autotune.tuning.tunable import GUESSES, GemmTunable
 
@@ -636,6 +636,22 @@ class RecordingObserver:
     def finished(self, record: TuningRecord, progress: Progress) -> None:
         del progress
         self.events.append(f"finished {len(record.entries)}")
+
+
+def test_run_that_cannot_start_closes_log_and_compiler(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[type] = []
+    for kind in (TrialLog, pipeline.Compiler):
+        monkeypatch.setattr(kind, "close", lambda self: closed.append(type(self)))
+
+    class Failing(RecordingObserver):
+        def started(self, *_: object) -> None:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        tune_with(FakeRunner(), store, observer=Failing())
+    assert closed == [TrialLog, pipeline.Compiler]
 
 
 def test_observer_gets_all_events_in_order(store: Store) -> None:

@@ -15,7 +15,7 @@ from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.user_kernels.checks import check_signature, macros_kept, variables_filled
-from autotune.user_kernels.definition import Compilation, define_kernel, source_folder
+from autotune.user_kernels.definition import Compilation, define_kernel, unpacked
 
 MANY = """
 namespace my {
@@ -38,7 +38,7 @@ TAKEN: list[Any] = [
 def check(values: list[Any], **changes: Any) -> None:
     definition = kernel(**changes)
     config = next(definition.combinations())
-    with source_folder(definition) as places:
+    with unpacked(definition.source, definition.includes) as places:
         check_signature(definition, config, values, "sm_90", places)
 
 
@@ -122,7 +122,7 @@ def compiled(
     }
     kernel = define_kernel(source, definition.pop("name", "k"), **definition)
     *_, config = kernel.combinations()
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         compile = partial(compiler.compile, cache=None, sources=folder, includes=includes)
         checked = variables_filled(macros_kept(compile), kernel.source, (folder, includes))
         outcome = checked(kernel.source.template(config), "sm_80")

@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.records.kernel_record import Geometry
-from autotune.user_kernels.definition import Compilation, check_options, source_folder
+from autotune.user_kernels.definition import Compilation, check_options, unpacked
 from autotune.user_kernels.geometry import rejection
 
 P = {"TILE": (8, 16), "ROWS": (1,)}
@@ -144,7 +144,7 @@ def test_source_folder_keeps_the_text_as_read(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text("// one\n")
     mine = kernel(source=tmp_path / "mine.cu")
     (tmp_path / "mine.cu").write_text("// two\n")
-    with source_folder(mine) as (folder, _):
+    with unpacked(mine.source, mine.includes) as (folder, _):
         assert (folder / "mine.cu").read_text() == "// one\n"
     assert not folder.exists()
 
