@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from autotune.runtime import UntunedWarning
     from autotune.settings import Policy, policy
     from autotune.tuning.options import Search
-    from autotune.user_kernels import Compilation, Verification
+    from autotune.user_kernels.definition import Compilation
+    from autotune.user_kernels.workload import Verification
     from autotune.version import __version__ as __version__
 
 __all__ = [
@@ -81,7 +82,7 @@ __all__ = [
 
 # The module of each name.
 _HOMES = {
-    "Compilation": "user_kernels",
+    "Compilation": "user_kernels.definition",
     "Config": "families.config",
     "Device": "device",
     "KernelRecord": "records",
@@ -91,7 +92,7 @@ _HOMES = {
     "Search": "tuning.options",
     "Shapes": "api.shapes",
     "UntunedWarning": "runtime",
-    "Verification": "user_kernels",
+    "Verification": "user_kernels.workload",
     "__version__": "version",
     "best": "api.lookups",
     "best_kernel": "api.kernels",

@@ -35,26 +35,40 @@ from scipy.stats import spearmanr
 from sklearn.cluster import KMeans
 from sklearn.neural_network import MLPRegressor
 
-from autotune.candidates import correction, cost
-from autotune.candidates.correction import Network
-from autotune.candidates.cost import Load
-from autotune.candidates.features import Parameters
 from autotune.families.config import Config
 from autotune.measure.recording import Recording
+from autotune.model import cost
+from autotune.model.cost import Load, Network
+from autotune.model.features import Parameters
 
 LAYERS = (64, 32)
+
+
 MEMBERS = 3
+
+
 LEAST_WEIGHT = 0.1
 """A configuration weighs this and the square of its speed over that of its shape's fastest."""
+
+
 FEWEST = 200
 """Configurations of a family that are enough to learn from."""
+
+
 CONSTANT = 1e-6
 """Standard deviation below which a column is left out."""
+
+
 NEIGHBOURHOODS, FOLDS = 24, 6
+
+
 RANKED = 8
 """Least number of configurations of a shape in the table."""
 
+
 Floats = NDArray[np.float64]
+
+
 Networks = Mapping[str, Network]
 
 
@@ -238,7 +252,7 @@ def logs(networks: Networks, sample: Sample) -> Floats:
     if made is None:
         return np.zeros(len(sample.configs))
     columns = made.columns(sample.shared, Parameters.of(sample.configs))
-    return correction.bounded(made.logs(columns))
+    return cost.bounded(made.logs(columns))
 
 
 def figures(

@@ -39,37 +39,46 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 from scores import FIRST, Score
 
-from autotune.candidates import cost
-from autotune.candidates.cost import Coefficients, Load
-from autotune.candidates.space import diverse
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.family import Between
 from autotune.families.plan import Resources
 from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Recording
+from autotune.model import cost
+from autotune.model.cost import Coefficients, Load
+from autotune.model.space import diverse
 
 COST = Path("autotune/data/cost.json")
+
+
 SAMPLE = 100.0
 """Measurements that a shape counts as, however many it has: they are not independent."""
+
 
 COEFFICIENT, TRAIT, SHAPE = 0.7, 0.15, 0.05
 """Prior standard deviations of logarithms: of a coefficient, of a trait's factor, of the error
 that all configurations of a shape share."""
 
+
 NOISE = 0.05
 """Standard deviation of the logarithm of a prediction."""
+
 
 STEP, GAIN = 1e-4, 1e-4
 """Step of the numerical slopes; relative gain below which the fit ends."""
 
+
 LARGE = 2.0
 """Standard deviations beyond which an error counts by its size instead of its square."""
+
 
 RANKED = 3
 """Least number of configurations that a rank correlation makes sense for."""
 
+
 NAMES = tuple(field.name for field in fields(Coefficients) if field.name != "traits")
+
 
 Floats = NDArray[np.float64]
 

@@ -51,7 +51,6 @@ from contenders import (
 )
 from rich.console import Console
 
-from autotune.candidates import space
 from autotune.compiler import CompileFailure, compile
 from autotune.device import Device
 from autotune.errors import AutotuneError
@@ -62,12 +61,14 @@ from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.targets import Target
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.report import cell
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 # Number of fastest configurations of a recording that are timed too.
 RECORDED = 10
+
 
 SHOWN = Console(width=110, soft_wrap=True)
 
@@ -259,7 +260,7 @@ def rehearse(contest: Contest, device: Device) -> None:
     """
     with targets.opened(contest.problem, contest.device) as target:
         candidates = RestrictedGemm(contest.problem, FAMILY, contest.configs).candidates(
-            target.runner, lambda _: False, survey=None
+            target.runner, lambda _: False, ranked=None
         )
     first = candidates.ranked[0]
     launch = registry.plan(first, contest.problem).main

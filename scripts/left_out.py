@@ -27,8 +27,6 @@ from left_out_rows import SHOWN, Row, geomean, show, write
 from recordings import read
 from shipped_files import record_of
 
-from autotune.candidates import correction
-from autotune.candidates.model_error import ModelError
 from autotune.families.config import Config
 from autotune.lookup import nearest
 from autotune.lookup.answer import expected_loss
@@ -37,6 +35,8 @@ from autotune.lookup.neighbours import TEACHERS, Pool
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import HOT
 from autotune.measure.recording import Recording
+from autotune.model import cost
+from autotune.model.model_error import ModelError
 
 LOSSES = Path("autotune/data/expected_loss.json")
 
@@ -95,7 +95,7 @@ def by_correction(
     for fold in sorted({*folds[: len(recordings)].tolist()}):
         others = [item for item in samples if folds[len(recordings) + item.place] != fold]
         unseen = capability, trained(others)
-        with patch.object(correction, "trained", return_value=unseen):
+        with patch.object(cost, "trained", return_value=unseen):
             yield [item for item, own in zip(recordings, folds, strict=False) if own == fold]
 
 

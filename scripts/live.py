@@ -45,7 +45,7 @@ PROGRAM = """
 import json, sys, time
 from autotune import cli
 from autotune.api import tuning
-from autotune.tuning.events import Silent
+from autotune.tuning.trials import Silent
 from autotune.tuning.options import Search
 from autotune.problem import Problem
 
@@ -63,8 +63,8 @@ class Reporter(Silent):
         time_us = trial.time_us if trial.time_us < float("inf") else None
         say(kind="trial", time_us=time_us, busy=progress.busy, seconds=progress.seconds)
 
-    def enough(self, outlook):
-        say(kind="enough", outlook=outlook)
+    def enough(self, gain):
+        say(kind="enough", outlook=gain)
 
     def finished(self, record, progress):
         made = record.provenance

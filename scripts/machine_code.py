@@ -39,8 +39,6 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune import compiler
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.legality import is_legal
 from autotune.compiler import CompileFailure, Program
 from autotune.compiler.cache import ProgramHeader
 from autotune.compiler.cubin import sections
@@ -51,29 +49,53 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.files import write_whole
 from autotune.lookup import nearest
+from autotune.model.legality import is_legal
+from autotune.model.space import Adaptation
 from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
 from autotune.records import shipped
 
 DEVICES = {"sm_80": "a100-80", "sm_86": "rtx-3090", "sm_90": "h200"}
 """A card of each architecture; kernels with wgmma are compiled for sm_90a."""
+
+
 SIZES = (
     *((4096, 4096, 4096), (1001, 1003, 1005), (16, 4096, 4096), (8, 1000, 3000)),
     *((512, 512, 512), (3000, 4, 1001), (1000, 1000, 1000), (1, 4096, 4096)),
     *((64, 128, 16384), (2, 8192, 1024), (8192, 16, 512), (4096, 16, 4096)),
     *((4096, 2048, 64), (2000, 3001, 30)),
 )
+
+
 PLAIN, BATCHES = "none", (1, 1, 1, 3)
+
+
 RACED = "sm_90"
 """The architecture whose kernels are raced."""
+
+
 SHARES = {"portfolio": 3, "records": 10}
 """Every third member of the portfolio and every tenth winner of the records is compiled."""
+
+
 _PARAMETER = re.compile(r"c\[0x0\]\[0x[0-9a-f]+\]")
+
+
 _NAMES = (".strtab", ".shstrtab", ".symtab")
 """Sections of a cubin that have its names, or depend on how long these are."""
+
+
 _LINE = re.compile(r"^(\.L_x_\d+):|^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", re.MULTILINE)
+
+
 CONSTANT_LOADS = ("LDC", "LDCU", "ULDC")
+
+
 LOADS = ("LDG", "LDGSTS", "LDS", "LDSM", "LDL", "UTMALDG", *CONSTANT_LOADS)
+
+
 CONSOLE = Console(width=120)
+
+
 app = typer.Typer(pretty_exceptions_enable=False)
 
 

@@ -31,7 +31,6 @@ from rich.progress import (
 from sweep import record
 
 from autotune import settings
-from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
@@ -41,6 +40,7 @@ from autotune.families.registry import AUTO
 from autotune.measure import recording, targets
 from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 from autotune.tuning import ladder

@@ -24,20 +24,24 @@ from sweep import record
 from untuned import drawn
 
 from autotune import compiler, settings
-from autotune.candidates import cost
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.lookup.promising import contenders
 from autotune.measure import devices, recording, targets
 from autotune.measure.targets import TargetOpener
+from autotune.model import cost
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.records import Records, Store
 
 SEED = 1
 """Not the seed of `untuned.py`, whose shapes test the model that is fitted to these."""
+
+
 SLOWEST = 3.0
+
+
 SHOWN = Console(width=110, soft_wrap=True)
 
 
@@ -84,7 +88,7 @@ def chosen(problem: Problem, device: Device, count: int, seed: int) -> list[Conf
     """The configurations to measure: promising ones, and drawn ones that are not hopeless."""
     records = Records(Store(settings.cache_dir()))
     best = contenders(problem, device, records, count=count // 2).first
-    surveyed = survey(problem, device)
+    surveyed = sample(problem, device)
     times = cost.times(surveyed, problem, device)
     slowest = SLOWEST * min(times, default=0.0)
     others = [

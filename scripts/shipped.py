@@ -42,8 +42,8 @@ from autotune.measure import devices, targets
 from autotune.measure.targets import TargetOpener
 from autotune.problem import COMPUTES, Problem
 from autotune.records import Record, Store, bundle, exchange
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
 TRIALS = Path("docs/results/h100/trials.zip")
 

@@ -54,10 +54,10 @@ from autotune.measure.targets import Target
 from autotune.problem import LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store
-from autotune.tuning.evaluate import Compile, Trial, prepare
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 SUITE = (
     *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
@@ -67,9 +67,16 @@ SUITE = (
     *("256x256x8192", "65536x64x64", "100000x128x128", "32x32x1000000", "4096x4096x64"),
     *("2048x512x8192", "37x53x71"),
 )
+
+
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
+
+
 CUBLASLT = "cublaslt:open_baselines"
+
+
 TRITON = "triton_baselines:open_baselines"
+
 
 SHOWN = Console(width=110, soft_wrap=True)
 

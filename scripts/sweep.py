@@ -15,8 +15,7 @@ from autotune.measure.measurement import Failure
 from autotune.measure.recording import Origin, Recording, SweepRow
 from autotune.measure.runner import Candidate, Runner
 from autotune.problem import Problem
-from autotune.tuning.evaluate import Compile
-from autotune.tuning.pipeline import Compiler, ahead
+from autotune.tuning.pipeline import Compile, Compiler, ahead
 
 WINDOW = 64
 """Candidates under way. The order is fixed, so compiling further ahead than a search does costs

@@ -63,15 +63,23 @@ from autotune.measure.runner import Candidate, Runner
 from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store
-from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import prepare
 
 SHOWN = Console(width=110, soft_wrap=True)
+
+
 PRECISIONS = ("f32", "bf16", "tf32", "f16", "tf32x3", "f8:scale=row", "i8")
 """Precisions, and scales of 8 bits; they take turns."""
+
+
 LAYOUTS = ("nn", "nt", "tn")
+
+
 STEPS = (1, 8, 64)
 """Sizes of a shape are multiples of one of these."""
+
+
 MOST_FLOPS = 2e12
 
 

@@ -30,31 +30,30 @@ from autotune.measure.recording import KernelRecording, Origin
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import Search
-from autotune.user_kernels import (
+from autotune.tuning.pipeline import Compile
+from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
+from autotune.user_kernels.definition import (
     Compilation,
-    KernelTable,
-    KernelTunable,
+    Predicate,
     UserKernel,
+    define_kernel,
+    unpacked,
+)
+from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
+from autotune.user_kernels.table import KernelTable, occupancy_table
+from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
+from autotune.user_kernels.workload import (
+    Reference,
     Verification,
     Workload,
     call_of,
-    check_signature,
-    define_kernel,
-    first_results,
-    occupancy_table,
-    source_folder,
+    in_own_library,
+    on_hosts,
+    unverified,
+    with_results,
     workload,
 )
-from autotune.user_kernels.arrays import in_own_library, on_hosts
-from autotune.user_kernels.definition import Predicate
-from autotune.user_kernels.expected import Reference
-from autotune.user_kernels.geometry import Extents, SharedBytes
-from autotune.user_kernels.grids import Divisor
-from autotune.user_kernels.mistakes import Places, macros_kept, variables_filled
-from autotune.user_kernels.outcomes import Metric, Score, check_metrics
-from autotune.user_kernels.workload import unverified, with_results
 
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
@@ -205,7 +204,7 @@ def _measured(
     """The record of a search on a GPU; with `first` the first results are the reference."""
     index, resolved = targets.measuring(device, str(tunable))
     if search.modelled:
-        from autotune.candidates.gaussian_process import import_ahead
+        from autotune.model.gaussian_process import import_ahead
 
         import_ahead()
 
@@ -375,7 +374,7 @@ def stand_in(
 def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
     """A compiler of the kernel's configurations, the folder of its source and those of headers."""
     cache = settings.cache_dir()
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)
         yield macros_kept(compile), (folder, includes)
 

@@ -16,8 +16,8 @@ from autotune.records import Store
 from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
-    from autotune.tuning.events import Observer
     from autotune.tuning.ladder import Ladder, LadderChoice
+    from autotune.tuning.trials import Observer
 
 
 def ladder(

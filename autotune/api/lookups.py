@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from autotune import settings
-from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
@@ -22,6 +21,7 @@ from autotune.lookup.lookup import finder
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, option
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
+from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import (
     FamilyRecord,

@@ -35,29 +35,36 @@ from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.report.listing import NO_TIME, TUNED, ShapeRow, ShapesReport
 from autotune.settings import cache_dir
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, enough, require_time
+from autotune.tuning.trials import Observer
 
 T = TypeVar("T")
+
 
 TIME_CONSTANT_S = 3.0
 """T. Half of 24 problems were within 2 % of their best known time after 4.3 s of search on an H100
 (`docs/search.md`), where a kernel chosen without a search loses some 10 %."""
 
+
 LEAST_S = 3.0
 """Shortest search: its workers need 2 s to start, and the leaders are timed at the end."""
+
 
 LEAST_GAIN = 0.005
 """Share of a kernel's time below which what is left to save is not worth a search."""
 
+
 UNTUNED_LOSS = 0.1
 """Loss of a kernel chosen without a search: on an H100 it was 11 % (`docs/python.md`)."""
+
 
 LAUNCH_US = 2.0
 """Least time of a kernel, however small."""
 
+
 ENDED = 0.9
 """A search that takes less than this share of its budget ended by itself."""
+
 
 Observing = Callable[
     [int, float], AbstractContextManager[Callable[[Problem, float], Observer | None]]

@@ -18,9 +18,6 @@ from itertools import pairwise
 from time import monotonic
 
 from autotune.api import tuning
-from autotune.candidates.legality import as_tuned, is_legal
-from autotune.candidates.model_error import ModelError
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import BudgetError, UsageError
 from autotune.families.config import Config
@@ -30,14 +27,17 @@ from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.measure.objective import HOT, Objective
 from autotune.measure.targets import TargetOpener
+from autotune.model import orders
+from autotune.model.legality import as_tuned
+from autotune.model.model_error import ModelError
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.records.record import BEST_FIRST
 from autotune.settings import cache_dir
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, require_time
+from autotune.tuning.trials import Observer
 
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""
@@ -256,7 +256,7 @@ def expected(
         legal = [
             config
             for config in pool
-            if any(is_legal(config, problem, card, order) for card in cards)
+            if any(orders.legality(problem, card, order)(config) for card in cards)
         ]
         times = dict(zip(legal, _times(model, legal, problem), strict=True))
         least = min(times.values(), default=math.inf)
@@ -301,7 +301,7 @@ def _surveys(span: Span, device: Device, order: str | None) -> Surveys:
     """Configurations at the ends and in the middle of a span."""
     sizes = (span.low, round(math.sqrt(span.low * span.high)), span.high)
     problems = dict.fromkeys(map(span.at, sizes))
-    return {problem: survey(problem, device, order=order) for problem in problems}
+    return {problem: orders.sample(problem, device, order) for problem in problems}
 
 
 def _times(model: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from autotune import compiler, files, settings
 from autotune.api.shapes import Shapes, ShapesLike
-from autotune.candidates.space import unserved
 from autotune.errors import AutotuneError, NotFoundError, ProblemError, UsageError
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
 from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import Objective
 from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
+from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
 from autotune.problem.span import Span
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.merging import made_from
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, stated
+from autotune.tuning.trials import Observer
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from autotune.problem.aliases import DtypeLike
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
-    from autotune.tuning.gemm import QuickTunable
     from autotune.tuning.options import Effort
-
+    from autotune.tuning.tunable import QuickTunable
 
 from autotune.measure.targets import TargetOpener
 
@@ -409,11 +408,11 @@ def search_at(
     cache = settings.cache_dir()
     with opener.opening(problem) as opened:
         if options.modelled:
-            from autotune.candidates.gaussian_process import import_ahead
+            from autotune.model.gaussian_process import import_ahead
 
             import_ahead()
-        from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
+        from autotune.tuning.tunable import GemmTunable
 
         target, store = opened(), Store(files.ensure(cache))
         tunable = GemmTunable(problem, family)
@@ -439,7 +438,7 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     """
     from autotune.lookup.promising import contenders
     from autotune.records import Records
-    from autotune.tuning.gemm import QuickTunable
+    from autotune.tuning.tunable import QuickTunable
 
     considered = contenders(
         problem, runner.device, Records(store), objective, configs=runner.known()

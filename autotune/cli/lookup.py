@@ -211,7 +211,7 @@ def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
     from autotune import compiler, settings
     from autotune.errors import AutotuneError
     from autotune.families import registry
-    from autotune.tuning.evaluate import resources_of
+    from autotune.tuning.pipeline import resources_of
 
     launch = registry.plan(config, problem).main
     program = compiler.compile(launch.template, device.arch, cache=settings.cache_dir())

@@ -309,8 +309,8 @@ def _rejected(tuned: Record, shown: Shown, family: str) -> Mapping[str, int]:
     A recording never proposes a configuration that it lacks. There the counts are of the whole
     space, and legal configurations that were not recorded are one more reason.
     """
-    from autotune.candidates import space
     from autotune.families.registry import families_of
+    from autotune.model import space
 
     if tuned.evidence != "replayed":
         return shown.rejected

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune import settings
-from autotune.candidates.space import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, NotFoundError, UsageError
@@ -20,6 +19,7 @@ from autotune.families.mma.parameters import COPY_BYTES
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
 from autotune.families.shared.limits import has_cp_async
 from autotune.lookup.answer import Answer, unrecorded
+from autotune.model.space import unserved
 from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.element import F32
 
@@ -28,10 +28,14 @@ _SIMT = (
     "fragments=2,min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,group=1,"
     "fence=0,order=rows"
 )
+
+
 _MMA = (
     "mma:compute={compute},swap=0,bm=64,bn=64,bk=32,wm=32,wn=32,slices=1,copy={copy},pack=none,"
     "stages={stages},split_k=1,promote=0,min_blocks=1,store=direct,group=1"
 )
+
+
 _SAMPLE = 1112, 1136, 1144
 """Sizes that are multiples of whole vectors but of no tile: a plan for them fits every shape."""
 
@@ -102,6 +106,7 @@ def _config(problem: Problem, device: Device, alignment: Alignment) -> Config:
 Ptx = Callable[[Program], bytes | CompileFailure]
 """Compiles a program's template to PTX."""
 
+
 _ANY_LATER = re.compile(rb"^\s*\.target\s+sm_\d+\s*(,|$)", re.MULTILINE)
 """The target of PTX that later GPUs run. `sm_90a` and `sm_100f` are for one GPU or family."""
 
@@ -150,8 +155,11 @@ def check_ptx(format: str, ptx: bool) -> None:
 
 Find = Callable[[Problem, Device], Answer | None]
 """Looks up the best configuration known for a problem on a device."""
+
+
 Build = Callable[[Template, str], Program | CompileFailure]
 """Compiles a template for an architecture, or fetches it from the cache."""
+
 
 COUNTER_BYTES = 4
 

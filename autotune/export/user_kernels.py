@@ -25,7 +25,7 @@ from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.records.kernel_record import KernelEntry, argument_type
-from autotune.user_kernels.sources import unpacked
+from autotune.user_kernels.definition import unpacked
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.summation import MARGIN
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import HOT, Objective
+from autotune.model.legality import Legality, as_tuned, for_compute
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.accuracy import relative_bound
 from autotune.records import Entry, Record
@@ -194,13 +194,13 @@ def best_legal(
     device: Device,
     objective: Objective,
     accuracy: AccuracyFilter | None = None,
-    order: str | None = None,
+    legal: Legality | None = None,
 ) -> Entry | None:
     """The record's best entry that the problem can run today and that keeps today's bound on the
     error; None if there is none.
 
-    `accuracy` judges entries that were not verified on the problem; with an `order` of summation
-    the entry has that order.
+    `accuracy` judges entries that were not verified on the problem; `legal` replaces the judge of
+    legality.
     """
 
     def time_us(entry: Entry) -> float:
@@ -208,7 +208,7 @@ def best_legal(
         return math.inf if estimate is None else estimate.time_us
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
-    legal = Legality(problem, as_tuned(device, record.device), order=order)
+    legal = legal or Legality(problem, as_tuned(device, record.device))
     for entry in entries:
         runs = legal(entry.config) and _keeps_bound(entry, record)
         if runs and (accuracy is None or accuracy.passes(entry.config)):

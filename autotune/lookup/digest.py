@@ -28,9 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune import files, settings
-from autotune.candidates.features import Parameters
-from autotune.candidates.legality import current
-from autotune.candidates.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
@@ -40,6 +37,9 @@ from autotune.files import limits
 from autotune.files.compressed import expanded
 from autotune.measure.measurement import Evidence, Measurement
 from autotune.measure.objective import HOT, TIMES, Objective
+from autotune.model.features import Parameters
+from autotune.model.legality import current
+from autotune.model.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store
 from autotune.records.bundle import BundleReader

@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 
 from autotune import files
-from autotune.candidates.legality import is_legal
 from autotune.compiler import installed
 from autotune.compiler.sources import source_hash
 from autotune.device import Device
@@ -36,6 +35,7 @@ from autotune.lookup.answer import (
 from autotune.lookup.nearest import nearest
 from autotune.lookup.neighbours import accuracy_filter, learn_errors
 from autotune.measure.objective import HOT, Objective, objective_named
+from autotune.model.legality import is_legal
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, shipped
 from autotune.records.ranges import Range

@@ -30,12 +30,6 @@ import msgspec
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from autotune.candidates import cost
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.adaptation import Adaptation, variants
-from autotune.candidates.legality import Legality, as_tuned, for_compute
-from autotune.candidates.model_error import ARITHMETIC, ModelError, Predictions, SampleGroup
-from autotune.candidates.space import survey
 from autotune.compiler import installed
 from autotune.device import Device, same_model
 from autotune.families import registry
@@ -54,6 +48,10 @@ from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.neighbours import REACH, TEACHERS, Near, accuracy_filter, of_architecture, own
 from autotune.lookup.vendor_time import beside_vendor
 from autotune.measure.objective import HOT, Objective
+from autotune.model import cost
+from autotune.model.legality import Legality, as_tuned, for_compute
+from autotune.model.model_error import ARITHMETIC, ModelError, Predictions, SampleGroup
+from autotune.model.space import AccuracyFilter, Adaptation, sample, variants
 from autotune.problem import Problem
 from autotune.records import Record, Records
 
@@ -379,7 +377,7 @@ def portfolio(problem: Problem, device: Device) -> list[Config]:
     suiting |= _narrow(problem, device, Counter(config.family for config in suiting))
     if len(suiting) < FEWEST:
         suiting |= dict.fromkeys(filter(Legality(problem, device), left))
-    return [*suiting] or survey(problem, device)
+    return [*suiting] or sample(problem, device)
 
 
 def _repaired(
@@ -405,7 +403,7 @@ def _narrow(problem: Problem, device: Device, counts: Counter[str]) -> dict[Conf
         for name in registry.tuned(problem)
         if registry.find(name).narrow and counts[name] < FEWEST_OF_FAMILY
     )
-    ranked = (cost.rank(survey(problem, device, name), problem, device) for name in few)
+    ranked = (cost.rank(sample(problem, device, name), problem, device) for name in few)
     return {config: None for best in ranked for _, config in best[:FEWEST_OF_FAMILY]}
 
 

@@ -10,12 +10,12 @@ from itertools import chain
 
 import numpy as np
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.model_error import ModelError
 from autotune.device import Device, same_architecture, same_model
 from autotune.families.summation import measured_limit, possible_limit, promised_limit
 from autotune.lookup.digest import SIZES, RecordDigest, of_bundle, of_folder, samples, sizes_of
 from autotune.measure.objective import HOT, Objective
+from autotune.model.model_error import ModelError
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Precision, Problem
 from autotune.records import Record, Records, shipped
 from autotune.records.record import weakness

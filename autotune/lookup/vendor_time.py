@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from autotune.candidates.model_error import VENDOR_VARIANCES, expected_ratio
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.neighbours import TEACHERS, Pool, elsewhere, of_architecture
 from autotune.measure.objective import HOT, Objective
+from autotune.model.model_error import VENDOR_VARIANCES, expected_ratio
 from autotune.problem import Problem
 from autotune.records import Records
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
 from time import monotonic
 
 from autotune import settings
-from autotune.candidates import space
-from autotune.candidates.legality import as_tuned
 from autotune.device import Device, same_model
 from autotune.errors import (
     AutotuneError,
@@ -37,12 +34,14 @@ from autotune.measure.oracle import checked_accuracy
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.targets import Target
+from autotune.model import space
+from autotune.model.legality import as_tuned
 from autotune.problem import Problem
-from autotune.records import Provenance, Record, Store
+from autotune.records import Record, Store
 from autotune.records.record import BEST_FIRST
-from autotune.tuning.evaluate import Compile, Quarantine, Trial, prepare
-from autotune.tuning.pipeline import Compiler, ahead
-from autotune.version import __version__
+from autotune.tuning.loop import provenance_of
+from autotune.tuning.pipeline import Compile, Compiler, ahead, prepare
+from autotune.tuning.trials import Quarantine, Trial
 
 TOP = 3
 """How many entries of a record are timed again by default."""
@@ -132,12 +131,22 @@ class _Round:
         if not entries:
             self._store.withdraw(self._record)
             return Retimed(self._record, None, failed)
+        made = self._record.provenance
+        provenance = provenance_of(
+            self._origin,
+            self._runner,
+            self._began,
+            seed=made.seed,
+            trials=len(standing) + len(failed),
+            interrupted=made.interrupted,
+            quick=made.quick,
+        )
         new = replace(
             self._record,
             device=self._runner.device,
             entries=entries,
             baseline=baseline,
-            provenance=self._provenance(len(standing) + len(failed)),
+            provenance=provenance,
         )
         earlier = [entry.config for entry in self._record.entries]
         return Retimed(self._record, self._store.save(new, earlier), failed)
@@ -181,21 +190,6 @@ class _Round:
     def _fail(self, config: Config, failure: Failure) -> None:
         self._quarantine.note(self._record.problem, config, failure)
         self._failed[config] = failure
-
-    def _provenance(self, trials: int) -> Provenance:
-        return Provenance(
-            driver=self._origin.driver,
-            compiler=self._origin.compiler,
-            source=self._origin.source,
-            autotune=__version__,
-            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            seed=self._record.provenance.seed,
-            trials=trials,
-            seconds=monotonic() - self._began,
-            interrupted=self._record.provenance.interrupted,
-            quick=self._record.provenance.quick,
-            baseline_fault=self._runner.baseline_fault,
-        )
 
 
 def _require_same_model(record: Record, runner: Runner) -> None:

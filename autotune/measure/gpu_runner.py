@@ -20,17 +20,30 @@ from autotune.problem import Problem
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
 BENCH = "autotune.measure.bench:open_bench"
+
+
 BASELINE_BENCH = "autotune.measure.bench:open_baseline_bench"
+
+
 QUICK_BASELINE_BENCH = "autotune.measure.bench:open_quick_baseline_bench"
 
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.
 CANDIDATE, PER_TFLOP = 5.0, 20.0
+
+
 BASELINE_LIMIT = 120.0  # loading cuBLAS takes seconds from a slow disk
+
+
 EXAMINE_TIMES = 4  # a winner is verified on two sets of operands and launched many times
+
+
 LIBRARY_RUNS = 16  # runs that one factory of further baselines may open
+
+
 ENERGY_LIMIT = 20.0  # two windows of 0.75 s, and a counter that stands still is noticed after 5 s
 
 

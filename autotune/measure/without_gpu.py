@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -16,6 +15,7 @@ from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.recording import KernelRecording, Recording
 from autotune.measure.runner import Candidate
+from autotune.model import cost
 from autotune.problem import Problem
 
 # Rounds of a rematch on a GPU, unless the leaders take more than 80 ms together.

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from autotune import compiler, files
-from autotune.candidates.legality import Legality
 from autotune.compiler import cache as programs
 from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.files import limits
 from autotune.measure.recording import Origin
+from autotune.model.legality import Legality
 from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
 from autotune.records.merging import changes, stale
 from autotune.records.ranges import Range

@@ -10,9 +10,6 @@ from typing import Literal
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.candidates import cost, space
-from autotune.candidates.legality import FamilyRules
-from autotune.candidates.space import SURVEY
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -23,6 +20,9 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
 from autotune.measure.measurement import TIE, tied
 from autotune.measure.objective import HOT, Objective
+from autotune.model import cost, space
+from autotune.model.legality import FamilyRules
+from autotune.model.space import SAMPLE
 from autotune.occupancy import Occupancy
 from autotune.occupancy.roofline import attainable, intensity
 from autotune.problem import Problem
@@ -164,7 +164,7 @@ def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Valu
     """The parameters of the fastest legal configuration, by the cost model, with stated values."""
     legal = space.feasible(problem, device, stated.family).configs
     agreeing = [config for config in legal if set(stated.params) <= set(config.params)]
-    ranked = cost.rank(space.spread(agreeing, SURVEY), problem, device)
+    ranked = cost.rank(space.spread(agreeing, SAMPLE), problem, device)
     return ranked[0][1].values if ranked else None
 
 

@@ -17,16 +17,20 @@ from autotune.occupancy import roofline
 from autotune.problem import PRECISIONS, Problem
 from autotune.report import cell, vendor
 from autotune.report.tables import FittedTable
-from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
+from autotune.tuning.trials import Trial
 
 VENDOR = "cuBLAS"
+
+
 NOTE = (
     "FLOP/B: operations for each byte that a block loads (a naive kernel: a thread). Bounds in "
     "TFLOP/s: what memory feeds if every block loads its own bytes (block), and if it moves each "
     "matrix once, at most the peak (matrix). Caches that serve several blocks lift a kernel above "
     "the first bound; nothing lifts it above the second."
 )
+
+
 SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 """Limiters in a narrow column."""
 

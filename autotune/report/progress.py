@@ -21,8 +21,7 @@ from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report import joules, us, us_of, vendor
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Observer, Progress
+from autotune.tuning.trials import Observer, Progress, Trial
 
 SILENCE_S = 15.0
 """Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
@@ -162,8 +161,8 @@ class Shown:
         if isinstance(trial.outcome, Failure):
             self.failed[trial.outcome.stage] += 1
 
-    def enough(self, outlook: float) -> None:
-        self._say(f"stopping: further trials are expected to give {outlook:.2%} at most")
+    def enough(self, gain: float) -> None:
+        self._say(f"stopping: further trials are expected to give {gain:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._say(self._speed.rematch(len(leaders)))

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
@@ -16,6 +15,7 @@ from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
 from autotune.measure import recording, targets
 from autotune.measure.devices import spelled
+from autotune.model.space import unserved
 from autotune.problem import Problem, problem_of
 from autotune.problem.span import Span, sized
 from autotune.records import (

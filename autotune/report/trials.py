@@ -22,9 +22,8 @@ from autotune.records import FamilyRecord, Record, TuningRecord
 from autotune.records.record import BEST_FIRST
 from autotune.report import cell, us
 from autotune.report.tables import ConfigText, FittedTable
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.proposals import led_to, studies_of
-from autotune.tuning.search.trial_log import FinishedTrial, LoggedTrials, logs_in, read
+from autotune.tuning.trial_log import FinishedTrial, LoggedTrials, led_to, logs_in, read, studies_of
+from autotune.tuning.trials import Trial
 
 Source = Literal["log", "record"]
 

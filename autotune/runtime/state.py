@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from autotune.candidates.space import unserved
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.driver.dependent_launch import Dependence
@@ -20,6 +19,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.measure.objective import HOT, Objective
+from autotune.model.space import unserved
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME, Call
 from autotune.runtime.arrays import ArrayInfo

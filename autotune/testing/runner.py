@@ -15,7 +15,7 @@ from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import COLD, BestTimes
 from autotune.measure.runner import Candidate, Runner
 from autotune.problem import Problem
-from autotune.tuning.evaluate import Compile, prepare
+from autotune.tuning.pipeline import Compile, prepare
 
 READY_S = 30.0
 

@@ -22,13 +22,12 @@ from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
 from autotune.records.inventory import scan
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
 from autotune.tuning.proposals import open_log
-from autotune.tuning.search import axes_of
+from autotune.tuning.search.axes import axes_of
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 PROBLEM = Problem(1024, 1024, 1024)
 

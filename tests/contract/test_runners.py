@@ -16,7 +16,7 @@ from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.without_gpu import PredictedRunner, ReplayRunner
 from autotune.testing import RunnerContract
-from autotune.tuning.evaluate import Compile
+from autotune.tuning.pipeline import Compile
 
 # A bench in a worker process that answers without a GPU.
 TIRELESS = "support.worker_benches:tireless"

@@ -14,13 +14,13 @@ from support.general_kernels import plan_of
 from support.launch_recorder import general_of, launched_by_python
 from support.sample_records import H100
 
-from autotune.candidates.space import feasible
 from autotune.device import Device, find
 from autotune.export import ExportedLibrary, gather
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, TensorMap
 from autotune.lookup.answer import Answer
+from autotune.model.space import feasible
 from autotune.problem import Problem
 
 SMALL = Problem(64, 48, 40)

@@ -10,7 +10,6 @@ import pytest
 from support.loaded import resident_blocks
 
 from autotune import compiler
-from autotune.candidates import space
 from autotune.compiler import Program
 from autotune.device import Device, find
 from autotune.driver import attributes, bindings
@@ -19,9 +18,12 @@ from autotune.families import registry
 from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.measure.devices import probe
 from autotune.measure.session import Session, pycuda
+from autotune.model import space
 from autotune.problem import Problem
 
 INDEX = 0
+
+
 DEEP = Problem(256, 256, 16384, "bf16")
 """A problem whose kernels share K in clusters of every size."""
 

@@ -20,38 +20,60 @@ from problem_cases import BATCHED, CASES, FINISHED, Case
 from support.loaded import resident_blocks, resources
 from support.served_precisions import SERVED
 
-from autotune.candidates import space
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.measure.bench import GemmBench
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Session
 from autotune.measure.verify import Passed
+from autotune.model import space
 from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
 Samples = Mapping[str, FamilySample]
 
+
 ALL = (*CASES, *BATCHED, *FINISHED)
+
+
 ANY_SHAPE = {"naive", "tiled", "simt", "wgmma"}
 """Families with a configuration for every problem, if they run on the device at all."""
+
+
 HOPPER = (9, 0)
+
 
 TILES = (
     "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy=async,stages=3,fragments=2,"
     "min_blocks=1,split_k={split_k},reduction={reduction},workers={workers},chunks=1,pack=none,"
     "group=1,fence=0,order=rows"
 )
+
+
 SHARED = ("separate", "fused", "stream", "gemv")
 """Ways to share K among blocks of the CUDA-core families."""
 
+
 FUSED: Mapping[str, Value] = {"reduction": "fused", "cluster": "1x1"}
+
+
 STREAM: Mapping[str, Value] = {"reduction": "stream"}
+
+
 PINGPONG: Mapping[str, Value] = {"schedule": "pingpong"}
+
+
 WIDE: Mapping[str, Value] = {"cluster": "2x1", "schedule": "cooperative"}
+
+
 HIGH: Mapping[str, Value] = {"cluster": "1x2", "schedule": "cooperative"}
+
+
 DEEP: Mapping[str, Value] = {"cluster": "1x1x4", "reduction": "none"}
+
+
 DEEPER: Mapping[str, Value] = {"cluster": "1x1x2", "reduction": "fused"}
+
 
 TOGETHER: tuple[tuple[str, str, Mapping[str, Value]], ...] = (
     ("wgmma", "250x190x2050:bf16:nn:batch=3", FUSED),

@@ -17,9 +17,9 @@ import pytest
 from runtime_gpu import CONFIGS, LARGE, NAIVE, SIMT, SPLIT, excess_of, runtime_of
 from support.paths import import_path
 
-from autotune.candidates import space
 from autotune.errors import ArrayError
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.launcher import Driver

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from autotune import compiler
-from autotune.candidates import cost, space
 from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.measure.gpu_runner import GpuRunner, open_runner
 from autotune.measure.measurement import Measurement
 from autotune.measure.runner import Candidate
+from autotune.model import cost, space
 from autotune.problem import Problem
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 PROBLEMS = (
     Problem(512, 512, 512),

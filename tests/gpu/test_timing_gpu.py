@@ -14,7 +14,6 @@ from attempts import repeated
 from candidate_samples import candidate, plan_of
 from problem_cases import Case
 
-from autotune.candidates import cost, space
 from autotune.families.config import Config
 from autotune.measure.baseline import open_baseline
 from autotune.measure.bench import BASELINE, GemmBench
@@ -26,15 +25,27 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session
 from autotune.measure.timing import Timer, WarmRun
 from autotune.measure.verify import Passed, Verifier
+from autotune.model import cost, space
 from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
 
 pytestmark = pytest.mark.timing
 
+
 COPY = 2**29
+
+
 TILED = Config.parse("tiled:tile_width=16,specialized=0")
+
+
 NAIVE = Config.parse("naive:mapping=uncoalesced,block=16")
+
+
 KILO = Problem(1024, 1024, 1024)
+
+
 THIN = Problem(16, 2048, 2048)  # a block per SM at most, so that latencies show
+
+
 FAST_FP64 = ((8, 0), (9, 0), (10, 0))
 """Compute capabilities whose float64 units verify quickly."""
 

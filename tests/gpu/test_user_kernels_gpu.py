@@ -34,21 +34,20 @@ from autotune.measure.session import PyCudaSession, Session
 from autotune.measure.without_gpu import PredictedRunner
 from autotune.problem import Problem
 from autotune.records import KernelRecord
-from autotune.tuning.evaluate import prepare, resources_of
 from autotune.tuning.options import Search
-from autotune.user_kernels import (
-    KernelTunable,
-    Workload,
-    define_kernel,
-    source_folder,
-    workload,
-)
+from autotune.tuning.pipeline import prepare, resources_of
+from autotune.user_kernels import workload
 from autotune.user_kernels.bench import KernelBench, open_kernel_runner
+from autotune.user_kernels.definition import define_kernel, unpacked
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),
     *("writes the input", "right once", "illegal access", "endless loop"),
 )
+
+
 FAULTY = """
 __device__ int runs;
 
@@ -70,7 +69,11 @@ template <int FAULT> __global__ void faulty(float* out, float* in, int n) {
     }
 }
 """
+
+
 N = 200  # one block: __syncthreads puts the faults of thread 0 after all writes
+
+
 TYPES = """
 template <int N>
 __global__ void types(double* out, bool b, signed char i8, unsigned char u8, short i16,
@@ -83,6 +86,8 @@ __global__ void types(double* out, bool b, signed char i8, unsigned char u8, sho
     if (threadIdx.x < N) out[threadIdx.x] = values[threadIdx.x];
 }
 """
+
+
 LARGE = """
 template <int KB> __global__ void large(float* out) {
     extern __shared__ float held[];
@@ -127,7 +132,7 @@ def candidates(
     tunable = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
     prepared: list[Candidate] = []
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         for config in kernel.combinations():
             outcome = prepare(
                 tunable.plan(config),
@@ -373,7 +378,7 @@ def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str
     kernel = define_kernel(source, "twice<>", {}, constraints=None, **geometry)
     (config,) = kernel.combinations()
     plan = KernelTunable(kernel, work.call, work.arguments).plan(config)
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         program = compiler.compile(
             *(plan.main.template, session.device.arch),
             cache=None,
@@ -405,6 +410,8 @@ extern "C" __global__ void axpy(float* y, const float* x, float a, int n) {
     if (at < n) y[at] += a * FACTOR * x[at] + __half2float(__float2half(0.0f));
 }
 """
+
+
 AXPY: dict[str, Any] = {
     "source": MACROS,
     "name": "axpy",

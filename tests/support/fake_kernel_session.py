@@ -16,11 +16,13 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import Run
 from autotune.measure.timing import Samples, WarmRun
 from autotune.measure.worker import PendingBench
-from autotune.user_kernels import Workload
 from autotune.user_kernels.bench import KernelBench
+from autotune.user_kernels.workload import Workload
 from support.sample_records import H100
 
 Kernel = Callable[["Pointers"], None]
+
+
 F4 = np.float32
 
 

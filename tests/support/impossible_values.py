@@ -30,8 +30,8 @@ from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord, bundle, codec, ranges
 from autotune.records.kernel_record import KernelEntry
 from autotune.records.ranges import Range, Segment
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import trial_log
+from autotune.tuning import trial_log
+from autotune.tuning.trials import Trial
 from support.sample_logs import FAILED, MEASURED
 from support.sample_records import H100, SQUARE, entry, record
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.records import Store
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.trial_log import LoggedTrials, read
+from autotune.tuning.trial_log import LoggedTrials, read
+from autotune.tuning.trials import Trial
 
 
 @pytest.fixture

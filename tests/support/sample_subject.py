@@ -13,8 +13,8 @@ from autotune.problem.kernel_call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report.trials import Subject
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.trial_log import FinishedTrial
+from autotune.tuning.trial_log import FinishedTrial
+from autotune.tuning.trials import Trial
 from support.command_line import run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100

@@ -18,14 +18,10 @@ from autotune.problem.integers import ceil_div
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.user_kernels import (
-    KernelTunable,
-    UserKernel,
-    Workload,
-    call_of,
-    define_kernel,
-    workload,
-)
+from autotune.user_kernels import workload
+from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload, call_of
 from support.sample_records import H100, entry, record
 
 SAXPY = """
@@ -37,8 +33,14 @@ __global__ void __launch_bounds__(THREADS) saxpy(float* y, const float* x, float
     }
 }
 """
+
+
 N = 1000
+
+
 THREADS, EACH = (32, 64, 128, 256, 2048), (1, 2, 4)
+
+
 LEGAL = 4 * 3 - 1
 """2048 threads are too many, and 32 with 4 each break the constraint."""
 

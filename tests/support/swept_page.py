@@ -15,8 +15,8 @@ from autotune.records.merging import KEPT
 from autotune.report.pages.page import write
 from autotune.report.pages.record import Analysis, analysed, headline
 from autotune.report.trials import Subject
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.trial_log import FinishedTrial
+from autotune.tuning.trial_log import FinishedTrial
+from autotune.tuning.trials import Trial
 from support.sample_recording import recorded
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)

@@ -21,7 +21,7 @@ from autotune.report.pages.figures import (
 )
 from autotune.report.pages.page import Section, escape, paragraph, percent, plot
 from autotune.report.trials import Subject
-from autotune.tuning.evaluate import Trial
+from autotune.tuning.trials import Trial
 
 TILE_SIDES = ("bm", "bn", "tile_width", "bk")
 """Parameters that a heat map shows first, where a family has them."""

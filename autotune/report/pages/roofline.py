@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.candidates.cost import fitted
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model.cost import fitted
 from autotune.occupancy.roofline import bandwidth_bound, intensity
 from autotune.problem import Problem
 from autotune.report.pages.figures import (

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.candidates import space
 from autotune.errors import AutotuneError
 from autotune.measure.measurement import Failure
+from autotune.model import space
 from autotune.report.pages.figures import (
     COLOURS,
     WINNER,

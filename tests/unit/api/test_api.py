@@ -26,11 +26,12 @@ from autotune.measure.measurement import Evidence
 from autotune.measure.runner import Runner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.tuning.events import Silent
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import Sampler
+from autotune.tuning.trials import Silent
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
+
 
 BLOCKED = """
 import sys

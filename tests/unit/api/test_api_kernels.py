@@ -34,7 +34,9 @@ from autotune.records import Store
 from autotune.records.kernel_record import Geometry
 from autotune.tuning import loop
 from autotune.tuning.options import Search
-from autotune.user_kernels import Compilation, Verification, Workload, bench
+from autotune.user_kernels import bench
+from autotune.user_kernels.definition import Compilation
+from autotune.user_kernels.workload import Verification, Workload
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,

@@ -18,11 +18,15 @@ from autotune.problem.problem import Problem
 from autotune.problem.span import Span
 from autotune.records.ranges import Range, Segment
 from autotune.report.listing import ShapesReport
-from autotune.tuning.events import Silent
 from autotune.tuning.options import Search
+from autotune.tuning.trials import Silent
 
 WIDE = Problem(16, 4096, 4096, "bf16")
+
+
 RANGE = Range(H100, WIDE, "m", (Segment(1, 16, 1),), 0.1)
+
+
 Calls = list[tuple[str, Any, Search, dict[str, Any]]]
 
 

@@ -17,7 +17,6 @@ from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import device, settings
-from autotune.candidates import space
 from autotune.cli.options import seconds_of, show
 from autotune.errors import UsageError
 from autotune.families import registry
@@ -25,6 +24,7 @@ from autotune.families.config import Config
 from autotune.measure import devices, targets
 from autotune.measure.recording import Origin
 from autotune.measure.without_gpu import ReplayRunner
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import doctor
@@ -33,6 +33,8 @@ from autotune.report.record import render
 from autotune.version import __version__
 
 SHAPE = PROBLEM.shape
+
+
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
 
 

@@ -13,14 +13,18 @@ from support.sample_records import H100
 from support.served_precisions import SERVED
 
 from autotune import device
-from autotune.candidates import space
 from autotune.export.library import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, LaunchPlan, Template
+from autotune.model import space
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
 WIDE = [compute for compute in SERVED if not PRECISIONS[compute].eight_bit]
+
+
 A100, T4 = device.find("a100"), device.find("t4")
+
+
 SIZES = st.integers(1, 5000)
 
 

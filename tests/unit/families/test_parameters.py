@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import Device, find
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -14,6 +13,7 @@ from autotune.families.config import Config, Value
 from autotune.families.family import Family, parameter, parameter_from
 from autotune.families.registry import FAMILIES
 from autotune.families.textbook import TILED, TiledParams
+from autotune.model import space
 from autotune.problem import Problem
 
 H100 = find("h100")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from autotune import families, settings
-from autotune.candidates import space
 from autotune.compiler import source_hash
 from autotune.device import find
 from autotune.errors import ConfigError
@@ -15,6 +14,7 @@ from autotune.families import registry
 from autotune.families.family import Family
 from autotune.families.registry import FAMILIES
 from autotune.families.textbook import TILED
+from autotune.model import space
 from autotune.problem import COMPUTES, Problem
 
 H100 = find("h100")

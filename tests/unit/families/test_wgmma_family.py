@@ -13,7 +13,6 @@ from support.launch_structs import members
 from support.sample_records import H100
 
 from autotune import settings
-from autotune.candidates import space
 from autotune.compiler import Program, compile
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Struct, TensorMap
@@ -21,9 +20,10 @@ from autotune.families.shared.arguments import call_struct, divisor, struct
 from autotune.families.wgmma import WGMMA
 from autotune.families.wgmma.parameters import RESIDENT
 from autotune.families.wgmma.tiles import CLUSTERS
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
-from autotune.tuning.evaluate import SPILL_LIMIT
+from autotune.tuning.pipeline import SPILL_LIMIT
 
 CONFIG = Config.parse(
     "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.wgmma import WGMMA, tiles
 from autotune.families.wgmma.tiles import CLUSTERS
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.wgmma import WGMMA
 from autotune.families.wgmma.k_sharing import SLOWEST
@@ -18,10 +17,15 @@ from autotune.families.wgmma.tiles import (
     SplitTile,
     estimate,
 )
+from autotune.model import space
 from autotune.problem import Problem
 
 H100 = find("h100")
+
+
 SQUARE = Problem(4096, 4096, 4096, "bf16")
+
+
 DEEP = Problem(128, 256, 65536, "bf16")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support.sample_records import H100, entry, record
 
-from autotune.candidates import space
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.lookup import lookup
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment

@@ -9,11 +9,11 @@ import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.candidates import cost, space
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD, HOT, Objective
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment

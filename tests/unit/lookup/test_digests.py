@@ -12,10 +12,10 @@ import pytest
 from support.sample_records import H100, SQUARE, record
 
 from autotune import settings
-from autotune.candidates.model_error import Sample, SampleGroup, groups_of
 from autotune.lookup import digest, neighbours
 from autotune.lookup.digest import RecordDigest, dumps, loads, samples
 from autotune.measure.objective import HOT, TIMES, Objective
+from autotune.model.model_error import Sample, SampleGroup, groups_of
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, TuningRecord, codec, shipped
 from autotune.records.bundle import BundleReader

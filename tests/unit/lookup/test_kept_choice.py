@@ -13,7 +13,6 @@ from support.sample_records import H100, entry, record
 
 import autotune
 from autotune import settings
-from autotune.candidates import space
 from autotune.compiler import installed
 from autotune.families.config import Config
 from autotune.lookup import lookup
@@ -21,10 +20,13 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import FOLDER, finder
 from autotune.lookup.nearest import nearest
 from autotune.measure.objective import HOT
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle, codec
 
 NEAR = Problem(4096, 4096, 2048)
+
+
 ASKED = Problem(4096, 4096, 2052)
 
 

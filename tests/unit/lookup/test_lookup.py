@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
+from autotune.model import cost, space
 from autotune.occupancy.roofline import least_seconds
 from autotune.problem import Problem, distance
 from autotune.records import Entry, Store, ranges

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.candidates import space
-from autotune.candidates.legality import Legality
 from autotune.compiler import installed
 from autotune.device import find
 from autotune.lookup import nearest
 from autotune.lookup.nearest import Choice
+from autotune.model import space
+from autotune.model.legality import Legality
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
 H200 = find("h200")

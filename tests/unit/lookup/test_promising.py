@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.legality import Legality
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.summation import possible_limit, promised_limit
 from autotune.lookup import nearest
-from autotune.lookup.promising import ALIKE, RACED, contenders
+from autotune.lookup.promising import RACED, contenders
+from autotune.model.legality import Legality
+from autotune.model.space import ALIKE, AccuracyFilter
 from autotune.problem import Problem
 from autotune.records import Records, Store
 

@@ -9,7 +9,6 @@ import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
-from autotune.candidates import space
 from autotune.device import Device, find
 from autotune.lookup import vendor_time
 from autotune.lookup.answer import Answer, vendor_wins
@@ -18,11 +17,14 @@ from autotune.lookup.lookup import lookup
 from autotune.lookup.neighbours import own
 from autotune.lookup.vendor_time import vendor_time_us
 from autotune.measure.objective import HOT
+from autotune.model import space
 from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle
 
 NEAR = Problem(4096, 4096, 2048)
+
+
 ASKED = Problem(4096, 4096, 2052)
 
 

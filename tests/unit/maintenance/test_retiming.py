@@ -23,7 +23,7 @@ from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.codec import loads
-from autotune.tuning.evaluate import Compile
+from autotune.tuning.pipeline import Compile
 
 WIDTHS = (23, 16, 8, 32)
 

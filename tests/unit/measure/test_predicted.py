@@ -7,15 +7,15 @@ from pathlib import Path
 from support.fake_runner import ORIGIN, compiled, tiled
 from support.sample_records import H100, SQUARE
 
-from autotune.candidates import cost
 from autotune.families import registry
 from autotune.measure.measurement import Measurement
 from autotune.measure.runner import Candidate
 from autotune.measure.without_gpu import PredictedRunner
+from autotune.model import cost
 from autotune.records import Record, Store
-from autotune.tuning.evaluate import prepare
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import prepare
+from autotune.tuning.tunable import GemmTunable
 
 
 def predicted(width: int) -> tuple[PredictedRunner, Candidate]:

@@ -27,10 +27,11 @@ from autotune.measure.runner import Candidate
 from autotune.measure.without_gpu import ReplayRunner, noisy
 from autotune.problem import Problem
 from autotune.records import Store
-from autotune.tuning.evaluate import Trial, prepare
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search.trial_log import read
+from autotune.tuning.pipeline import prepare
+from autotune.tuning.trial_log import read
+from autotune.tuning.trials import Trial
+from autotune.tuning.tunable import GemmTunable
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 

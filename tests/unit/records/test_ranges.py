@@ -17,11 +17,11 @@ from support.sample_records import H100, entry, record
 import autotune
 from autotune.api import ranges
 from autotune.api.ranges import cover
-from autotune.candidates import cost, space
 from autotune.device import Device
 from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.measure.objective import COLD
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Store

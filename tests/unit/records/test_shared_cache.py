@@ -18,7 +18,7 @@ from autotune.errors import AutotuneError
 from autotune.families.plan import Template
 from autotune.records import Store
 from autotune.records.inventory import mend, scan
-from autotune.tuning.search import TrialLog
+from autotune.tuning.trial_log import TrialLog
 
 SECRET = '{"password": 1}\n'
 

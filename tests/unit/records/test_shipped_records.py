@@ -28,11 +28,17 @@ from autotune.records import OrderedRecord, Record, Records, Store, bundle, code
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
 from autotune.records.shipped import _file as bundle_file
-from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.tunable import GemmTunable
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)
+
+
 H200, PCIE = find("h200"), find("h100 pcie")
+
+
 SMALL = Problem(64, 64, 64)
+
+
 FILE = "some.jsonl.xz"
 
 
@@ -329,7 +335,7 @@ def test_shipped_ranges_answer_lookups(library: Records, shipped_folder: Path) -
 
 def test_search_starts_from_shipped_records(library: Records, shipped_folder: Path) -> None:
     candidates = GemmTunable(SMALL, "tiled").candidates(
-        PredictedRunner(SMALL, H100), lambda _: False, survey=None
+        PredictedRunner(SMALL, H100), lambda _: False, ranked=None
     )
     winner = candidates.ranked[-1]  # the model would try it last
     ship(

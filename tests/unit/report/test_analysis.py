@@ -25,8 +25,8 @@ from support.sample_subject import (
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 from support.swept_page import analysis, swept_subject
 
-from autotune.candidates.cost import fitted
 from autotune.measure.objective import COLD, HOT
+from autotune.model.cost import fitted
 from autotune.occupancy import occupancy as resident_blocks
 from autotune.problem import Problem
 from autotune.records import Record, Store

@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_answer
 from autotune.measure.objective import COLD, HOT
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.report.explanation import compared, completed, explain, least_us, render, to_json, why
 

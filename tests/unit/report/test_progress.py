@@ -17,8 +17,7 @@ from autotune.measure.objective import COLD, HOT
 from autotune.problem import Problem
 from autotune.report import progress
 from autotune.report.progress import Limits, SharedBar, TerminalBar, observing, observing_all
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Observer, Progress
+from autotune.tuning.trials import Observer, Progress, Trial
 
 PROBLEM = Problem(1000, 1000, 1000)
 

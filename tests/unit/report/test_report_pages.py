@@ -24,8 +24,8 @@ from autotune.report.pages.overview import Overview
 from autotune.report.pages.page import write
 from autotune.report.pages.record import analysed, headline
 from autotune.report.trials import Subject, subject_of
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.trial_log import FinishedTrial
+from autotune.tuning.trial_log import FinishedTrial
+from autotune.tuning.trials import Trial
 
 DRAWN = "[...document.querySelectorAll('[data-figure]')].filter(one => one.calcdata.length).length"
 """Number of pictures with a trace in them."""

@@ -26,7 +26,7 @@ from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import Kernel, kernels
 from autotune.runtime.kernels import TunedKernel
-from autotune.user_kernels import call_of
+from autotune.user_kernels.workload import call_of
 
 
 def _close(result: Matrix, expected: Matrix) -> bool:
@@ -143,6 +143,8 @@ def test_kernel_keeps_a_bounded_number_of_launches(
 
 
 CONFIG = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
+
+
 GEOMETRY = Geometry((4, 1, 1), (256, 1, 1), 64)
 
 

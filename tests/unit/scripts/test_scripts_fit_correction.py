@@ -15,9 +15,9 @@ import pytest
 import typer
 from support.paths import ROOT
 
-from autotune.candidates import correction
 from autotune.device import find
 from autotune.measure.recording import Recording
+from autotune.model import cost
 
 with ZipFile(ROOT / "docs/results/h200/drawn.zip") as archive:
     DRAWN = {name: archive.read(name) for name in archive.namelist()[::8]}
@@ -42,7 +42,7 @@ def test_networks_learn_the_error_of_recordings(
     fit_correction.main([folder], out)
     assert "corrected" in capsys.readouterr().out
     with np.load(out, allow_pickle=False) as arrays:
-        capability, networks = correction.loads(arrays)
+        capability, networks = cost.loads(arrays)
         about = json.loads(str(arrays["about"]))
     assert capability == (9, 0)
     assert about["recordings"] == len(DRAWN)
@@ -62,7 +62,7 @@ def test_left_out_shapes_have_not_been_seen(folder: Path, monkeypatch: pytest.Mo
     recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
     taught: list[set[str]] = []
 
-    def trained(samples: Sequence[fit_correction.Sample]) -> dict[str, correction.Network]:
+    def trained(samples: Sequence[fit_correction.Sample]) -> dict[str, cost.Network]:
         taught.append({str(recordings[sample.place].problem) for sample in samples})
         return {}
 

@@ -33,11 +33,14 @@ from autotune.measure.runner import Candidate
 from autotune.measure.targets import Target
 from autotune.problem import LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress
+from autotune.tuning.trials import Progress, Trial
 
 SHAPE = PROBLEM.shape
+
+
 ENTRY = sample_records.entry(16, 90.0)
+
+
 RECORD = sample_records.record(ENTRY)
 
 

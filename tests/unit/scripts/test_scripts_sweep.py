@@ -18,7 +18,7 @@ from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate
 from autotune.measure.without_gpu import ReplayRunner
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 NAIVE = Config.parse("naive:mapping=coalesced,block=32")
 

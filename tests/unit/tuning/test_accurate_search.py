@@ -12,10 +12,12 @@ from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.records import Store
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
 RECORDED = "1023x1025x1027-tf32x3-nn"
+
+
 INACCURATE = 22
 """Of its 37 kernels, which the verification refused."""
 

@@ -17,9 +17,9 @@ from autotune.measure.timing import CLOSE
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
+from autotune.tuning.tunable import GemmTunable
 
 # The fastest kernel with L2 flushed takes 1.4 times as long hot as the fastest hot.
 WEIGHTS = Problem(16, 4096, 4096, "bf16")

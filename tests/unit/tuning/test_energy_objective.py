@@ -20,12 +20,14 @@ from autotune.measure.runner import Runner
 from autotune.measure.without_gpu import PredictedRunner, ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
+from autotune.tuning.trials import LEADERS
+from autotune.tuning.tunable import GemmTunable
 
 BY_ENERGY = Search(sampler="random", objective=ENERGY)
+
+
 FEW = replace(BY_ENERGY, sampler="exhaustive", trials=12)
 
 

@@ -30,15 +30,21 @@ from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.runner import Candidate, Runner
 from autotune.records import Record, Store, codec
-from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import TrialLog
+from autotune.tuning.pipeline import Compile
+from autotune.tuning.trial_log import TrialLog
+from autotune.tuning.trials import Observer, Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
+
+
 EVERYTHING = Search(sampler="random")
+
+
 KILLS = 40
+
+
 # Trials of a worker before it is killed, at most.
 MEASURED = 10
 

@@ -16,7 +16,6 @@ from support import sample_records
 from support.fake_runner import ORIGIN, FakeRunner, compiled
 from support.sample_recording import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
 
-from autotune.candidates import correction
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
@@ -28,6 +27,7 @@ from autotune.families.textbook import TILED
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording, SweepRow
 from autotune.measure.targets import Target
+from autotune.model import cost
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store
 from autotune.report.ladder import Rung, render, rungs, to_json
@@ -189,7 +189,7 @@ def test_ladder_as_json_names_every_rung() -> None:
 
 def test_every_step_is_legal_on_a_t4() -> None:
     from autotune import device
-    from autotune.candidates import space
+    from autotune.model import space
 
     problem = Problem(4096, 4096, 4096)
     assert [space.rejection(step, problem, device.find("t4")) for step in STEPS.values()] == [
@@ -233,7 +233,7 @@ def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         name: family for name, family in registry.FAMILIES.items() if name not in stand_ins
     }
     monkeypatch.setattr(registry, "FAMILIES", {**unchanged, **stand_ins})
-    monkeypatch.setattr(correction, "trained", lambda: ((9, 0), {}))
+    monkeypatch.setattr(cost, "trained", lambda: ((9, 0), {}))
 
 
 def in_precision(compute: str) -> Problem:

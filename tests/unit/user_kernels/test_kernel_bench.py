@@ -18,8 +18,8 @@ from autotune.measure import bench as module
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import BestTimes
 from autotune.measure.runner import Candidate
-from autotune.user_kernels import Workload
 from autotune.user_kernels.bench import KernelBench
+from autotune.user_kernels.workload import Workload
 
 
 def changed(place: int, index: int, value: float = 7.0, **around: int) -> Kernel:

@@ -9,7 +9,7 @@ Of many samples only those most like the configurations that are asked about fir
 (`Prior.most`): the others hardly change the result, and conditioning on all of them takes tens of
 milliseconds.
 
-The errors that networks leave (`correction`) differ from shape to shape, so only samples of near
+The errors that networks leave (`cost.trained`) differ from shape to shape, so only samples of near
 problems help. Their mean is taken as 0 there, because samples are biased: a record keeps its
 fastest entries, which tend to be faster than predicted.
 
@@ -28,13 +28,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.candidates import correction
-from autotune.candidates.cost import Load
-from autotune.candidates.features import Floats, Parameters, problem_columns
-from autotune.candidates.gaussian_process import Covariance, GaussianProcess
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model import cost
+from autotune.model.cost import Load
+from autotune.model.features import Floats, Parameters, problem_columns
+from autotune.model.gaussian_process import Covariance, GaussianProcess
 from autotune.problem import Problem
 
 NOISE, LENGTH = 0.01, 2.0
@@ -192,7 +192,7 @@ class _FamilyError:
 
     def __init__(self, family: str, groups: Sequence[SampleGroup], device: Device) -> None:
         self._device = device
-        self._prior = CORRECTED if family in correction.serving(device) else ARITHMETIC
+        self._prior = CORRECTED if family in cost.serving(device) else ARITHMETIC
         self._words = sorted({pair for group in groups for pair in group.params.pairs})
         logs = np.concatenate([np.empty(0), *(group.logs for group in groups)])
         points = np.vstack([*map(self._points_of, groups)]) if groups else np.empty((0, 0))

@@ -11,30 +11,35 @@ from typing import Any
 
 import pytest
 
-from autotune.candidates import space
-from autotune.candidates.adaptation import Adaptation, variants
-from autotune.candidates.legality import (
-    ORDER,
-    FamilyRules,
-    Legality,
-    Rejection,
-    Values,
-    is_legal,
-    order_of,
-)
 from autotune.device import Device, find
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.family import Family, Rule
+from autotune.model import orders, space
+from autotune.model.legality import FamilyRules, Legality, Rejection, Values, is_legal
+from autotune.model.orders import order_of
+from autotune.model.space import Adaptation, variants
 from autotune.problem import COMPUTES, Problem
 
 H100, H200 = find("h100"), find("h200")
+
+
 PROBLEM = Problem(300, 520, 1000, "bf16", "nt")
+
+
 LARGER = Problem(4096, 4096, 4096, "bf16", "nt")
+
+
 LARGE = Problem(2048, 4096, 4096, "bf16", "nt")
+
+
 SPLIT, WHOLE = "wgmma bf16 swap=1 shared +(2*2048)", "wgmma bf16 swap=1 shared 4096"
+
+
 Domain = dict[str, tuple[Value, ...]]
+
+
 DEVICES = ("h100", "h200", "a100", "rtx 3060", "rtx 4090", "rtx 5090", "b200", "t4")
 
 
@@ -43,7 +48,7 @@ def members(family: str) -> list[Config]:
     return [
         config
         for problem in (PROBLEM, LARGER)
-        for config in space.survey(problem, H200, family)[::40]
+        for config in space.sample(problem, H200, family)[::40]
     ]
 
 
@@ -162,24 +167,24 @@ def test_changed_values_break_the_same_rule(family: str) -> None:
 
 @pytest.mark.parametrize("order", [SPLIT, WHOLE, "mma bf16 swap=0 2/32(4096)"])
 def test_prescribed_order_is_that_of_every_configuration(order: str) -> None:
-    legal = space.feasible(LARGE, H100, order.partition(" ")[0], order)
+    legal = orders.feasible(LARGE, H100, order.partition(" ")[0], order)
     assert {str(order_of(config, LARGE)) for config in legal.configs} == {order}
 
 
 def test_order_may_split_k_where_it_does_not_pay() -> None:
     usual = space.feasible(LARGE, H100, "wgmma").configs
     assert SPLIT not in {str(order_of(config, LARGE)) for config in usual}
-    split = space.feasible(LARGE, H100, "wgmma", SPLIT).configs[0]
-    assert is_legal(split, LARGE, H100, SPLIT)
-    assert not is_legal(split, LARGE, H100, WHOLE)
+    split = orders.feasible(LARGE, H100, "wgmma", SPLIT).configs[0]
+    assert orders.legality(LARGE, H100, SPLIT)(split)
+    assert not orders.legality(LARGE, H100, WHOLE)(split)
 
 
 def test_configuration_without_an_order_has_none_of_any_name() -> None:
     problem, naive = Problem(64, 64, 64), Config.parse("naive:mapping=coalesced,block=16")
     assert is_legal(naive, problem, H100)
     assert order_of(naive, problem) is None
-    rejection = FamilyRules.of("naive", problem, H100, "None").rejection(naive)
-    assert rejection == Rejection(ORDER, "an order that depends on M, not None")
+    rejection = orders.rules_of("naive", problem, H100, "None").rejection(naive)
+    assert rejection == Rejection(orders.ORDER, "an order that depends on M, not None")
 
 
 def drawn(random: Random) -> Problem:

@@ -8,13 +8,13 @@ from math import prod
 
 import pytest
 
-from autotune.candidates import cost, space
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.families.registry import FAMILIES
+from autotune.model import cost, space
 from autotune.problem import Problem
 
 H100 = find("h100")
@@ -206,25 +206,11 @@ def ranked(*families: str) -> list[Config]:
     return [config for _, config in cost.rank(legal, UNEVEN, H100)]
 
 
-def test_few_configurations_share_a_tile_or_work() -> None:
+def test_few_configurations_share_a_tile_and_iterations() -> None:
     chosen = space.diverse(ranked("simt"), UNEVEN, 10)
     works = [registry.find("simt").work(config, UNEVEN) for config in chosen]
     assert chosen[0] == ranked("simt")[0]
-    assert max(Counter(work.tile for work in works).values()) <= space.SAME_TILE
-    same = Counter((work.tile, work.iterations, work.copies) for work in works)
-    assert max(same.values()) <= space.SAME_WORK
-
-
-def test_family_ranked_last_is_chosen_too() -> None:
-    by_family = sorted(ranked("simt", "tiled"), key=lambda config: config.family)
-    chosen = space.diverse(by_family, UNEVEN, 4)
-    assert [config.family for config in chosen] == ["simt"] * 2 + ["tiled"] * 2
-
-
-def test_family_of_one_configuration_leaves_room() -> None:
-    configs = [*ranked("simt"), ranked("tiled")[0]]
-    chosen = space.diverse(configs, UNEVEN, 4)
-    assert [config.family for config in chosen] == ["simt"] * 3 + ["tiled"]
+    assert max(Counter((work.tile, work.iterations) for work in works).values()) <= space.ALIKE
 
 
 def test_best_are_chosen_if_all_tiles_are_equal() -> None:

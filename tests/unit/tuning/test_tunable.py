@@ -9,7 +9,6 @@ import pytest
 from support.fake_runner import FakeRunner, tiled
 from support.sample_records import record
 
-from autotune.candidates import cost
 from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
 from autotune.families import registry
@@ -19,13 +18,17 @@ from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD, HOT, Objective
 from autotune.measure.runner import Runner
 from autotune.measure.without_gpu import PredictedRunner
+from autotune.model import cost
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store
-from autotune.tuning.gemm import NEIGHBOURS, GemmTunable, nearest
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.tunable import NEIGHBOURS, Candidates, GemmTunable, nearest
 
 H100 = find("h100")
+
+
 PROBLEM = Problem(37, 53, 20)
+
+
 RESOURCES = Resources(threads=256, registers=32, shared=2048)
 
 
@@ -37,18 +40,18 @@ def candidates(
     runner: Runner,
     family: str,
     unsafe: Callable[[Config], bool] = none_unsafe,
-    survey: int | None = None,
+    ranked: int | None = None,
 ) -> Candidates:
-    return GemmTunable(PROBLEM, family).candidates(runner, unsafe, survey=survey)
+    return GemmTunable(PROBLEM, family).candidates(runner, unsafe, ranked=ranked)
 
 
 def candidate_configs(
-    survey: int | None = None,
+    ranked: int | None = None,
     unsafe: Callable[[Config], bool] = none_unsafe,
     *,
     family: str = "simt",
 ) -> tuple[Config, ...]:
-    return candidates(PredictedRunner(PROBLEM, H100), family, unsafe, survey).configs
+    return candidates(PredictedRunner(PROBLEM, H100), family, unsafe, ranked).configs
 
 
 @pytest.fixture
@@ -99,12 +102,12 @@ def test_only_the_nearest_problems_are_neighbours() -> None:
 
 
 def test_survey_loses_no_configuration() -> None:
-    assert sorted(candidate_configs(survey=500)) == sorted(candidate_configs())
+    assert sorted(candidate_configs(ranked=500)) == sorted(candidate_configs())
 
 
 def test_survey_puts_its_best_first() -> None:
     best = cost.predict(candidate_configs()[0], PROBLEM, H100)
-    surveyed = candidate_configs(survey=500)[0]
+    surveyed = candidate_configs(ranked=500)[0]
     assert cost.predict(surveyed, PROBLEM, H100) == pytest.approx(best, rel=0.05)
 
 

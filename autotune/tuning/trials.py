@@ -1,26 +1,181 @@
-"""The leaderboard of a tuning run: all trials, held to the vendor's accuracy, and the fastest."""
+"""Trials: their values, the quarantine, the events of a run, and the leaderboard.
+
+A trial is the outcome of one configuration; a failure is a value like a time. The leaderboard holds
+trials to the vendor's accuracy and ranks them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+from autotune.device import Device
 from autotune.families.config import Config
-from autotune.measure.measurement import Failure, Measurement
+from autotune.families.plan import Resources
+from autotune.families.source_text import hash_of
+from autotune.measure.measurement import Evidence, Failure, Measurement
 from autotune.measure.objective import COLD, HOT, OBJECTIVES, TIMES, BestTimes, Objective
-from autotune.tuning.evaluate import Trial
+from autotune.measure.runner import Candidate
+from autotune.records import Entry, Store, TuningRecord
+
+DANGEROUS = ("crash", "timeout")
+"""Stages whose failures can also hit the next candidate, or the device."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The outcome of one configuration.
+
+    `resources` are those of the dominant launch. They, `occupancy` (0..1) and `limiter` are None
+    for a configuration that failed before it could run.
+    """
+
+    config: Config
+    outcome: Measurement | Failure
+    resources: Resources | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+
+    @classmethod
+    def of(cls, candidate: Candidate, outcome: Measurement | Failure, device: Device) -> Trial:
+        """The trial of a candidate that the runner ran or refused."""
+        resources = candidate.resources
+        resident = resources.occupancy(device, candidate.plan.main.cluster)
+        return cls(candidate.config, outcome, resources, resident.occupancy, resident.limiter)
+
+    @property
+    def time_us(self) -> float:
+        """Median hot time in microseconds; infinite for a failure."""
+        return self.outcome.time_us if isinstance(self.outcome, Measurement) else math.inf
+
+    def time(self, objective: Objective) -> float:
+        """Median hot or cold time in microseconds; infinite if there is none."""
+        if isinstance(self.outcome, Failure):
+            return math.inf
+        estimate = objective.estimate(self.outcome)
+        return math.inf if estimate is None else estimate.time_us
+
+    @property
+    def entry(self) -> Entry | None:
+        """The entry to record; None for a failure."""
+        if (
+            isinstance(self.outcome, Failure)
+            or self.resources is None
+            or self.occupancy is None
+            or self.limiter is None
+        ):
+            return None
+        return Entry(self.config, self.outcome, self.resources, self.occupancy, self.limiter)
+
+
+class Quarantine:
+    """The store's quarantine for kernels of some sources: other sources may have fixed a kernel.
+
+    Only live devices have one: a recording or a model is in no danger.
+    """
+
+    def __init__(self, store: Store, device: Device, evidence: Evidence, source: str) -> None:
+        self._store, self._device = store, device
+        self._live = evidence == "measured"
+        self._source = source
+
+    def barred(self) -> Callable[[Config], bool]:
+        """Whether a configuration is quarantined."""
+        if not self._live:
+            return lambda _: False
+        barred = self._store.quarantined(self._device)
+        # Usually the quarantine is empty, and no configuration needs its key.
+        return (lambda config: self._key(config) in barred) if barred else (lambda _: False)
+
+    def note(self, tunable: object, config: Config, failure: Failure) -> None:
+        """Quarantines a configuration if its failure endangers the device.
+
+        Raises:
+            CacheError: if the quarantine cannot be written.
+        """
+        if self._live and failure.stage in DANGEROUS:
+            reason = f"{tunable}: {failure.stage}: {failure.reason}"
+            self._store.quarantine(self._device, self._key(config), reason)
+
+    def _key(self, config: Config) -> str:
+        return f"{config}@{hash_of(self._source, config.family)}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        trials: configurations evaluated, those of earlier runs included.
+        failures: how many of them failed.
+        best: the fastest so far; None if none has a time.
+        seconds: since the run began.
+        busy: the share (0..1) of that time in which the devices worked on candidates.
+    """
+
+    trials: int
+    failures: int
+    best: Trial | None
+    seconds: float
+    busy: float = 0.0
+
+
+class Observer(Protocol):
+    """Receives the events of a run in the order of the methods; `trial` many times.
+
+    An exception from an observer ends the run, after everything measured is recorded.
+    """
+
+    def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
+        """There are `feasible` configurations; `rejected` counts the others by reason."""
+
+    def baseline(self, measurement: Measurement | None) -> None:
+        """The vendor baseline was timed; None if there is no vendor library."""
+
+    def trial(self, trial: Trial, progress: Progress) -> None:
+        """A configuration was evaluated; the trial is in the log."""
+
+    def enough(self, gain: float) -> None:
+        """The search ends: further trials are expected to gain at most this share of the time."""
+
+    def rematch(self, leaders: Sequence[Trial]) -> None:
+        """The leaders are about to be timed interleaved."""
+
+    def finished(self, record: TuningRecord, progress: Progress) -> None:
+        """The record was written; also sent if the run was interrupted."""
+
+
+class Silent:
+    """An observer that ignores every event."""
+
+    def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None: ...
+
+    def baseline(self, measurement: Measurement | None) -> None: ...
+
+    def trial(self, trial: Trial, progress: Progress) -> None: ...
+
+    def enough(self, gain: float) -> None: ...
+
+    def rematch(self, leaders: Sequence[Trial]) -> None: ...
+
+    def finished(self, record: TuningRecord, progress: Progress) -> None: ...
+
 
 LEADERS = 10
 """Trials that are timed interleaved at the end, and recorded."""
 
+
 BY_OTHER_OBJECTIVE = 2
 """Leaders by the time that is not the objective."""
+
 
 NEAR = 1.1
 """The best of a family is a leader up to this multiple of the best time: it may owe its place to
 how little of that family was searched."""
+
 
 Judge = Callable[[Measurement, Measurement], Measurement | Failure]
 """The measurement, or a failure if it is too inaccurate beside the vendor baseline's."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.candidates import gaussian_process
-from autotune.candidates.gaussian_process import (
+from autotune.model import gaussian_process
+from autotune.model.gaussian_process import (
     CHUNK,
     Covariance,
     Floats,

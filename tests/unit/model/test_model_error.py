@@ -9,8 +9,12 @@ import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE
 
-from autotune.candidates import cost, space
-from autotune.candidates.model_error import (
+from autotune.device import Device, find
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.model import cost, space
+from autotune.model.model_error import (
     ARITHMETIC,
     CORRECTED,
     ModelError,
@@ -18,10 +22,6 @@ from autotune.candidates.model_error import (
     SampleGroup,
     groups_of,
 )
-from autotune.device import Device, find
-from autotune.families import registry
-from autotune.families.config import Config
-from autotune.families.plan import Resources
 from autotune.problem import Problem
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support.sample_records import H100, SQUARE
 
-from autotune.candidates import cost, features, space
-from autotune.candidates.features import Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.families.registry import find, plan
+from autotune.model import cost, features, space
+from autotune.model.features import Description
 from autotune.problem import Problem
 
 # Columns of `Load.features`.

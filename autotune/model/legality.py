@@ -1,8 +1,8 @@
 """Legality: whether a configuration can run a problem on a device, and which rule forbids it.
 
-`FamilyRules` answers for one family. `space.feasible` enumerates what it allows, and `adaptation`
-changes configurations until it allows them. All of them ask a rule once for each combination of the
-values that it reads.
+`FamilyRules` answers for one family. `space.feasible` enumerates what it allows, and
+`space.Adaptation` changes configurations until it allows them. All of them
+ask a rule once for each combination of the values that it reads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -19,15 +18,13 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.family import Family, Reading, Rule
-from autotune.families.summation import SummationOrder
 from autotune.problem import Problem
 
 T = TypeVar("T")
+
+
 Values = Mapping[str, Value]
 """Values of parameters by name, in the order of the family's parameters."""
-
-ORDER = "order of summation"
-"""The reason to reject a configuration of another order than the prescribed one."""
 
 
 class KeptResults(dict[tuple[Value, ...], T]):
@@ -91,13 +88,13 @@ class FamilyRules:
         family: the family's name.
         problem: the problem.
         device: the device.
-        order: the order of summation that configurations have to have; None for any. It has to
-            serve every M, so that it overrules rules `for_shape`.
+        rules: replace the rules of the family; None keeps them.
 
     Attributes:
         family: the family's name.
         domain: the values of each parameter, in the order of the parameters.
-        rules: the rules in their order, that on a prescribed order of summation first.
+        enumerated: the domain, without values that no legal configuration has.
+        rules: the rules in their order.
         verdicts: for each rule, what is wrong with the values it reads; None where it holds.
 
     Raises:
@@ -105,15 +102,16 @@ class FamilyRules:
     """
 
     def __init__(
-        self, family: str, problem: Problem, device: Device, order: str | None = None
+        self,
+        family: str,
+        problem: Problem,
+        device: Device,
+        rules: Sequence[Rule] | None = None,
     ) -> None:
         kind = registry.serving(family, problem)
         self.family = kind.name
-        self.domain = kind.domain(problem, device)
-        self.rules, self._order = kind.rules, order
-        if order is not None:
-            every_m = (rule for rule in kind.rules if not rule.for_shape)
-            self.rules = (_order_rule(kind.summation_order, order), *every_m)
+        self.domain = self.enumerated = kind.domain(problem, device)
+        self.rules = kind.rules if rules is None else rules
         self.verdicts = [
             KeptResults(kind, rule.check, rule.needs, (problem, device)) for rule in self.rules
         ]
@@ -123,11 +121,9 @@ class FamilyRules:
 
     @classmethod
     @lru_cache(maxsize=32)
-    def of(
-        cls, family: str, problem: Problem, device: Device, order: str | None = None
-    ) -> FamilyRules:
+    def of(cls, family: str, problem: Problem, device: Device) -> FamilyRules:
         """The rules of a family, bound once and kept."""
-        return cls(family, problem, device, order)
+        return cls(family, problem, device)
 
     def __len__(self) -> int:
         """The number of rules."""
@@ -163,19 +159,6 @@ class FamilyRules:
                 return Rejection("value", f"{name}={value} is none of {allowed}")
         return None
 
-    def enumerated_domain(self) -> dict[str, tuple[Value, ...]]:
-        """The domain, without values that no configuration of a prescribed order has."""
-        if self._order is None:
-            return self.domain
-        needs, verdicts = self.verdicts[0].needs, self.verdicts[0]
-        combinations = product(*(self.domain[name] for name in needs))
-        fitting = [values for values in combinations if verdicts[values] is None]
-        used = {name: {values[place] for values in fitting} for place, name in enumerate(needs)}
-        return {
-            name: tuple(value for value in values if name not in used or value in used[name])
-            for name, values in self.domain.items()
-        }
-
     def broken(self, values: Values, places: Iterable[int] | None = None) -> int:
         """The place of the first rule, of all or of those at `places`, that values of the domain
         break; the number of rules if they break none."""
@@ -200,29 +183,16 @@ class FamilyRules:
         return self.broken(values, places)
 
 
-def _order_rule(summation_order: Reading[SummationOrder | None], order: str) -> Rule:
-    """The rule that refuses other orders of summation than the prescribed one."""
-
-    def check(p: object, problem: Problem, _device: Device) -> str | None:
-        own = summation_order.function(p, problem)
-        if own is not None and str(own) == order:
-            return None
-        return f"{own or 'an order that depends on M'}, not {order}"
-
-    return Rule(ORDER, check, summation_order.needs)
-
-
 class Legality:
     """Judges whether configurations can run a problem on a device; slow ones are legal too.
 
     Args:
         problem: the problem.
         device: the device.
-        order: the order of summation that they have to have; None for any.
     """
 
-    def __init__(self, problem: Problem, device: Device, *, order: str | None = None) -> None:
-        self._bound_to = problem, device, order
+    def __init__(self, problem: Problem, device: Device) -> None:
+        self._problem, self._device = problem, device
         self._families: dict[str, FamilyRules | None] = {}
 
     def __call__(self, config: Config) -> bool:
@@ -234,27 +204,18 @@ class Legality:
         """The rules of a family; None if there is none or it does not serve the compute."""
         if family not in self._families:
             try:
-                self._families[family] = FamilyRules.of(family, *self._bound_to)
+                self._families[family] = self._of(family)
             except ConfigError:
                 self._families[family] = None
         return self._families[family]
 
+    def _of(self, family: str) -> FamilyRules:
+        return FamilyRules.of(family, self._problem, self._device)
 
-def is_legal(config: Config, problem: Problem, device: Device, order: str | None = None) -> bool:
+
+def is_legal(config: Config, problem: Problem, device: Device) -> bool:
     """Whether one configuration can run a problem on a device; see `Legality`."""
-    return Legality(problem, device, order=order)(config)
-
-
-def order_of(config: Config, problem: Problem) -> SummationOrder | None:
-    """The order in which a configuration adds up the products of an element of C; None if it
-    depends on M or on the place in C.
-
-    Raises:
-        ConfigError: if there is no such family.
-    """
-    family = registry.find(config.family)
-    orders: KeptResults[SummationOrder | None] = kept(family, family.summation_order, problem)
-    return orders.of(config.values)
+    return Legality(problem, device)(config)
 
 
 def as_tuned(device: Device, tuned_on: Device) -> Device:

@@ -19,7 +19,6 @@ import json
 import os
 import socket
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -32,13 +31,19 @@ from zlib import crc32
 
 from autotune import files
 from autotune.compiler import limits as compile_limits
+from autotune.device import Device
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.families.source_text import hash_of, narrowed, shortened
 from autotune.files import limits
 from autotune.files.decoding import Seconds, Share, Text, convert
-from autotune.measure.measurement import Failure, Measurement
-from autotune.tuning.evaluate import Trial
+from autotune.measure.measurement import Evidence, Failure, Measurement
+from autotune.measure.recording import Origin
+from autotune.records import TuningRecord
+from autotune.records.merging import HasOrigin, sources_of
+from autotune.records.record import folder_of
+from autotune.tuning.trials import Trial
 
 MEASURE_S = 150.0
 """Seconds in which a candidate is measured, unless the problem is larger than 7 TFLOP."""
@@ -49,8 +54,7 @@ EXPIRES_S = 2 * (compile_limits.SECONDS + MEASURE_S)
 looked up: twice the time that a trial may take."""
 
 
-SUFFIX, OLD_SUFFIX = ".jsonl", ".log"
-"""The suffixes of logs and of the Optuna journals of earlier versions."""
+SUFFIX = ".jsonl"
 
 
 BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -242,7 +246,6 @@ class TrialLog:
         self._news: list[Trial] = []
         self._opened = False
         _OPEN.add(self._owner.run)
-        _warn_of_journal(path)
         with self._locked() as file:
             self._append(file)
         self._opened = True
@@ -507,18 +510,6 @@ def _parsed(data: bytes) -> _Line:
     return _Line(line.at, None, line.owner, config, claims=line.claim is not None)
 
 
-def _warn_of_journal(path: Path) -> None:
-    """Warns, before a log is created, that the journal of an earlier version is not read."""
-    stem = path.name[: -len(SUFFIX)].rpartition(".")[0]
-    journal = path.with_name(stem + OLD_SUFFIX)
-    if journal.exists() and not path.exists():
-        warnings.warn(
-            f"{journal}: has the trials of an earlier version, which are not read; `autotune cache "
-            "prune` removes it",
-            stacklevel=2,
-        )
-
-
 def _namespace() -> str:
     """The PID namespace of this process; empty if /proc is missing or is of another namespace."""
     try:
@@ -545,3 +536,35 @@ def _started(pid: int) -> str | None:
         return None
     # A killed process that its parent has not waited for does nothing more.
     return None if fields[0] in "ZX" else fields[19]
+
+
+def studies_of(root: Path, device: Device, evidence: Evidence, slug: str) -> tuple[Path, str]:
+    """The folder of the trial logs of a tunable in the cache `root`, and how their names begin."""
+    return root / "studies" / folder_of(device, evidence), f"{slug}.{evidence}"
+
+
+def study_of(kinds: str, origin: Origin) -> str:
+    """The name of the study whose trials can be compared: kernels of these kinds and sources, made
+    by one compiler and run by one driver.
+
+    The hashes of several families are shortened: a database takes names of 512 characters.
+    """
+    source = narrowed(origin.source, kinds.split("+")) or origin.source
+    named = source if ":" not in source else shortened(source)
+    return "@".join((kinds, named, *tools_of(origin)))
+
+
+def tools_of(origin: HasOrigin) -> tuple[str, ...]:
+    """The compiler and the driver that end a study's name, each if it is known."""
+    return tuple(tool for tool in (origin.compiler, origin.driver) if tool)
+
+
+def led_to(study: str, record: TuningRecord) -> bool:
+    """Whether a study, by its name, has the record's driver, compiler and kernel sources."""
+    source, *tools = study.partition("@")[2].split("@")
+    if tuple(tools) != tools_of(record.provenance):
+        return False
+    return all(
+        shortened(hash_of(source, family)) == shortened(own)
+        for family, own in sources_of(record).items()
+    )

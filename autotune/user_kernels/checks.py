@@ -1,4 +1,10 @@
-"""Checks the arguments of a call against the kernel's signature, which the compiler reports."""
+"""Checks of a user kernel that ask the compiler: the call's arguments, and mistakes of the source.
+
+The compiler reports the signature, which the arguments of a call have to fit.
+
+A source that overrides a tuned macro is one kernel under many names. A variable that nobody fills
+counts as zeros, and a result of zeros is verified like any other.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from autotune import compiler
+from autotune.compiler import CompileFailure, Program
+from autotune.compiler.cubin import sections
+from autotune.compiler.variables import SECTIONS, unfilled
 from autotune.errors import UsageError
 from autotune.families.config import Config
+from autotune.families.plan import Template, override
+from autotune.records.kernel_record import KernelSource
+from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.definition import UserKernel
 
 OTHER, FLOATING, WHOLE, POINTER = range(4)
@@ -83,7 +95,7 @@ def check_signature(
 ) -> None:
     """Refuses arguments that an instance of the kernel does not take.
 
-    `places` are the folder of the source and the folders of headers (`source_folder`).
+    `places` are the folder of the source and the folders of headers (`unpacked`).
 
     An instance that does not compile is not checked: its trial reports the compiler's message.
 
@@ -139,3 +151,57 @@ def _fits(argument: np.ndarray | np.generic, parameter: ParameterType) -> bool:
         size //= 2
     bytewise = parameter.pointer and parameter.size == 1
     return bytewise or (kind == parameter.kind and size == parameter.size)
+
+
+Places = tuple[Path, tuple[Path, ...]]
+"""The folder of a source, and the folders of headers."""
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INITIALISED = (
+    r"\b__(?:constant|device|managed)__\b[^;{{}}]*\b{name}\s*(?:\[[^]]*\]\s*)*(?:=(?!=)|\{{)"
+)
+
+
+def macros_kept(compile: Compile) -> Compile:
+    """A compiler that raises a `UsageError` if the source changes a tuned macro."""
+
+    def compiled(template: Template, arch: str) -> Program | CompileFailure:
+        outcome = compile(template, arch)
+        if isinstance(outcome, CompileFailure) and (change := override(outcome.log)):
+            raise UsageError(
+                f"{template.kernel}: {change}; take its #define and #undef out of the source, or "
+                "put the #define between #ifndef and #endif"
+            )
+        return outcome
+
+    return compiled
+
+
+def variables_filled(compile: Compile, source: KernelSource, places: Places) -> Compile:
+    """A compiler that raises a `UsageError` if the kernel reads a variable which nothing fills.
+
+    An explicit initialiser of zeros looks like none to the compiler, so that the text decides.
+    """
+    texts = [_COMMENT.sub("", text) for _, text in source.files]
+
+    def initialised(name: str) -> bool:
+        pattern = re.compile(_INITIALISED.format(name=re.escape(name.rpartition("::")[2])))
+        return any(map(pattern.search, texts))
+
+    def compiled(template: Template, arch: str) -> Program | CompileFailure:
+        program = compile(template, arch)
+        if isinstance(program, CompileFailure) or SECTIONS.isdisjoint(sections(program.cubin)):
+            return program
+        folder, includes = places
+        ptx = compiler.ptx(template, program.arch, sources=folder, includes=includes)
+        text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
+        for variable in unfilled(text, program.symbol):
+            if not initialised(variable.name):
+                raise UsageError(
+                    f"{template.kernel} reads {variable}, which nothing fills before a launch, so "
+                    "that it would count as zeros; pass it as an argument (an array as a pointer), "
+                    "or initialise it in the source"
+                )
+        return program
+
+    return compiled

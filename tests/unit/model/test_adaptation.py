@@ -7,21 +7,29 @@ from random import Random
 
 import pytest
 
-from autotune.candidates import cost, space
-from autotune.candidates.adaptation import Adaptation, variants
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.lookup.nearest import members_of
+from autotune.model import cost, space
+from autotune.model.space import Adaptation, variants
 from autotune.problem import Problem
 
 H200, L4 = find("h200"), find("l4")
+
+
 ODD = Problem(300, 520, 1000, "bf16", "nt")
+
+
 SQUARE = Problem(4096, 4096, 4096, "bf16", "nt")
+
+
 WGMMA = Config.parse(
     "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,low=none,"
     "pack=needed,bk=64,promote=0,cluster=2x1,split_k=1,reduction=none,workers=132,store=staged,"
     "stages=3,group=8"
 )
+
+
 UNLIKE = (
     *(Problem(1000, 600, 512, "bf16", "nt"), Problem(3, 5000, 777, "bf16", "nn")),
     *(Problem(300, 8192, 264, "tf32", "nn"), Problem(1111, 64, 9000, "f8", "nt", scale="row")),
@@ -127,7 +135,7 @@ def changes(before: Config, after: Config) -> set[str]:
 
 @pytest.fixture(scope="module", params=["mma", "wgmma"])
 def best(request: pytest.FixtureRequest) -> Config:
-    return cost.rank(space.survey(ODD, H200, request.param), ODD, H200)[0][1]
+    return cost.rank(space.sample(ODD, H200, request.param), ODD, H200)[0][1]
 
 
 def test_variants_are_legal_and_differ_in_one_parameter(best: Config) -> None:
@@ -142,7 +150,7 @@ def test_variants_are_legal_and_differ_in_one_parameter(best: Config) -> None:
 def test_stages_follow_a_larger_tile() -> None:
     found = [
         changes(config, variant)
-        for config in space.survey(ODD, H200, "wgmma")[::200]
+        for config in space.sample(ODD, H200, "wgmma")[::200]
         for variant in variants([config], ODD, H200)
     ]
     assert {"bn", "stages"} in found
