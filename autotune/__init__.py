@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from autotune import torch as torch
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.lookups import best, choose, fingerprint, list_records, table
-    from autotune.api.matmul import kernel, matmul, warmup
+    from autotune.api.matmul import kernel, matmul, policy, warmup
     from autotune.api.operands import interleave, quantize
     from autotune.api.shapes import Shapes
     from autotune.api.tuning import tune
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning
-    from autotune.settings import Policy, policy
+    from autotune.settings import Policy
     from autotune.tuning.options import Search
     from autotune.user_kernels.definition import Compilation
     from autotune.user_kernels.workload import Verification

@@ -18,10 +18,9 @@ from autotune.problem.integers import ceil_div
 from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.user_kernels import workload
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Workload, call_of
+from autotune.user_kernels.workload import Workload, call_of, workload
 from support.sample_records import H100, entry, record
 
 SAXPY = """
