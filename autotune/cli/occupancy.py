@@ -89,7 +89,7 @@ LIST = "N|LOW..HIGH,..."
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Draw the curves of the kernel: a .html or .svg file.",
+    help="Draw the curves of the kernel as an .svg file; needs Chrome.",
 )
 @json_option
 def occupancy(
@@ -146,7 +146,10 @@ def occupancy(
         raise UsageError("a kernel needs registers; give --registers 32, or --registers 32,40,48")
     sweep = _sweep(devices, base, threads, registers, shared)
     if plot:
-        _plot(plot, devices, sweep)
+        from autotune.report import pages
+
+        pages.write_curves(plot, devices, sweep.first)
+        click.echo(f"{plot}: written", err=True)
     _show_sweep(devices, sweep, json)
 
 
@@ -242,14 +245,6 @@ def _sweep(
     from autotune.report import occupancy as report
 
     return report.swept(devices, base, *_amounts(devices, threads, registers, shared))
-
-
-def _plot(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
-    """Draws the curves through the first kernel of a sweep."""
-    from autotune.report import pages
-
-    pages.write_curves(path, devices, sweep)
-    click.echo(f"{path}: written", err=True)
 
 
 def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:

@@ -308,9 +308,8 @@ def rule_table(explanation: Explanation) -> RenderableType:
     if not explanation.verdicts:
         return Text()
     table = FittedTable()
-    for header in ("rule", "finding"):
-        table.add(header, "text")
-    table.add("numbers", "prose", worth=0.5)
+    table.add("rule", "finding", kind="text")
+    table.add("numbers", kind="prose", worth=0.5)
     for verdict in explanation.verdicts:
         table.add_row(
             Text(verdict.rule),

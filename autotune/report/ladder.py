@@ -82,8 +82,8 @@ def render(ladder: Ladder) -> RenderableType:
     title = Text(f"{ladder.problem} on {ladder.device.name}  ", style="bold")
     title.append(ladder.evidence.upper())
     table = FittedTable()
-    table.add("kernel", "text")
-    headers = (
+    table.add("kernel", kind="text")
+    table.add(
         "TFLOP/s",
         "of\ncuBLAS",
         "of\npeak",
@@ -92,9 +92,7 @@ def render(ladder: Ladder) -> RenderableType:
         "bound\nmatrix",
         "occ.",
     )
-    for header in headers:
-        table.add(header)
-    table.add("limiter", "prose")
+    table.add("limiter", kind="prose")
     for part in ladder.parts:
         if ladder.higher:
             peak = ladder.device.peak(part.problem.compute)

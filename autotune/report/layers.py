@@ -195,10 +195,9 @@ def layer_table(report: Report) -> RenderableType:
 def _table(first: str, figures: Sequence[str]) -> FittedTable:
     """An empty table of layers: their names, a column for each figure, and a verdict."""
     table = FittedTable()
-    table.add(first, "prose")
-    for header in figures:
-        table.add(header)
-    table.add("", "prose", worth=-0.5)
+    table.add(first, kind="prose")
+    table.add(*figures)
+    table.add("", kind="prose", worth=-0.5)
     return table
 
 

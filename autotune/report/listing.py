@@ -67,13 +67,13 @@ def record_rows(records: Iterable[TuningRecord], today: Origin) -> tuple[RecordR
 def record_table(rows: Sequence[RecordRow]) -> FittedTable:
     """The rows as a table; its last column says what changed since a record was measured."""
     table = FittedTable()
-    table.add("problem", "text")
-    table.add("device", "text", worth=-3)
-    table.add("evidence", "text", worth=-2.5)
+    table.add("problem", kind="text")
+    table.add("device", kind="text", worth=-3)
+    table.add("evidence", kind="text", worth=-2.5)
     table.add("time", worth=-1)
     table.add("over cuBLAS", worth=-2)
     table.add("age", worth=-4)
-    table.add("changed", "prose", worth=-5)
+    table.add("changed", kind="prose", worth=-5)
     for row in rows:
         table.add_row(
             *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),
@@ -121,8 +121,7 @@ def range_table(tuned: Range) -> RenderableType:
     """A line for each segment: its sizes, and the size whose record they run."""
     dimension = tuned.dimension.upper()
     table = FittedTable()
-    table.add(dimension)
-    table.add("as tuned at")
+    table.add(dimension, "as tuned at")
     for segment in tuned.segments:
         sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
         table.add_row(sizes, str(segment.point))
@@ -206,10 +205,9 @@ class ShapesReport(tuple[ShapeRow, ...]):
 def shape_table(rows: ShapesReport) -> RenderableType:
     """A line for each shape, the longest total first, and the sums where all are known."""
     table = FittedTable()
-    table.add("shape", "text")
-    for header in ("runs", "us", "cuBLAS us", "gain", "from", "searched"):
-        table.add(header)
-    table.add("", "prose", worth=-2.5)
+    table.add("shape", kind="text")
+    table.add("runs", "us", "cuBLAS us", "gain", "from", "searched")
+    table.add("", kind="prose", worth=-2.5)
     for row in sorted(rows, key=lambda row: -(row.time_us or 0.0)):
         table.add_row(
             str(row.problem),

@@ -296,9 +296,8 @@ def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
     table = FittedTable()
     ties = {entry.config for entry in record.ties} if best == record.best.config else set()
     speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
-    for heading in ("runner-up", *speeds, "regs", "shared", "occ."):
-        table.add(heading)
-    table.add("differs in", "prose", worth=-0.5)
+    table.add("runner-up", *speeds, "regs", "shared", "occ.")
+    table.add("differs in", kind="prose", worth=-0.5)
     followers = [entry for entry in record.entries if entry.config != best]
     for entry in followers[:RUNNERS_UP]:
         time_us = entry.measurement.time_us

@@ -169,9 +169,8 @@ def render(shown: Trials, top: int) -> RenderableType:
     timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
     table = FittedTable()
     speeds = () if shown.problem is None else ("TFLOP/s",)
-    for heading in ("time", "spread", *speeds, "regs", "occ."):
-        table.add(heading)
-    table.add("configuration", "prose", worth=-0.5)
+    table.add("time", "spread", *speeds, "regs", "occ.")
+    table.add("configuration", kind="prose", worth=-0.5)
     for trial in timed[:top]:
         table.add_row(*_cells(trial, shown.problem))
     rest = len(timed) - top
@@ -301,7 +300,7 @@ def rejection_table(rejected: Mapping[str, int], failed: Mapping[str, int]) -> F
         failed: from compilation on, by the stage that failed.
     """
     table = FittedTable(title="rejected configurations", title_justify="left")
-    table.add("reason", "text")
+    table.add("reason", kind="text")
     table.add("configurations")
     for title, counts in (("before compilation", rejected), ("after that", failed)):
         table.add_row(title, f"{sum(counts.values()):,}", style="bold")

@@ -16,8 +16,8 @@ from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.device import SmLimits
+    from autotune.occupancy import BlockDemand
     from autotune.records import Store
-    from autotune.report.occupancy import Sweep
     from autotune.report.pages.overview import Overview
     from autotune.report.pages.record import Analysis
     from autotune.report.selection import Selection
@@ -72,25 +72,20 @@ def write_explorer(path: Path, own: SmLimits | None) -> None:
     write(path, explorer(own))
 
 
-def write_curves(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
-    """Writes the occupancy curves through the first kernel of a sweep, as a page or as SVG.
+def write_curves(path: Path, devices: Mapping[str, SmLimits], demand: BlockDemand) -> None:
+    """Writes the occupancy curves of a block on each device, by its label, as an SVG file.
 
     Raises:
-        UsageError: if the name ends in neither `.html` nor `.svg`.
-        MissingError: if plotly is missing, or for SVG Kaleido or a browser.
-        AutotuneError: if it cannot be written, or something of another kind is there.
+        UsageError: if the name does not end in `.svg`.
+        MissingError: if plotly, Kaleido or a browser is missing.
+        AutotuneError: if it cannot be written, or something else than a picture is there.
     """
     from autotune.report.pages.figures import write_svgs
-    from autotune.report.pages.occupancy import combined_figure, curve_figures, sweep_page
-    from autotune.report.pages.page import write
+    from autotune.report.pages.occupancy import combined_figure, curve_figures
 
-    if path.suffix == ".svg":
-        figure = combined_figure(curve_figures(devices, sweep.first))
-        write_svgs({path.stem: figure}, path.parent)
-    elif path.suffix == ".html":
-        write(path, sweep_page(devices, sweep.first, sweep))
-    else:
-        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html or .svg")
+    if path.suffix != ".svg":
+        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .svg")
+    write_svgs({path.stem: combined_figure(curve_figures(devices, demand))}, path.parent)
 
 
 def open_page(path: Path) -> None:

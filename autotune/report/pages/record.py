@@ -27,7 +27,6 @@ from autotune.report.pages.figures import (
 from autotune.report.pages.occupancy import (
     Residency,
     curve_figure,
-    map_figure,
     residency,
     residency_section,
 )
@@ -370,7 +369,6 @@ class Analysis:
         if self.residency is not None:
             for curve in self.residency.curves:
                 figures[f"occupancy-{curve.resource}"] = curve_figure(curve)
-            figures["occupancy-map"] = map_figure(self.residency)
         figures["leaders"] = leader_figure(self.leaders, vendor_us, vendor)
         return figures
 

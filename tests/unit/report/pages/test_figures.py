@@ -77,7 +77,7 @@ def test_plotly_accepts_the_pictures_of_a_record() -> None:
     figures = analysis(by_hand()).figures()
     assert list(figures) == [
         *("search", "roofline", "parameters", "heat"),
-        *("occupancy-threads", "occupancy-registers", "occupancy-shared", "occupancy-map"),
+        *("occupancy-threads", "occupancy-registers", "occupancy-shared"),
         "leaders",
     ]
     for figure in figures.values():

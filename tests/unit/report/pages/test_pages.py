@@ -39,7 +39,7 @@ def test_record_page_draws_every_picture(
     with opened(page, width=width, scheme=scheme) as shown:
         shown.draw_everything()
         figures = shown.page.evaluate("Object.keys(page.data('figures'))")
-        assert len(figures) == 9
+        assert len(figures) == 8
         assert shown.page.evaluate(DRAWN) == len(figures)
         assert shown.overflow == 0
         assert shown.faults == []
