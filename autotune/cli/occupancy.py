@@ -89,7 +89,7 @@ LIST = "N|LOW..HIGH,..."
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Draw the curves of the kernel as an .svg file; needs Chrome.",
+    help="Draw the curves of the kernel in a page: a .html file.",
 )
 @json_option
 def occupancy(
@@ -115,6 +115,7 @@ def occupancy(
     GPU, and the SMs that they leave idle.
     """
     from autotune.occupancy.sweeps import BlockDemand
+    from autotune.report import pages
 
     specs = [name for name in names if name.endswith(".py")]
     texts = [name for name in (*names, *device) if name not in specs]
@@ -146,9 +147,7 @@ def occupancy(
         raise UsageError("a kernel needs registers; give --registers 32, or --registers 32,40,48")
     sweep = _sweep(devices, base, threads, registers, shared)
     if plot:
-        from autotune.report import pages
-
-        pages.write_curves(plot, devices, sweep.first)
+        pages.write_sweep(plot, devices, sweep)
         click.echo(f"{plot}: written", err=True)
     _show_sweep(devices, sweep, json)
 

@@ -43,12 +43,6 @@ DEFAULT_OUT = Path("report.html")
     metavar="FILE",
     help="The page.  [default: report.html]",
 )
-@click.option(
-    "--svg",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write each picture as SVG too; needs Chrome.",
-)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @click.option(
     "--csv", "csv_rows", is_flag=True, help="Print the trials, or of several shapes a row each."
@@ -60,7 +54,6 @@ def report(
     device: str | None,
     family: str | None,
     out: Path | None,
-    svg: Path | None,
     open_page: bool,
     csv_rows: bool,
     json: bool,
@@ -85,13 +78,9 @@ def report(
     selection = selected(shapes, device, options, store, family)
     if csv_rows:
         _print_csv(selection, store)
-    if csv_rows and out is svg is None:
+    if csv_rows and out is None:
         return  # the analysis takes seconds
     data = pages.analysed(selection, store)
-    if svg is not None:
-        paths = pages.write_pictures(svg, data)
-        if not printed:
-            print(f"{svg}: {len(paths)} pictures")
     if out is not None or not printed:
         path = out or DEFAULT_OUT
         pages.write_page(path, data)

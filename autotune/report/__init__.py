@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from autotune.problem.precision import PRECISIONS
+from autotune.records import Entry, TuningRecord
 from autotune.runners.base import Measurement
 from autotune.runners.objective import Objective
 
@@ -68,3 +69,11 @@ def us_of(measurement: Measurement | None, objective: Objective) -> float | None
     """Microseconds of a measurement by an objective; None if it has no such time."""
     estimate = measurement.estimate(objective) if measurement else None
     return estimate.time_us if estimate else None
+
+
+def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
+    """The vendor baseline's time over an entry's (above 1 the entry is faster); None if either is
+    unknown."""
+    ours_us = us_of(entry.measurement if entry else None, objective)
+    vendor_us = us_of(record.baseline, objective)
+    return vendor_us / ours_us if ours_us and vendor_us else None

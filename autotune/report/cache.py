@@ -48,10 +48,10 @@ class Totals:
     """The files of a cache, counted.
 
     Attributes:
-        records: those of records and ranges, by device and evidence.
-        kinds: those of the other kinds.
-        broken: the broken ones of any kind.
-        all: all of them.
+        records: files of records and ranges, by device and evidence.
+        kinds: files of the other kinds.
+        broken: broken files of any kind.
+        all: all files.
     """
 
     records: dict[tuple[str, str], Total] = field(default_factory=lambda: defaultdict(Total))

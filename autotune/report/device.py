@@ -24,7 +24,7 @@ _LABELS = {
 
 
 def render(device: Device) -> RenderableType:
-    """A row for each property; sizes in bytes. Of a device of the catalogue also the sources."""
+    """A row for each property; sizes in bytes. A device of the catalogue also has its sources."""
     table = _facts(_rows(device))
     sources = [Text(line, style="dim") for line in _sources(device)]
     return Group(table, *sources) if sources else table

@@ -239,7 +239,7 @@ def _inaccuracy(problem: Problem, outcome: Measurement, baseline: Measurement | 
 
 
 def _tile(config: Config, problem: Problem) -> tuple[int, int]:
-    """Rows and columns of C that use a value loaded once: those of a thread in the naive kernel,
-    which shares nothing, of a block in the others."""
+    """Rows and columns of C that use a value loaded once: the tile of a block, in the naive kernel
+    that of a thread, which shares nothing."""
     family = registry.find(config.family)
     return (1, 1) if family.name == "naive" else family.work(config, problem).tile

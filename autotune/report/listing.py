@@ -14,9 +14,10 @@ from autotune.maintenance.inventory import change, stale_change
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.ranges import Range
-from autotune.report import age, cell, seconds_since, tables, us_of
+from autotune.report import age, cell, over_vendor, seconds_since, tables, us_of
 from autotune.report.tables import FittedTable
 from autotune.runners.base import Evidence
+from autotune.runners.objective import COLD, HOT
 from autotune.runners.recording import Origin
 
 
@@ -91,17 +92,15 @@ def records_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
 
 
 def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
-    best, coldest, baseline = record.best.measurement, record.best_cold, record.baseline
-    cold_us = coldest.measurement.cold_us if coldest else None
-    cublas_cold = baseline.cold_us if baseline else None
+    coldest = record.best_cold
     return RecordRow(
         problem=record.title,
         device=record.device.name,
         evidence=record.evidence,
-        time_us=best.time_us,
-        ratio=baseline.time_us / best.time_us if baseline else None,
-        cold_us=cold_us,
-        cold_ratio=cublas_cold / cold_us if cublas_cold and cold_us else None,
+        time_us=record.best.measurement.time_us,
+        ratio=over_vendor(record, record.best, HOT),
+        cold_us=coldest.measurement.cold_us if coldest else None,
+        cold_ratio=over_vendor(record, coldest, COLD),
         config=str(record.best.config),
         date=record.provenance.date,
         age_s=seconds_since(record.provenance.date, now),

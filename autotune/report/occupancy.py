@@ -138,8 +138,8 @@ WORTH = {"shared\nbytes": -7.5, "regs": -6.5, "limiter": -4.5, "limits": -11.5}
 def render(rows: Sequence[OccupancyRow]) -> FittedTable:
     """The rows as a table for 80 columns or more; columns without any value are left out.
 
-    The rows have the same size of a cluster; those of more than one block have no bounds, for lack
-    of room.
+    The rows have the same cluster size; clusters of several blocks show no bounds, for lack of
+    room.
     """
     size = rows[0].cluster
     bounds = rows if size == 1 else ()

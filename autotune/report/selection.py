@@ -172,7 +172,7 @@ def _of_family(store: Store, device: Device | None, family: str) -> Iterator[Tun
 
 
 def _read(store: Store) -> list[TuningRecord]:
-    """All records of the store; broken files are passed over with a warning."""
+    """All records of the store; broken files are skipped with a warning."""
     items = inventory.listed(store.root)
     for item in items:
         if item.fault is not None:

@@ -36,7 +36,7 @@ class PlainConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            # Those that move the cursor are rich's own.
+            # Control segments, which move the cursor, come from rich itself.
             if segment.control or segment.text.isprintable():
                 yield segment
             else:

@@ -16,8 +16,8 @@ from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.device import SmLimits
-    from autotune.occupancy import BlockDemand
     from autotune.records import Store
+    from autotune.report.occupancy import Sweep
     from autotune.report.pages.overview import Overview
     from autotune.report.pages.record import Analysis
     from autotune.report.selection import Selection
@@ -47,18 +47,6 @@ def write_page(path: Path, data: Analysis | Overview) -> None:
     write(path, data.page())
 
 
-def write_pictures(folder: Path, data: Analysis | Overview) -> list[Path]:
-    """Writes each picture of a report into a folder as `<name>.svg`.
-
-    Raises:
-        MissingError: if plotly, Kaleido or a browser is missing.
-        AutotuneError: if a file cannot be written, or something else than a picture is there.
-    """
-    from autotune.report.pages.figures import write_svgs
-
-    return write_svgs(data.figures(), folder)
-
-
 def write_explorer(path: Path, own: SmLimits | None) -> None:
     """Writes the occupancy explorer, which starts with `own`, or else with an H100.
 
@@ -72,20 +60,20 @@ def write_explorer(path: Path, own: SmLimits | None) -> None:
     write(path, explorer(own))
 
 
-def write_curves(path: Path, devices: Mapping[str, SmLimits], demand: BlockDemand) -> None:
-    """Writes the occupancy curves of a block on each device, by its label, as an SVG file.
+def write_sweep(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
+    """Writes the page of a sweep of kernels on devices, which are named by their labels.
 
     Raises:
-        UsageError: if the name does not end in `.svg`.
-        MissingError: if plotly, Kaleido or a browser is missing.
-        AutotuneError: if it cannot be written, or something else than a picture is there.
+        UsageError: if the name does not end in `.html`.
+        MissingError: if plotly is not installed or is too old.
+        AutotuneError: if it cannot be written, or something else than a page is there.
     """
-    from autotune.report.pages.figures import write_svgs
-    from autotune.report.pages.occupancy import combined_figure, curve_figures
+    from autotune.report.pages.occupancy import sweep_page
+    from autotune.report.pages.page import write
 
-    if path.suffix != ".svg":
-        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .svg")
-    write_svgs({path.stem: combined_figure(curve_figures(devices, demand))}, path.parent)
+    if path.suffix != ".html":
+        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html")
+    write(path, sweep_page(devices, sweep))
 
 
 def open_page(path: Path) -> None:

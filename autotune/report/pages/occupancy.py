@@ -1,4 +1,4 @@
-"""Occupancy over the resources of a block: around a winner, and of a block on several devices."""
+"""Occupancy over the resources of a block: around a winner, and of swept kernels on devices."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from autotune.occupancy.sweeps import (
     Curve,
     curve,
 )
+from autotune.report.occupancy import Sweep
 from autotune.report.pages.figures import (
     COLOURS,
     WINNER,
@@ -25,7 +26,7 @@ from autotune.report.pages.figures import (
     scatter,
     text,
 )
-from autotune.report.pages.page import Section, paragraph, percent, plot
+from autotune.report.pages.page import Section, document, escape, paragraph, percent, plot
 from autotune.report.trials import Subject
 
 KIB = 1024
@@ -169,24 +170,6 @@ def curve_figures(devices: Mapping[str, SmLimits], demand: BlockDemand) -> dict[
     }
 
 
-def combined_figure(figures: Mapping[str, Figure]) -> Figure:
-    """The curves side by side in one figure."""
-    columns = [(start / 100, start / 100 + 0.27) for start in (0, 36, 72)]
-    data: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {}
-    for place, (each, domain) in enumerate(zip(figures.values(), columns, strict=True), 1):
-        suffix = "" if place == 1 else str(place)
-        layout = {**each["layout"], **layout}
-        layout[f"xaxis{suffix}"] = {**each["layout"]["xaxis"], "domain": domain}
-        layout[f"yaxis{suffix}"] = {**each["layout"]["yaxis"], "anchor": f"x{suffix}"}
-        data += [
-            {**trace, "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-            | ({} if place == 1 else {"showlegend": False})
-            for trace in each["data"]
-        ]
-    return {"data": data, "layout": {**layout, "height": 340}}
-
-
 def _traces(
     devices: Mapping[str, SmLimits], demand: BlockDemand, resource: str
 ) -> list[dict[str, Any]]:
@@ -215,3 +198,72 @@ def _line(label: str, stairs: Curve, resource: str) -> dict[str, Any]:
             for each in stairs.resident
         ],
     )
+
+
+_SCRIPT = """page.draw(page.data("figures"));
+page.table(document.getElementById("table"), page.data("kernels"));
+"""
+
+
+_COLUMNS = {
+    "threads": ("threads", "number"),
+    "registers": ("registers", "number"),
+    "shared": ("shared bytes", "number"),
+    "blocks_per_sm": ("blocks an SM", "number"),
+    "occupancy": ("occupancy", "percent"),
+    "limiter": ("limiter", "text"),
+}
+"""Fields of `OccupancyRow`: heading and kind of the column."""
+
+
+def sweep_page(devices: Mapping[str, SmLimits], sweep: Sweep) -> str:
+    """The page of a sweep: the curves through its first kernel, and all kernels as a table.
+
+    Args:
+        devices: the devices by label.
+        sweep: the kernels of the table.
+
+    Raises:
+        MissingError: if plotly is not installed or is too old.
+    """
+    demand = sweep.first
+    names = {"threads": "threads", "registers": "registers", "shared": "shared memory"}
+    plots = "".join(
+        plot(
+            resource,
+            f"Resident warps of an SM by {name} of a block",
+            f"Warps by {escape(name)}; the other resources are those of the marked block.",
+            "short",
+        )
+        for resource, name in names.items()
+    )
+    block = (
+        f"{demand.threads} threads, {demand.registers} registers and {demand.shared:,} bytes of "
+        "shared memory a block"
+    )
+    return document(
+        "Occupancy",
+        [
+            Section("curves", "Curves", f'<div class="columns thirds">{plots}</div>'),
+            Section("kernels", "Kernels", '<div id="table"></div>'),
+        ],
+        head=f"<p>{escape(', '.join(devices))}: {block}.</p>",
+        data={"figures": curve_figures(devices, demand), "kernels": _kernels(sweep)},
+        script=_SCRIPT,
+        footer="<p>Made by <code>autotune occupancy</code>.</p>",
+    )
+
+
+def _kernels(sweep: Sweep) -> dict[str, object]:
+    """The table of all kernels, as `page.table` takes it."""
+    columns = [("device", "text"), *_COLUMNS.values()]
+    return {
+        "columns": [{"name": heading, "kind": kind} for heading, kind in columns],
+        "rows": [
+            [label, *(getattr(row, name) for name in _COLUMNS)]
+            for label, rows in sweep.rows.items()
+            for row in rows
+        ],
+        "caption": "Every kernel of the sweep",
+        "file": "occupancy.csv",
+    }

@@ -1,8 +1,8 @@
 """The skeleton of a page: one HTML file with its styles, scripts and data inlined.
 
 A page loads and sends nothing, which its Content-Security-Policy enforces; no button uploads a
-picture. Text goes through `escape`, data
-through `document`, which encodes it so that no string can end the script element that holds it.
+picture. Text goes through `escape`, data through `document`, which encodes it so that no string can
+end the script element that holds it.
 """
 
 from __future__ import annotations
@@ -163,9 +163,6 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
 def time_us(microseconds: float | None) -> str:
     """A time to four digits, in ns, µs, ms or s; a dash if there is none."""
     if microseconds is None or not math.isfinite(microseconds):
@@ -191,16 +188,6 @@ def ratio(value: float | None) -> str:
 def count(value: float) -> str:
     """A whole number with thousands separated, such as `12,345`."""
     return f"{value:,.0f}"
-
-
-def quantity(value: float | None, unit: str) -> str:
-    """A value to four digits with a decimal prefix, such as `4.814 TB/s`."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    for size, prefix in _PREFIXES:
-        if abs(value) >= size:
-            return f"{_digits(value / size)} {prefix}{unit}"
-    return f"{_digits(value)} {unit}"
 
 
 def _digits(value: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.maintenance.inventory import change, stale_change
 from autotune.records import Entry, Record, Store, TuningRecord
-from autotune.report import since, us_of, vendor
+from autotune.report import over_vendor, since, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
 from autotune.report.pages.figures import (
@@ -167,8 +167,8 @@ def result_fields(
         "tflops": problem.speed(best.measurement.time_us) / 1e12 if problem else None,
         "roofline_share": roofline_share(record, best, HOT),
         "cold_roofline_share": roofline_share(record, record.best_cold, COLD),
-        "over_hot": _over_vendor(record, best, HOT),
-        "over_cold": _over_vendor(record, record.best_cold, COLD),
+        "over_hot": over_vendor(record, best, HOT),
+        "over_cold": over_vendor(record, record.best_cold, COLD),
         "age": since(record.provenance.date, now),
         "changed": changed or stale,
         "stale": stale,
@@ -206,13 +206,6 @@ def headline(
         why=why_it_won(record.entries, best),
         commands=_commands(subject, device_option),
     )
-
-
-def _over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
-    """The vendor baseline's time over an entry's; None if either is unknown."""
-    ours_us = us_of(entry.measurement if entry else None, objective)
-    vendor_us = us_of(record.baseline, objective)
-    return vendor_us / ours_us if ours_us and vendor_us else None
 
 
 def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:

@@ -10,7 +10,6 @@ import pytest
 from support.command_line import answer, own_machine, printed, run
 
 from autotune import device
-from autotune.report.pages import figures
 from autotune.report.pages.page import plotly_js
 
 
@@ -141,15 +140,11 @@ def test_impossible_sweeps_are_refused(
     assert error.count("\n") == 1
 
 
-def test_plot_draws_the_first_kernel(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    drawn: dict[str, Any] = {}
-    monkeypatch.setattr(figures, "write_svgs", lambda pictures, _: drawn.update(pictures))
-    kernel = words("--threads 64,128 --registers 8 --plot")
-    table = rows(answer(capsys, "occupancy", "h100", *kernel, str(tmp_path / "curves.svg")))
-    _, mark = drawn["curves"]["data"][:2]
-    assert (mark["x"], mark["y"]) == ([64], [table[0]["blocks_per_sm"] * 2])
+def test_plot_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "curves.html"
+    kernel = words("--threads 64 --registers 8 --plot")
+    assert rows(answer(capsys, "occupancy", "h100", *kernel, str(path)))[0]["blocks_per_sm"] == 32
+    assert "64 threads, 8 registers and 0 bytes" in path.read_text("utf-8")
 
 
 # device
