@@ -26,7 +26,7 @@ from autotune.report.pages.figures import (
     scatter,
     text,
 )
-from autotune.report.pages.page import Section, document, escape, paragraph, percent, plot
+from autotune.report.pages.page import Section, escape, paragraph, percent, pictures_page, plot
 from autotune.report.trials import Subject
 
 KIB = 1024
@@ -200,11 +200,6 @@ def _line(label: str, stairs: Curve, resource: str) -> dict[str, Any]:
     )
 
 
-_SCRIPT = """page.draw(page.data("figures"));
-page.table(document.getElementById("table"), page.data("kernels"));
-"""
-
-
 _COLUMNS = {
     "threads": ("threads", "number"),
     "registers": ("registers", "number"),
@@ -241,16 +236,15 @@ def sweep_page(devices: Mapping[str, SmLimits], sweep: Sweep) -> str:
         f"{demand.threads} threads, {demand.registers} registers and {demand.shared:,} bytes of "
         "shared memory a block"
     )
-    return document(
+    return pictures_page(
         "Occupancy",
         [
             Section("curves", "Curves", f'<div class="columns thirds">{plots}</div>'),
-            Section("kernels", "Kernels", '<div id="table"></div>'),
+            Section("kernels", "Kernels", '<div id="table-kernels"></div>'),
         ],
         head=f"<p>{escape(', '.join(devices))}: {block}.</p>",
-        data={"figures": curve_figures(devices, demand), "kernels": _kernels(sweep)},
-        script=_SCRIPT,
-        footer="<p>Made by <code>autotune occupancy</code>.</p>",
+        figures=curve_figures(devices, demand),
+        tables={"kernels": _kernels(sweep)},
     )
 
 

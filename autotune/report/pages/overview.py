@@ -16,11 +16,10 @@ from autotune.records import Record, Store, TuningRecord
 from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
-from autotune.report.pages.page import Section, asset, count, document, escape, percent, ratio
+from autotune.report.pages.page import Section, count, escape, percent, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
 from autotune.targets import targets
-from autotune.version import __version__
 
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""
@@ -301,14 +300,12 @@ class Overview:
         }
         devices = [*dict.fromkeys(row.device for row in self.rows)]
         where = ", ".join(devices) if len(devices) < 4 else f"{len(devices)} devices"
-        return document(
+        return page.pictures_page(
             f"{_problems(self.rows)} on {where}",
             tuple(_sections(self)),
             head=page.facts(_facts(self)),
-            data={"figures": self.figures(), "labels": [], "tables": tables},
-            script=asset("report.js"),
-            footer=f"Made by autotune {escape(__version__)}. This file loads nothing from "
-            "elsewhere.",
+            figures=self.figures(),
+            tables=tables,
         )
 
     def figures(self) -> dict[str, Figure]:

@@ -19,6 +19,8 @@ from typing import Literal
 
 from autotune.errors import MissingError
 from autotune.files import output
+from autotune.report.pages.figures import Figure, shared_labels
+from autotune.version import __version__
 
 OLDEST_PLOTLY = (6, 1, 1)
 """The first version of plotly whose plotly.js and SVG export the pages were tried with."""
@@ -97,6 +99,37 @@ def document(
         f"<script>{plotly_js()}</script>\n<script>{asset('page.js')}</script>\n"
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
+
+
+def pictures_page(
+    title: str,
+    sections: Sequence[Section],
+    *,
+    head: str,
+    figures: Mapping[str, Figure],
+    tables: Mapping[str, object],
+    remark: str = "",
+) -> str:
+    """The text of a page whose sections have places for figures and for tables to sort.
+
+    Args:
+        title: of the window and the first heading, as plain text.
+        sections: in their order; `plot(name, ...)` is the place of a figure, an element with the id
+            `table-NAME` that of a table.
+        head: HTML between the first heading and the sections.
+        figures: of plotly.js, by name.
+        tables: as `page.table` of `page.js` takes them, by name.
+        remark: plain text for the footer.
+
+    Raises:
+        MissingError: if plotly is not installed or is too old.
+    """
+    compacted, labels = shared_labels(figures)
+    data = {"figures": compacted, "labels": labels, "tables": tables}
+    notes = (f"Made by autotune {__version__}.", remark, "This file loads nothing from elsewhere.")
+    footer = escape(" ".join(filter(None, notes)))
+    script = asset("report.js")
+    return document(title, sections, head=head, data=data, script=script, footer=footer)
 
 
 def escape(text: object) -> str:

@@ -21,7 +21,6 @@ from autotune.report.pages.figures import (
     config_text,
     figure,
     scatter,
-    shared_labels,
     vendor_line,
 )
 from autotune.report.pages.occupancy import (
@@ -32,9 +31,7 @@ from autotune.report.pages.occupancy import (
 )
 from autotune.report.pages.page import (
     Section,
-    asset,
     count,
-    document,
     escape,
     percent,
     ratio,
@@ -73,7 +70,6 @@ from autotune.report.trials import Subject, TrialTable, subject_of, trial_table
 from autotune.runners.base import Evidence
 from autotune.runners.objective import COLD, HOT, Objective
 from autotune.targets import targets
-from autotune.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,24 +322,18 @@ class Analysis:
             MissingError: if plotly is not installed or is too old.
         """
         top = self.headline
-        figures, labels = shared_labels(self.figures())
         trials = {
             **asdict(self.trials),
             "caption": "All trials, in the order of the search",
             "file": "trials.csv",
         }
-        return document(
+        return page.pictures_page(
             f"{top.title} on {top.device}",
             tuple(_sections(self)),
             head=_head(self),
-            data={
-                "figures": figures,
-                "labels": labels,
-                "tables": {"trials": trials} if self.steps else {},
-            },
-            script=asset("report.js"),
-            footer=f"Made by autotune {escape(__version__)}. Recorded {escape(top.date)}. This "
-            "file loads nothing from elsewhere.",
+            figures=self.figures(),
+            tables={"trials": trials} if self.steps else {},
+            remark=f"Recorded {top.date}.",
         )
 
     def figures(self) -> dict[str, Figure]:
@@ -484,9 +474,7 @@ def _sections(analysis: Analysis) -> Iterator[Section]:
     if analysis.roofline is not None:
         yield roofline_section()
     if analysis.costs:
-        yield parameter_section(
-            analysis.costs, analysis.headline.family, analysis.varied, analysis.heat
-        )
+        yield parameter_section(analysis.costs, analysis.heat)
     if analysis.residency is not None:
         yield residency_section(analysis.residency, analysis.headline.limiter)
     yield _leader_section(analysis.leaders)

@@ -40,7 +40,7 @@ def test_page_draws_sorts_and_exports(tmp_path: Path) -> None:
         page = result.page
         page.get_by_role("button", name="occupancy").click()
         page.get_by_role("button", name="occupancy").click()
-        cells = page.locator("#table tbody tr").first.locator("td").all_text_contents()
+        cells = page.locator("#table-kernels tbody tr").first.locator("td").all_text_contents()
         with page.expect_download() as download:
             page.get_by_role("button", name="Save as CSV").click()
         saved = Path(download.value.path()).read_text("utf-8").splitlines()
