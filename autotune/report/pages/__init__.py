@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def analysed(selection: Selection, store: Store) -> Analysis | Overview:
-    """The data of a page: the analysis of a single record, else the overview of all selected.
-
-    The analysis takes some seconds, mostly for the outlook of the search.
-    """
+    """The data of a page: the analysis of a single record, else the overview of all selected."""
     from autotune.report.pages import overview, record
 
     if selection.single:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from shlex import quote
 from statistics import geometric_mean
+from typing import ClassVar
 
 from autotune.lookup.answer import Answer
 from autotune.maintenance.inventory import change, stale_change
@@ -265,6 +266,7 @@ class Overview:
     curves: tuple[SizeCurve, ...]
     ranges: tuple[dict[str, object], ...]
     suggestions: tuple[Suggestion, ...]
+    note: ClassVar[str] = ""  # as of an `Analysis`
 
     @property
     def summary(self) -> str:

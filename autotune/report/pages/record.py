@@ -66,7 +66,7 @@ from autotune.report.pages.search import (
 )
 from autotune.report.record import difference
 from autotune.report.selection import Selection, device_option
-from autotune.report.trials import Subject, TrialTable, subject_of, trial_table
+from autotune.report.trials import Cell, Subject, TrialTable, subject_of, trial_table
 from autotune.runners.base import Evidence
 from autotune.runners.objective import COLD, HOT, Objective
 from autotune.targets import targets
@@ -310,6 +310,11 @@ class Analysis:
         shown = f"{len(self.steps)} trials" if self.steps else f"best {len(self.leaders)} entries"
         time = f"{top.time_us:.2f} us{speed}{over}, {top.evidence}"
         return f"{top.title} on {top.device}: {time}; {shown}"
+
+    @property
+    def table(self) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+        """The names of the columns and a row for each trial."""
+        return tuple(column.name for column in self.trials.columns), self.trials.rows
 
     def to_json(self) -> dict[str, object]:
         """All of it as JSON values: times in microseconds, shares and losses as fractions."""
