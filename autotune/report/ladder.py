@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from rich.console import Group, RenderableType
@@ -149,13 +149,13 @@ def _notes(ladder: Ladder) -> Iterator[str]:
     for part in ladder.higher:
         yield from (f"{name}: {trial.config}" for name, trial in part.steps.items())
     if ladder.untuned:
-        yield f"the model's choice, as not tuned: {_listed(ladder.untuned)}"
+        yield f"the model's choice, as not tuned: {'; '.join(ladder.untuned)}"
     if ladder.interrupted:
-        yield f"of an interrupted search, so not final: {_listed(ladder.interrupted)}"
+        yield f"of an interrupted search, so not final: {'; '.join(ladder.interrupted)}"
     reasons = dict.fromkeys(ladder.missing.values())
     for reason in reasons:
         names = (name for name, why in ladder.missing.items() if why == reason)
-        yield f"left out: {_listed(names)}: {reason}"
+        yield f"left out: {'; '.join(names)}: {reason}"
     for rung in rungs(ladder):
         if rung.failure is not None:
             yield f"failed: {rung.name}: {rung.failure}"
@@ -166,10 +166,6 @@ def _notes(ladder: Ladder) -> Iterator[str]:
         if _vendor_precision(compute) != compute:
             yield f"{compute}: of {vendor(compute)}"
     yield NOTE
-
-
-def _listed(names: Iterable[str]) -> str:
-    return "; ".join(names)
 
 
 def _rungs(part: Part, device: Device) -> Iterator[Rung]:

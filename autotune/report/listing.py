@@ -14,7 +14,7 @@ from autotune.maintenance.inventory import change, stale_change
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.ranges import Range
-from autotune.report import age, cell, over_vendor, seconds_since, tables, us_of
+from autotune.report import age, cell, gain, over_vendor, seconds_since, tables, us_of
 from autotune.report.tables import FittedTable
 from autotune.runners.base import Evidence
 from autotune.runners.objective import COLD, HOT
@@ -181,9 +181,7 @@ class ShapeRow:
     @property
     def gain(self) -> float | None:
         """cuBLAS's time over the kernel's, less 1; None if either is unknown."""
-        if not self.time_us or self.vendor_us is None:
-            return None
-        return self.vendor_us / self.time_us - 1
+        return gain(self.vendor_us, self.time_us)
 
 
 class ShapesReport(tuple[ShapeRow, ...]):
