@@ -158,7 +158,7 @@ LIST = "N|LOW..HIGH,..."
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Draw the curves of the kernel: a .html or .svg file.",
+    help="Draw the curves of the kernel in a page: a .html file.",
 )
 @json_option
 def occupancy(
@@ -184,6 +184,7 @@ def occupancy(
     GPU, and the SMs that they leave idle.
     """
     from autotune.occupancy.sweeps import BlockDemand
+    from autotune.report import pages
 
     specs = [name for name in names if name.endswith(".py")]
     texts = [name for name in (*names, *device) if name not in specs]
@@ -215,7 +216,8 @@ def occupancy(
         raise UsageError("a kernel needs registers; give --registers 32, or --registers 32,40,48")
     sweep = _sweep(devices, base, threads, registers, shared)
     if plot:
-        _plot(plot, devices, sweep)
+        pages.write_sweep(plot, devices, sweep)
+        click.echo(f"{plot}: written", err=True)
     _show_sweep(devices, sweep, json)
 
 
@@ -311,14 +313,6 @@ def _sweep(
     from autotune.report import occupancy as report
 
     return report.swept(devices, base, *_amounts(devices, threads, registers, shared))
-
-
-def _plot(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
-    """Draws the curves through the first kernel of a sweep."""
-    from autotune.report import pages
-
-    pages.write_curves(path, devices, sweep)
-    click.echo(f"{path}: written", err=True)
 
 
 def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:

@@ -231,7 +231,7 @@ def _show_trials(selections: Sequence[Trials], top: int | None, csv: bool, json:
     for selected in selections:
         if selected.note:
             click.echo(f"warning: {selected.title}: {selected.note}", err=True)
-        table = table_of([*selected.trials], selected.problem)
+        table = table_of(selected.trials, selected.problem)
         names = [column.name for column in table.columns]
         if csv:
             show_csv(names, table.rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,11 +17,6 @@ from autotune.cli.options import (
     show_json,
 )
 from autotune.errors import UsageError
-
-if TYPE_CHECKING:
-    from autotune.records import Store
-    from autotune.report.selection import Selection
-
 
 DEFAULT_OUT = Path("report.html")
 
@@ -42,12 +36,6 @@ DEFAULT_OUT = Path("report.html")
     metavar="FILE",
     help="The page.  [default: report.html]",
 )
-@click.option(
-    "--svg",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write each picture as SVG too; needs Chrome.",
-)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @click.option(
     "--csv", "csv_rows", is_flag=True, help="Print the trials, or of several shapes a row each."
@@ -58,7 +46,6 @@ def report(
     device: str | None,
     family: str | None,
     out: Path | None,
-    svg: Path | None,
     open_page: bool,
     csv_rows: bool,
     json: bool,
@@ -81,15 +68,7 @@ def report(
         raise UsageError("--json and --csv write no page to open; give --out")
     store = Store(settings.cache_dir())
     selection = selected(shapes, device, {}, store, family)
-    if csv_rows:
-        _print_csv(selection, store)
-    if csv_rows and out is svg is None:
-        return  # the analysis takes seconds
     data = pages.analysed(selection, store)
-    if svg is not None:
-        paths = pages.write_pictures(svg, data)
-        if not printed:
-            print(f"{svg}: {len(paths)} pictures")
     if out is not None or not printed:
         path = out or DEFAULT_OUT
         pages.write_page(path, data)
@@ -97,20 +76,9 @@ def report(
             print(f"{path}: {data.summary}")
         if open_page:
             pages.open_page(path)
+    if csv_rows:
+        if data.note:
+            click.echo(f"warning: {data.note}", err=True)
+        show_csv(*data.table)
     if json:
         show_json(data.to_json())
-
-
-def _print_csv(selection: Selection, store: Store) -> None:
-    """Prints the trials of a single record, or of several a row each."""
-    from autotune.report.pages.overview import overview_of
-    from autotune.report.trials import subject_of, trial_table
-
-    if selection.single:
-        subject = subject_of(selection.records[0], store.root)
-        if subject.note:
-            click.echo(f"warning: {subject.note}", err=True)
-        table = trial_table(subject)
-        show_csv([column.name for column in table.columns], table.rows)
-    else:
-        show_csv(*overview_of(selection, store).table)

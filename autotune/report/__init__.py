@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import Objective
 from autotune.problem.precision import PRECISIONS
+from autotune.records import Entry, TuningRecord
 
 
 def precision(compute: str) -> str:
@@ -68,3 +69,16 @@ def us_of(measurement: Measurement | None, objective: Objective) -> float | None
     """Microseconds of a measurement by an objective; None if it has no such time."""
     estimate = objective.estimate(measurement) if measurement else None
     return estimate.time_us if estimate else None
+
+
+def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
+    """The vendor baseline's time over an entry's (above 1 the entry is faster); None if either is
+    unknown."""
+    ours_us = us_of(entry.measurement if entry else None, objective)
+    vendor_us = us_of(record.baseline, objective)
+    return vendor_us / ours_us if ours_us and vendor_us else None
+
+
+def gain(plain_us: float | None, ours_us: float | None) -> float | None:
+    """The plain time over ours, less 1, so that 0.25 is 25 % faster; None if either is unknown."""
+    return plain_us / ours_us - 1 if plain_us is not None and ours_us else None

@@ -47,10 +47,10 @@ class Totals:
     """The files of a cache, counted.
 
     Attributes:
-        records: those of records and ranges, by device and evidence.
-        kinds: those of the other kinds.
-        broken: the broken ones of any kind.
-        all: all of them.
+        records: files of records and ranges, by device and evidence.
+        kinds: files of the other kinds.
+        broken: broken files of any kind.
+        all: all files.
     """
 
     records: dict[tuple[str, str], Total] = field(default_factory=lambda: defaultdict(Total))
@@ -228,7 +228,7 @@ def _evidence(content: TuningRecord | Range) -> str:
 def _table(title: str, *columns: str) -> FittedTable:
     table = FittedTable(title=title, title_justify="left")
     for name in columns:
-        table.add(name, "number" if name in ("files", "bytes") else "prose")
+        table.add(name, kind="number" if name in ("files", "bytes") else "prose")
     return table
 
 
@@ -243,8 +243,7 @@ SHORT = 16
 def fingerprint_table(ours: Fingerprint) -> RenderableType:
     """The hash of each shape, and that of all."""
     table = FittedTable()
-    table.add("shape", "text")
-    table.add("hash", "text")
+    table.add("shape", "hash", kind="text")
     for problem, digest in ours.shapes.items():
         table.add_row(str(problem), digest[:SHORT] if digest else "nothing would run")
     return Group(table, Text(ours.digest))
@@ -259,11 +258,10 @@ def fingerprint_json(ours: Fingerprint) -> dict[str, object]:
 def checks_table(checks: Sequence[TimeCheck], least: float) -> RenderableType:
     """A line for each problem, and how many are too slow."""
     table = FittedTable()
-    table.add("shape", "text")
-    for header in ("bundle us", "now us", "ratio"):
-        table.add(header)
-    table.add("evidence", "text")
-    table.add("", "prose", worth=-1.5)
+    table.add("shape", kind="text")
+    table.add("bundle us", "now us", "ratio")
+    table.add("evidence", kind="text")
+    table.add("", kind="prose", worth=-1.5)
     for check in checks:
         slow = f"below {least:g}" if check.ratio < least else ""
         table.add_row(

@@ -24,7 +24,7 @@ _LABELS = {
 
 
 def render(device: Device) -> RenderableType:
-    """A row for each property; sizes in bytes. Of a device of the catalogue also the sources."""
+    """A row for each property; sizes in bytes. A device of the catalogue also has its sources."""
     table = _facts(_rows(device))
     sources = [Text(line, style="dim") for line in _sources(device)]
     return Group(table, *sources) if sources else table
@@ -38,10 +38,8 @@ def render_sm(sm: SmLimits) -> FittedTable:
 def render_catalogue() -> FittedTable:
     """A row for each device of the catalogue, in the catalogue's order."""
     table = FittedTable()
-    table.add("key", "text")
-    table.add("sm", "text")
-    for header in ("SMs", "L2\nMiB", "memory\nGiB", "GB/s", "fp32\nTFLOP/s", "bf16\nTFLOP/s"):
-        table.add(header)
+    table.add("key", "sm", kind="text")
+    table.add("SMs", "L2\nMiB", "memory\nGiB", "GB/s", "fp32\nTFLOP/s", "bf16\nTFLOP/s")
     for key, card in catalogue().items():
         tensor = card.tensor_rate("bf16") is not None
         table.add_row(
@@ -72,7 +70,7 @@ def catalogue_json() -> dict[str, object]:
 def _facts(rows: Iterable[tuple[str, str]]) -> FittedTable:
 
     table = FittedTable(show_header=False)
-    table.add("", "prose")
+    table.add("", kind="prose")
     table.add("", worth=math.inf)
     for label, value in rows:
         table.add_row(label, value)

@@ -108,8 +108,7 @@ def render(checks: Sequence[Check]) -> RenderableType:
     failed = broken(checks)
     marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-")}
     table = FittedTable(show_header=False)
-    for _ in ("mark", "name", "detail"):
-        table.add("", "prose", worth=math.inf)
+    table.add("", "", "", kind="prose", worth=math.inf)
     for check in checks:
         needed = check.ok or check in failed
         detail = Text(check.detail)

@@ -100,7 +100,7 @@ class Explanation:
 def least_us(problem: Problem, device: Device, objective: Objective = HOT) -> tuple[float, str]:
     """The least time that the roofline allows, in microseconds, and what sets it.
 
-    Of runs one after another (hot) L2 may hold a part of the matrices.
+    Hot runs follow one another, so L2 may hold a part of the matrices.
     """
     seconds = objective.least_seconds(problem, device)
     compute = problem.flops / device.peak(problem.compute)
@@ -136,9 +136,10 @@ def explain(config: Config, answer: Answer, compiled: Resources | None = None) -
 
 
 def completed(text: str, answer: Answer) -> tuple[Config, Mapping[str, Value]]:
-    """The configuration that a text names, and the parameters that it leaves open with their
-    values: the winner's in its family, in another those of the fastest legal configuration by the
-    cost model.
+    """The configuration that a text names, and the values of the parameters that it leaves open.
+
+    In the winner's family these are the winner's values; in another family they come from the
+    configuration that the cost model expects to be the fastest.
 
     Raises:
         ConfigError: if the text has another form, or names an unknown family or parameter.
@@ -308,9 +309,8 @@ def rule_table(explanation: Explanation) -> RenderableType:
     if not explanation.verdicts:
         return Text()
     table = FittedTable()
-    for header in ("rule", "finding"):
-        table.add(header, "text")
-    table.add("numbers", "prose", worth=0.5)
+    table.add("rule", "finding", kind="text")
+    table.add("numbers", kind="prose", worth=0.5)
     for verdict in explanation.verdicts:
         table.add_row(
             Text(verdict.rule),

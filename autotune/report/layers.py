@@ -15,7 +15,7 @@ from autotune.measure.measurement import tied
 from autotune.problem import Epilogue, Problem
 from autotune.records import Records, Store
 from autotune.records.ranges import Range
-from autotune.report import cell
+from autotune.report import cell, gain
 from autotune.report.tables import FittedTable
 
 LAYOUT = "nt"
@@ -79,9 +79,7 @@ class Row:
     @property
     def gain(self) -> float | None:
         """Gain of the tuned kernel over cuBLAS, 0.25 = 25 %; below 0 it is slower."""
-        if self.ours_us is None or self.cublas_us is None:
-            return None
-        return self.cublas_us / self.ours_us - 1
+        return gain(self.cublas_us, self.ours_us)
 
 
 @dataclass(frozen=True)
@@ -174,8 +172,8 @@ def _row(layer: Layer, m: int, answer: Answer | None, min_gain: float) -> Row:
         return replace(row, why=TIE)
     if cublas.time_us <= ours.time_us:
         return replace(row, why=FASTER)
-    gain = cublas.time_us / ours.time_us - 1
-    return replace(row, why=f"gain below {min_gain:.0%}" if gain < min_gain else None)
+    enough = row.gain is not None and row.gain >= min_gain
+    return replace(row, why=None if enough else f"gain below {min_gain:.0%}")
 
 
 def layer_table(report: Report) -> RenderableType:
@@ -195,10 +193,9 @@ def layer_table(report: Report) -> RenderableType:
 def _table(first: str, figures: Sequence[str]) -> FittedTable:
     """An empty table of layers: their names, a column for each figure, and a verdict."""
     table = FittedTable()
-    table.add(first, "prose")
-    for header in figures:
-        table.add(header)
-    table.add("", "prose", worth=-0.5)
+    table.add(first, kind="prose")
+    table.add(*figures)
+    table.add("", kind="prose", worth=-0.5)
     return table
 
 
@@ -267,9 +264,7 @@ class QuantizedRow:
     @property
     def gain(self) -> float | None:
         """Gain over PyTorch's layer, 0.25 = 25 %."""
-        if self.plain_us is None or self.quantized_us is None:
-            return None
-        return self.plain_us / self.quantized_us - 1
+        return gain(self.plain_us, self.quantized_us)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from rich.text import Text
 
 from autotune.lookup.answer import Answer
 from autotune.measure.measurement import Evidence
+from autotune.measure.objective import COLD, HOT
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.records.inventory import change, stale_change
 from autotune.records.ranges import Range
-from autotune.report import age, cell, seconds_since, tables, us_of
+from autotune.report import age, cell, gain, over_vendor, seconds_since, tables, us_of
 from autotune.report.tables import FittedTable
 
 
@@ -67,13 +68,13 @@ def record_rows(records: Iterable[TuningRecord], today: Origin) -> tuple[RecordR
 def record_table(rows: Sequence[RecordRow]) -> FittedTable:
     """The rows as a table; its last column says what changed since a record was measured."""
     table = FittedTable()
-    table.add("problem", "text")
-    table.add("device", "text", worth=-3)
-    table.add("evidence", "text", worth=-2.5)
+    table.add("problem", kind="text")
+    table.add("device", kind="text", worth=-3)
+    table.add("evidence", kind="text", worth=-2.5)
     table.add("time", worth=-1)
     table.add("over cuBLAS", worth=-2)
     table.add("age", worth=-4)
-    table.add("changed", "prose", worth=-5)
+    table.add("changed", kind="prose", worth=-5)
     for row in rows:
         table.add_row(
             *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),
@@ -91,17 +92,15 @@ def records_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
 
 
 def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
-    best, coldest, baseline = record.best.measurement, record.best_cold, record.baseline
-    cold_us = coldest.measurement.cold_us if coldest else None
-    cublas_cold = baseline.cold_us if baseline else None
+    coldest = record.best_cold
     return RecordRow(
         problem=record.title,
         device=record.device.name,
         evidence=record.evidence,
-        time_us=best.time_us,
-        ratio=baseline.time_us / best.time_us if baseline else None,
-        cold_us=cold_us,
-        cold_ratio=cublas_cold / cold_us if cublas_cold and cold_us else None,
+        time_us=record.best.measurement.time_us,
+        ratio=over_vendor(record, record.best, HOT),
+        cold_us=coldest.measurement.cold_us if coldest else None,
+        cold_ratio=over_vendor(record, coldest, COLD),
         config=str(record.best.config),
         date=record.provenance.date,
         age_s=seconds_since(record.provenance.date, now),
@@ -121,8 +120,7 @@ def range_table(tuned: Range) -> RenderableType:
     """A line for each segment: its sizes, and the size whose record they run."""
     dimension = tuned.dimension.upper()
     table = FittedTable()
-    table.add(dimension)
-    table.add("as tuned at")
+    table.add(dimension, "as tuned at")
     for segment in tuned.segments:
         sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
         table.add_row(sizes, str(segment.point))
@@ -185,9 +183,7 @@ class ShapeRow:
     @property
     def gain(self) -> float | None:
         """cuBLAS's time over the kernel's, less 1; None if either is unknown."""
-        if not self.time_us or self.vendor_us is None:
-            return None
-        return self.vendor_us / self.time_us - 1
+        return gain(self.vendor_us, self.time_us)
 
 
 class ShapesReport(tuple[ShapeRow, ...]):
@@ -208,10 +204,9 @@ class ShapesReport(tuple[ShapeRow, ...]):
 def shape_table(rows: ShapesReport) -> RenderableType:
     """A line for each shape, the longest total first, and the sums where all are known."""
     table = FittedTable()
-    table.add("shape", "text")
-    for header in ("runs", "us", "cuBLAS us", "gain", "from", "searched"):
-        table.add(header)
-    table.add("", "prose", worth=-2.5)
+    table.add("shape", kind="text")
+    table.add("runs", "us", "cuBLAS us", "gain", "from", "searched")
+    table.add("", kind="prose", worth=-2.5)
     for row in sorted(rows, key=lambda row: -(row.time_us or 0.0)):
         table.add_row(
             str(row.problem),

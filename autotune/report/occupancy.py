@@ -138,8 +138,8 @@ WORTH = {"shared\nbytes": -7.5, "regs": -6.5, "limiter": -4.5, "limits": -11.5}
 def render(rows: Sequence[OccupancyRow]) -> FittedTable:
     """The rows as a table for 80 columns or more; columns without any value are left out.
 
-    The rows have the same size of a cluster; those of more than one block have no bounds, for lack
-    of room.
+    The rows have the same cluster size; clusters of several blocks show no bounds, for lack of
+    room.
     """
     size = rows[0].cluster
     bounds = rows if size == 1 else ()
@@ -162,7 +162,7 @@ def render(rows: Sequence[OccupancyRow]) -> FittedTable:
     table = FittedTable()
     for header in shown:
         kind: Kind = "prose" if header in ("limiter", "limits") else "number"
-        table.add(header, kind, WORTH.get(header))
+        table.add(header, kind=kind, worth=WORTH.get(header))
     for cells in zip(*shown.values(), strict=True):
         table.add_row(*cells)
     return table
@@ -279,12 +279,11 @@ def render_sweep(sweep: Sweep) -> FittedTable:
     clusters = next(iter(sweep.rows.values()))[0].cluster > 1
     if single:
         extra = ("clusters", "idle\nSMs") if clusters else ()
-        for header in ("blocks\nan SM", "occu-\npancy", *extra):
-            table.add(header)
-        table.add("limiter", "prose")
+        table.add("blocks\nan SM", "occu-\npancy", *extra)
+        table.add("limiter", kind="prose")
     else:
         for label in sweep.rows:
-            table.add(f"{label}\nblocks an SM", "text")
+            table.add(f"{label}\nblocks an SM", kind="text")
     for amounts, rows in _merged(sweep, swept_names):
         cells = _cells(rows[0], clusters) if single else [_fare(row, clusters) for row in rows]
         table.add_row(*amounts, *cells)
@@ -336,11 +335,10 @@ def headrooms(
 def render_headrooms(rooms: Mapping[str, Sequence[tuple[int, Headroom]]]) -> FittedTable:
     """A row for each block size and number of blocks, with the most a block may take."""
     table = FittedTable()
-    for header in ("threads", "blocks\nan SM"):
-        table.add(header, worth=1)
+    table.add("threads", "blocks\nan SM", worth=1)
     for label in rooms if len(rooms) > 1 else [""]:
         heading = f"{label}\noccupancy, most registers,\nmost shared bytes".strip()
-        table.add(heading, "text")
+        table.add(heading, kind="text")
     for pairs in zip(*rooms.values(), strict=True):
         size, room = pairs[0]
         table.add_row(str(size), str(room.blocks), *(_room(each) for _, each in pairs))

@@ -32,7 +32,7 @@ REDRAWN_S = 0.25
 
 
 Observed = Callable[[Problem, float], Observer]
-"""Returns the observer of a search of a problem for so many seconds."""
+"""Returns the observer of a search from its problem and its budget in seconds."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Limits:
 
         Args:
             done: trials so far.
-            earlier: those of them from earlier runs.
+            earlier: trials of earlier runs, which `done` includes.
             seconds: since this run began.
         """
         ends = [] if self.budget_s is None else [self.budget_s - seconds]
@@ -171,7 +171,7 @@ class Shown:
         self._say(self._speed.recorded(record, progress))
 
     def _state(self, progress: Progress, seconds: float) -> str:
-        """The state of the run so many seconds after it began."""
+        """The state of the run, `seconds` after it began."""
         left = self._limits.left(progress.trials, self._earlier, seconds)
         return self._speed.state(progress, left)
 

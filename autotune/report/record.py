@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.families.source_text import shortened
 from autotune.lookup.answer import Answer, recorded_objective
 from autotune.measure.measurement import Evidence, Measurement
-from autotune.measure.objective import HOT, Objective
+from autotune.measure.objective import COLD, HOT, Objective
 from autotune.records import (
     Entry,
     FamilyRecord,
@@ -23,7 +23,7 @@ from autotune.records import (
     TuningRecord,
 )
 from autotune.records.codec import encode
-from autotune.report import joules, precision, us, us_of, vendor
+from autotune.report import joules, over_vendor, precision, us, us_of, vendor
 from autotune.report.tables import ConfigText, FittedTable, OneLine, Titled
 
 RUNNERS_UP = 5
@@ -45,8 +45,8 @@ def render(
 ) -> RenderableType:
     """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
 
-    Of a record it shows the best by the objective. `overall` is the record of all families beside
-    that of one; its best follows in a line.
+    A record shows its best by the objective. If it is of one family, `overall` is the record of all
+    families, whose best follows in a line.
     """
     if isinstance(result, KernelRecord):
         title = f"{result.title} on {result.device.name}"
@@ -91,12 +91,12 @@ def to_json(
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
     calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
-    `joules`, `power_w` and `clock_mhz` are those of a run of the kernel, `cublas_joules` of cuBLAS;
-    `least_energy` is the configuration that takes the fewest joules. `regret` is the expected loss
-    against full tuning. `family` is the one that was tuned alone, `order` the order of summation of
-    a batch-invariant range, and `best_of_all` the best of the `overall` record. `ties` are the
-    other configurations whose hot times differ by at most 0.5 % from that of the fastest. Unknown
-    values are None.
+    `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules` to one of
+    cuBLAS; `least_energy` is the configuration that takes the fewest joules. `regret` is the
+    expected loss against full tuning. `family` is the one that was tuned alone, `order` the order
+    of summation of a batch-invariant range, and `best_of_all` the best of the `overall` record.
+    `ties` are the other configurations whose hot times differ by at most 0.5 % from that of the
+    fastest. Unknown values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
@@ -104,8 +104,6 @@ def to_json(
     baseline = record.baseline if record else None
     cublas = us_of(baseline, answer.objective)
     coldest = record.best_cold if record else None
-    cold_us = coldest.measurement.cold_us if coldest else None
-    cublas_cold = baseline.cold_us if baseline else None
     return {
         "problem": str(answer.problem),
         "device": answer.device.name,
@@ -124,8 +122,8 @@ def to_json(
         "expected_cublas_us": answer.vendor_us,
         "cublas_regret": answer.vendor_loss,
         "coldest": str(coldest.config) if coldest else None,
-        "cold_us": cold_us,
-        "cold_ratio": cublas_cold / cold_us if cublas_cold and cold_us else None,
+        "cold_us": coldest.measurement.cold_us if coldest else None,
+        "cold_ratio": over_vendor(record, coldest, COLD) if record else None,
         **_energy_json(answer, record),
         "ties": [str(entry.config) for entry in record.ties] if record else [],
         "note": "" if record else answer.note,
@@ -299,9 +297,8 @@ def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
     table = FittedTable()
     ties = {entry.config for entry in record.ties} if best == record.best.config else set()
     speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
-    for heading in ("runner-up", *speeds, "regs", "shared", "occ."):
-        table.add(heading)
-    table.add("differs in", "prose", worth=-0.5)
+    table.add("runner-up", *speeds, "regs", "shared", "occ.")
+    table.add("differs in", kind="prose", worth=-0.5)
     followers = [entry for entry in record.entries if entry.config != best]
     for entry in followers[:RUNNERS_UP]:
         time_us = entry.measurement.time_us

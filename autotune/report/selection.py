@@ -172,7 +172,7 @@ def _of_family(store: Store, device: Device | None, family: str) -> Iterator[Tun
 
 
 def _read(store: Store) -> list[TuningRecord]:
-    """All records of the store; broken files are passed over with a warning."""
+    """All records of the store; broken files are skipped with a warning."""
     items = inventory.listed(store.root)
     for item in items:
         if item.fault is not None:
@@ -185,19 +185,14 @@ def matching(
 ) -> Iterator[TuningRecord]:
     """The records that a word of the command line names."""
     if not _SHAPE.match(shape):
-        for record in records:
-            if isinstance(record, KernelRecord) and shape in record.names:
-                yield record
-    elif ".." in shape:
+        kernels = (record for record in records if isinstance(record, KernelRecord))
+        return (record for record in kernels if shape in record.names)
+    gemms = (record for record in records if isinstance(record, Record))
+    if ".." in shape:
         span = Span.parse(shape, **options)
-        for record in records:
-            if isinstance(record, Record) and _inside(record.problem, span):
-                yield record
-    else:
-        problem = problem_of(shape.strip(), **options)
-        yield from (
-            record for record in records if isinstance(record, Record) and record.problem == problem
-        )
+        return (record for record in gemms if _inside(record.problem, span))
+    problem = problem_of(shape.strip(), **options)
+    return (record for record in gemms if record.problem == problem)
 
 
 def _covers(span: Span, tuned: Range) -> bool:

@@ -36,7 +36,7 @@ class PlainConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            # Those that move the cursor are rich's own.
+            # Control segments, which move the cursor, come from rich itself.
             if segment.control or segment.text.isprintable():
                 yield segment
             else:
@@ -77,17 +77,18 @@ class FittedTable(Table):
         super().__init__(box=None, padding=(0, PADDING, 0, 0), header_style="dim", **settings)
         self._worth: list[float] = []
 
-    def add(self, heading: str, kind: Kind = "number", worth: float | None = None) -> None:
-        """Adds a column; by default the first stays, and each is worth less than the one before."""
-        first = math.inf if not self._worth else -len(self._worth)
-        self._worth.append(first if worth is None else worth)
+    def add(self, *headings: str, kind: Kind = "number", worth: float | None = None) -> None:
+        """Adds columns; by default the first stays, and each is worth less than the one before."""
         right = kind == "number"
-        self.add_column(
-            Text(heading),  # of the package itself, so that its lines stay lines
-            justify="right" if right else "left",
-            no_wrap=kind != "prose",
-            overflow="fold",
-        )
+        for heading in headings:
+            first = math.inf if not self._worth else -len(self._worth)
+            self._worth.append(first if worth is None else worth)
+            self.add_column(
+                Text(heading),  # of the package itself, so that its lines stay lines
+                justify="right" if right else "left",
+                no_wrap=kind != "prose",
+                overflow="fold",
+            )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.update(width=UNLIMITED)

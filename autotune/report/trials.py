@@ -1,4 +1,4 @@
-"""The trials of a problem: those of its record, or of searches in which nothing worked."""
+"""The trials behind a record, or of searches in which nothing worked, and their tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rich.text import Text
 from autotune.device import Device
 from autotune.errors import CacheError
 from autotune.families import registry
-from autotune.families.plan import Resources
 from autotune.families.registry import families_of
 from autotune.measure.measurement import Failure
 from autotune.problem import Problem
@@ -168,9 +167,8 @@ def render(shown: Trials, top: int) -> RenderableType:
     timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
     table = FittedTable()
     speeds = () if shown.problem is None else ("TFLOP/s",)
-    for heading in ("time", "spread", *speeds, "regs", "occ."):
-        table.add(heading)
-    table.add("configuration", "prose", worth=-0.5)
+    table.add("time", "spread", *speeds, "regs", "occ.")
+    table.add("configuration", kind="prose", worth=-0.5)
     for trial in timed[:top]:
         table.add_row(*_cells(trial, shown.problem))
     rest = len(timed) - top
@@ -228,72 +226,50 @@ class TrialTable:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-_OUTCOME = (
-    Column("time_us", "time"),
-    Column("spread_us", "time"),
-    Column("cold_us", "time"),
-    Column("tflops", "number"),
-)
+_TIMES = ("time_us", "spread_us", "cold_us")
 
 
-_RESOURCES = (
-    Column("occupancy", "percent"),
-    Column("limiter", "text"),
-    Column("threads", "number"),
-    Column("registers", "number"),
-    Column("shared", "number"),
-    Column("local", "number"),
-)
-
-
-_END = (Column("samples", "number"), Column("error", "number"), Column("failure", "text"))
+_RESOURCES = ("threads", "registers", "shared", "local")
 
 
 def trial_table(subject: Subject) -> TrialTable:
-    """Every trial with its time, resources and parameters; those of all families side by side."""
+    """Every trial with its time, its resources and the parameters of all families side by side."""
     return table_of([row.trial for row in subject.trials], subject.problem)
 
 
-def table_of(trials: list[Trial], problem: Problem | None) -> TrialTable:
+def table_of(trials: Sequence[Trial], problem: Problem | None) -> TrialTable:
     """The table of trials of a problem, or of a user kernel, which has no known operations."""
     names = tuple(dict.fromkeys(name for trial in trials for name in trial.config.values))
-    numeric = {name: _is_numeric(name, trials) for name in names}
-    parameters = tuple(Column(name, "number" if numeric[name] else "text") for name in names)
-    start = (Column("trial", "number"), Column("family", "text"))
-    rows = (
-        _trial_row(number, trial, problem, names) for number, trial in enumerate(trials, start=1)
-    )
-    return TrialTable((*start, *_OUTCOME, *_RESOURCES, *parameters, *_END), tuple(rows))
-
-
-def _is_numeric(name: str, trials: list[Trial]) -> bool:
-    values = (trial.config.values.get(name, 0) for trial in trials)
-    return all(isinstance(value, int) for value in values)
+    words = {
+        name for trial in trials for name, value in trial.config.params if isinstance(value, str)
+    }
+    kinds = [
+        *(("trial", "number"), ("family", "text")),
+        *((name, "time") for name in _TIMES),
+        *(("tflops", "number"), ("occupancy", "percent"), ("limiter", "text")),
+        *((name, "number") for name in _RESOURCES),
+        *((name, "text" if name in words else "number") for name in names),
+        *(("samples", "number"), ("error", "number"), ("failure", "text")),
+    ]
+    rows = (_trial_row(number, trial, problem, names) for number, trial in enumerate(trials, 1))
+    return TrialTable(tuple(Column(*pair) for pair in kinds), tuple(rows))
 
 
 def _trial_row(
-    number: int, trial: Trial, problem: Problem | None, names: tuple[str, ...]
+    number: int, trial: Trial, problem: Problem | None, names: Sequence[str]
 ) -> tuple[Cell, ...]:
-    values, outcome = trial.config.values, trial.outcome
-    if isinstance(outcome, Failure):
-        timed: tuple[Cell, ...] = (None, None, None, None)
-        end: tuple[Cell, ...] = (None, None, f"{outcome.stage}: {outcome.reason}")
-    else:
-        rate = problem.speed(outcome.time_us) / 1e12 if problem else None
-        timed = (outcome.time_us, outcome.spread_us, outcome.cold_us, rate)
-        end = (outcome.samples, outcome.error, "")
+    outcome, values = trial.outcome, trial.config.values
+    measured = None if isinstance(outcome, Failure) else outcome
+    rate = problem.speed(measured.time_us) / 1e12 if problem and measured else None
     return (
-        *(number, trial.config.family, *timed, trial.occupancy, trial.limiter or ""),
-        *_resources(trial.resources),
+        *(number, trial.config.family),
+        *(getattr(measured, name, None) for name in _TIMES),
+        *(rate, trial.occupancy, trial.limiter or ""),
+        *(getattr(trial.resources, name, None) for name in _RESOURCES),
         *(values.get(name) for name in names),
-        *end,
+        *(getattr(measured, name, None) for name in ("samples", "error")),
+        f"{outcome.stage}: {outcome.reason}" if isinstance(outcome, Failure) else "",
     )
-
-
-def _resources(resources: Resources | None) -> tuple[Cell, ...]:
-    if resources is None:
-        return (None, None, None, None)
-    return (resources.threads, resources.registers, resources.shared, resources.local)
 
 
 def rejection_table(rejected: Mapping[str, int], failed: Mapping[str, int]) -> FittedTable:
@@ -304,7 +280,7 @@ def rejection_table(rejected: Mapping[str, int], failed: Mapping[str, int]) -> F
         failed: from compilation on, by the stage that failed.
     """
     table = FittedTable(title="rejected configurations", title_justify="left")
-    table.add("reason", "text")
+    table.add("reason", kind="text")
     table.add("configurations")
     for title, counts in (("before compilation", rejected), ("after that", failed)):
         table.add_row(title, f"{sum(counts.values()):,}", style="bold")

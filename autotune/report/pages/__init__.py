@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def analysed(selection: Selection, store: Store) -> Analysis | Overview:
-    """The data of a page: the analysis of a single record, else the overview of all selected.
-
-    The analysis takes some seconds, mostly for the outlook of the search.
-    """
+    """The data of a page: the analysis of a single record, else the overview of all selected."""
     from autotune.report.pages import overview, record
 
     if selection.single:
@@ -47,18 +44,6 @@ def write_page(path: Path, data: Analysis | Overview) -> None:
     write(path, data.page())
 
 
-def write_pictures(folder: Path, data: Analysis | Overview) -> list[Path]:
-    """Writes each picture of a report into a folder as `<name>.svg`.
-
-    Raises:
-        MissingError: if plotly, Kaleido or a browser is missing.
-        AutotuneError: if a file cannot be written, or something else than a picture is there.
-    """
-    from autotune.report.pages.figures import write_svgs
-
-    return write_svgs(data.figures(), folder)
-
-
 def write_explorer(path: Path, own: SmLimits | None) -> None:
     """Writes the occupancy explorer, which starts with `own`, or else with an H100.
 
@@ -72,25 +57,20 @@ def write_explorer(path: Path, own: SmLimits | None) -> None:
     write(path, explorer(own))
 
 
-def write_curves(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
-    """Writes the occupancy curves through the first kernel of a sweep, as a page or as SVG.
+def write_sweep(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
+    """Writes the page of a sweep of kernels on devices, which are named by their labels.
 
     Raises:
-        UsageError: if the name ends in neither `.html` nor `.svg`.
-        MissingError: if plotly is missing, or for SVG Kaleido or a browser.
-        AutotuneError: if it cannot be written, or something of another kind is there.
+        UsageError: if the name does not end in `.html`.
+        MissingError: if plotly is not installed or is too old.
+        AutotuneError: if it cannot be written, or something else than a page is there.
     """
-    from autotune.report.pages.figures import write_svgs
-    from autotune.report.pages.occupancy import combined_figure, curve_figures, sweep_page
+    from autotune.report.pages.occupancy import sweep_page
     from autotune.report.pages.page import write
 
-    if path.suffix == ".svg":
-        figure = combined_figure(curve_figures(devices, sweep.first))
-        write_svgs({path.stem: figure}, path.parent)
-    elif path.suffix == ".html":
-        write(path, sweep_page(devices, sweep.first, sweep))
-    else:
-        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html or .svg")
+    if path.suffix != ".html":
+        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html")
+    write(path, sweep_page(devices, sweep))
 
 
 def open_page(path: Path) -> None:

@@ -97,7 +97,7 @@ const explorer = (() => {
     const [m, n] = ["rows", "columns"].map((id) => SIDES.indexOf(Number(element(id).value)));
     const intensity = INTENSITIES[bytes][m][n];
     if (!card.peaks) return {compute, bytes, intensity};
-    const peak = card.peaks[compute], bound = card.bounds[bytes][m][n];
+    const peak = card.peaks[compute], bound = card.bandwidth * intensity;
     return {compute, bytes, intensity, peak, attainable: Math.min(peak, bound)};
   };
 
@@ -132,9 +132,9 @@ const explorer = (() => {
   const roof = (card, now) => {
     const {compute, bytes, peak} = now;
     const points = new Map();
-    INTENSITIES[bytes].forEach((line, m) => line.forEach((flop, n) =>
-      points.set(flop, Math.min(peak, card.bounds[bytes][m][n]))));
-    points.set(card.ridges[compute], peak);
+    for (const flop of INTENSITIES[bytes].flat())
+      points.set(flop, Math.min(peak, card.bandwidth * flop));
+    points.set(peak / card.bandwidth, peak);
     const xs = [...points.keys()].sort((a, b) => a - b);
     page.plot(element("roof"), {
       data: [

@@ -118,29 +118,13 @@ def _card(card: SmLimits) -> dict[str, object]:
             "counts": [blocks * count for blocks in range(card.blocks_per_sm + 1)],
             "idle": card.sms - count * size,
         }
-    peaks = {compute: card.peak(compute) for compute in PRECISIONS}
     return described | {
         "sms": card.sms,
         "clusters": clusters,
         "predicted": not card.knows_clusters,
-        "peaks": peaks,
-        "ridges": {compute: peak / card.memory_bandwidth for compute, peak in peaks.items()},
-        "bounds": {size: _bounds(card, size) for size in _ELEMENT_BYTES},
+        "peaks": {compute: card.peak(compute) for compute in PRECISIONS},
         "bandwidth": card.memory_bandwidth,
     }
-
-
-def _bounds(card: Device, element_bytes: int) -> list[list[float]]:
-    """FLOP/s that the memory feeds, for each pair of `SIDES`."""
-    return [
-        [
-            roofline.bandwidth_bound(
-                card.memory_bandwidth, roofline.intensity(m, n, element_bytes=element_bytes)
-            )
-            for n in SIDES
-        ]
-        for m in SIDES
-    ]
 
 
 def _controls(cards: Mapping[str, SmLimits], first: str) -> str:

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.device import Device, SmLimits
 from autotune.errors import DeviceError
 from autotune.families.plan import Resources
 from autotune.occupancy.sweeps import (
-    LARGEST_REGISTERS,
     RESOURCES,
     STAIRS,
     BlockDemand,
     Curve,
     curve,
 )
-from autotune.problem.integers import ceil_div
 from autotune.report.occupancy import Sweep
 from autotune.report.pages.figures import (
     COLOURS,
-    SCALE,
     WINNER,
     Figure,
     axis,
-    colour_bar,
-    config_text,
     figure,
     scatter,
     text,
 )
-from autotune.report.pages.page import Section, document, escape, paragraph, percent, plot
+from autotune.report.pages.page import Section, escape, paragraph, percent, pictures_page, plot
 from autotune.report.trials import Subject
 
-REGISTERS = (*range(8, 249, 8), LARGEST_REGISTERS)
-"""Columns of the map: registers are allocated in units of 8 a thread."""
-SHARED_STEPS = 48
-"""Rows of the map, at most."""
 KIB = 1024
 
 
@@ -65,18 +55,6 @@ class OccupancyCurve:
 
 
 @dataclass(frozen=True)
-class MapPoint:
-    """A trial on the map of registers by shared memory."""
-
-    config: str
-    registers: int
-    shared: int
-    threads: int
-    occupancy: float | None
-    time_us: float
-
-
-@dataclass(frozen=True)
 class Residency:
     """The occupancy around a winner.
 
@@ -84,19 +62,11 @@ class Residency:
         resources: what the winner's block takes.
         occupancy: the winner's, a share (0..1).
         curves: over threads, registers and shared memory.
-        registers: columns of the map, each the most registers of its column.
-        shared: rows of the map, each the most bytes of its row.
-        shares: the occupancy of each row and column, with the winner's threads.
-        points: the trials whose resources are known.
     """
 
     resources: Resources
     occupancy: float
     curves: tuple[OccupancyCurve, ...]
-    registers: tuple[int, ...]
-    shared: tuple[int, ...]
-    shares: tuple[tuple[float, ...], ...]
-    points: tuple[MapPoint, ...]
 
 
 def residency(subject: Subject) -> Residency | None:
@@ -104,31 +74,11 @@ def residency(subject: Subject) -> Residency | None:
     device, best = subject.device, subject.record.best
     block = best.resources
     demand = BlockDemand(block.threads, block.registers, block.shared, block.barriers)
-    shared = shared_steps(device)
     try:
         curves = tuple(occupancy_curve(device, demand, name) for name in RESOURCES)
-        shares = tuple(
-            tuple(
-                replace(demand, registers=count, shared=size).on(device).occupancy
-                for count in REGISTERS
-            )
-            for size in shared
-        )
     except DeviceError:
         return None
-    points = tuple(
-        MapPoint(
-            str(trial.config),
-            trial.resources.registers,
-            trial.resources.shared,
-            trial.resources.threads,
-            trial.occupancy,
-            trial.time_us,
-        )
-        for row in subject.trials
-        if (trial := row.trial).resources is not None and trial.entry is not None
-    )
-    return Residency(block, best.occupancy, curves, REGISTERS, shared, shares, points)
+    return Residency(block, best.occupancy, curves)
 
 
 def occupancy_curve(device: Device, demand: BlockDemand, resource: str) -> OccupancyCurve:
@@ -146,13 +96,6 @@ def occupancy_curve(device: Device, demand: BlockDemand, resource: str) -> Occup
         tuple(row.limiter for row in stairs.resident),
         getattr(demand, resource),
     )
-
-
-def shared_steps(device: Device) -> tuple[int, ...]:
-    """Bytes of shared memory up to the most a block can have, in whole KiB."""
-    largest = device.shared_per_block_optin // KIB
-    step = max(1, ceil_div(largest, SHARED_STEPS))
-    return tuple(KIB * size for size in (*range(step, largest, step), largest))
 
 
 TITLES = {
@@ -193,73 +136,8 @@ def curve_figure(curve: OccupancyCurve) -> Figure:
     return figure([line, mark], axis(TITLES[curve.resource]), y)
 
 
-def map_figure(residency: Residency) -> Figure:
-    """The occupancy with the winner's threads by registers and shared memory, with the trials.
-
-    Trials with other numbers of threads are drawn hollow: their occupancy is not the map's.
-    """
-    threads = residency.resources.threads
-    heat = {
-        "type": "heatmap",
-        # The sides of the cells: a cell has the occupancy of its upper right corner.
-        "x": [0, *residency.registers],
-        "y": [0, *(size / KIB for size in residency.shared)],
-        "text": [
-            [f"up to {count} registers, {size // KIB} KiB" for count in residency.registers]
-            for size in residency.shared
-        ],
-        "z": [list(row) for row in residency.shares],
-        "colorscale": SCALE,
-        "zmin": 0,
-        "zmax": 1,
-        "colorbar": colour_bar("occupancy", ".0%"),
-        "hovertemplate": "%{text}: %{z:.1%}<extra></extra>",
-    }
-    data = [
-        heat,
-        _points(residency, f"trials with {threads} threads", same=True),
-        _points(residency, "trials with other numbers of threads", same=False),
-        scatter(
-            "winner",
-            [residency.resources.registers],
-            [residency.resources.shared / KIB],
-            "winner: %{x} registers, %{y} KiB<extra></extra>",
-            marker={
-                "symbol": "star",
-                "size": 16,
-                "color": WINNER,
-                "line": {"width": 1, "color": "#ffffff"},
-            },
-        ),
-    ]
-    return figure(data, axis(TITLES["registers"]), axis(TITLES["shared"]))
-
-
-def _points(residency: Residency, name: str, *, same: bool) -> dict[str, Any]:
-    threads = residency.resources.threads
-    points = [
-        point
-        for point in residency.points
-        if (point.threads == threads) == same and math.isfinite(point.time_us)
-    ]
-    return scatter(
-        name,
-        (point.registers for point in points),
-        (point.shared / KIB for point in points),
-        "%{customdata[0]:.4g} µs, %{customdata[1]} threads, %{x} registers, %{y} KiB"
-        "<br>%{text}<extra></extra>",
-        text=[config_text(point.config) for point in points],
-        customdata=[[point.time_us, point.threads] for point in points],
-        marker={
-            "size": 7,
-            "color": "#ffffff" if same else "rgba(0,0,0,0)",
-            "line": {"width": 1.5, "color": "#101418" if same else "#ff9e4a"},
-        },
-    )
-
-
 def residency_section(residency: Residency, limiter: str) -> Section:
-    """The curves and the map of a winner's occupancy, which `limiter` limits."""
+    """The curves of a winner's occupancy, which `limiter` limits."""
     block = residency.resources
     sentence = (
         f"A block of the winner has {block.threads} threads of {block.registers} registers and "
@@ -275,14 +153,8 @@ def residency_section(residency: Residency, limiter: str) -> Section:
         )
         for curve in residency.curves
     )
-    caption = (
-        f"Occupancy of blocks of {block.threads} threads. Hollow trials have other numbers of "
-        "threads, so another occupancy than the map."
-    )
-    description = "Occupancy by registers a thread and shared memory a block, with the trials."
     content = paragraph(sentence) + f'<div class="columns">{curves}</div>'
-    picture = plot("occupancy-map", description, caption, "tall")
-    return Section("occupancy", "Occupancy", content + picture)
+    return Section("occupancy", "Occupancy", content)
 
 
 def curve_figures(devices: Mapping[str, SmLimits], demand: BlockDemand) -> dict[str, Figure]:
@@ -296,24 +168,6 @@ def curve_figures(devices: Mapping[str, SmLimits], demand: BlockDemand) -> dict[
         resource: figure(_traces(devices, demand, resource), axis(title), warps)
         for resource, title in TITLES.items()
     }
-
-
-def combined_figure(figures: Mapping[str, Figure]) -> Figure:
-    """The curves side by side in one figure."""
-    columns = [(start / 100, start / 100 + 0.27) for start in (0, 36, 72)]
-    data: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {}
-    for place, (each, domain) in enumerate(zip(figures.values(), columns, strict=True), 1):
-        suffix = "" if place == 1 else str(place)
-        layout = {**each["layout"], **layout}
-        layout[f"xaxis{suffix}"] = {**each["layout"]["xaxis"], "domain": domain}
-        layout[f"yaxis{suffix}"] = {**each["layout"]["yaxis"], "anchor": f"x{suffix}"}
-        data += [
-            {**trace, "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-            | ({} if place == 1 else {"showlegend": False})
-            for trace in each["data"]
-        ]
-    return {"data": data, "layout": {**layout, "height": 340}}
 
 
 def _traces(
@@ -346,11 +200,6 @@ def _line(label: str, stairs: Curve, resource: str) -> dict[str, Any]:
     )
 
 
-_SCRIPT = """page.draw(page.data("figures"));
-page.table(document.getElementById("table"), page.data("kernels"));
-"""
-
-
 _COLUMNS = {
     "threads": ("threads", "number"),
     "registers": ("registers", "number"),
@@ -362,17 +211,17 @@ _COLUMNS = {
 """Fields of `OccupancyRow`: heading and kind of the column."""
 
 
-def sweep_page(devices: Mapping[str, SmLimits], demand: BlockDemand, sweep: Sweep) -> str:
-    """The text of the page.
+def sweep_page(devices: Mapping[str, SmLimits], sweep: Sweep) -> str:
+    """The page of a sweep: the curves through its first kernel, and all kernels as a table.
 
     Args:
         devices: the devices by label.
-        demand: the block that the curves go through.
         sweep: the kernels of the table.
 
     Raises:
         MissingError: if plotly is not installed or is too old.
     """
+    demand = sweep.first
     names = {"threads": "threads", "registers": "registers", "shared": "shared memory"}
     plots = "".join(
         plot(
@@ -387,16 +236,15 @@ def sweep_page(devices: Mapping[str, SmLimits], demand: BlockDemand, sweep: Swee
         f"{demand.threads} threads, {demand.registers} registers and {demand.shared:,} bytes of "
         "shared memory a block"
     )
-    return document(
+    return pictures_page(
         "Occupancy",
         [
             Section("curves", "Curves", f'<div class="columns thirds">{plots}</div>'),
-            Section("kernels", "Kernels", '<div id="table"></div>'),
+            Section("kernels", "Kernels", '<div id="table-kernels"></div>'),
         ],
         head=f"<p>{escape(', '.join(devices))}: {block}.</p>",
-        data={"figures": curve_figures(devices, demand), "kernels": _kernels(sweep)},
-        script=_SCRIPT,
-        footer="<p>Made by <code>autotune occupancy</code>.</p>",
+        figures=curve_figures(devices, demand),
+        tables={"kernels": _kernels(sweep)},
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from shlex import quote
 from statistics import geometric_mean
+from typing import ClassVar
 
 from autotune.lookup.answer import Answer
 from autotune.measure import targets
@@ -17,15 +18,16 @@ from autotune.records.inventory import change, stale_change
 from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
-from autotune.report.pages.page import Section, asset, count, document, escape, percent, ratio
+from autotune.report.pages.page import Section, count, escape, percent, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
-from autotune.version import __version__
 
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""
 
+
 STALE = "measured with another setup"
+
 
 WORTH = 0.01
 """Expected loss from which tuning a problem is suggested."""
@@ -266,6 +268,7 @@ class Overview:
     curves: tuple[SizeCurve, ...]
     ranges: tuple[dict[str, object], ...]
     suggestions: tuple[Suggestion, ...]
+    note: ClassVar[str] = ""  # as of an `Analysis`
 
     @property
     def summary(self) -> str:
@@ -301,14 +304,12 @@ class Overview:
         }
         devices = [*dict.fromkeys(row.device for row in self.rows)]
         where = ", ".join(devices) if len(devices) < 4 else f"{len(devices)} devices"
-        return document(
+        return page.pictures_page(
             f"{_problems(self.rows)} on {where}",
             tuple(_sections(self)),
             head=page.facts(_facts(self)),
-            data={"figures": self.figures(), "labels": [], "tables": tables},
-            script=asset("report.js"),
-            footer=f"Made by autotune {escape(__version__)}. This file loads nothing from "
-            "elsewhere.",
+            figures=self.figures(),
+            tables=tables,
         )
 
     def figures(self) -> dict[str, Figure]:

@@ -1,8 +1,8 @@
 """The skeleton of a page: one HTML file with its styles, scripts and data inlined.
 
 A page loads and sends nothing, which its Content-Security-Policy enforces; no button uploads a
-picture. Text goes through `escape`, data
-through `document`, which encodes it so that no string can end the script element that holds it.
+picture. Text goes through `escape`, data through `document`, which encodes it so that no string can
+end the script element that holds it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Literal
 
 from autotune.errors import MissingError
 from autotune.files import output
+from autotune.report.pages.figures import Figure, shared_labels
+from autotune.version import __version__
 
 OLDEST_PLOTLY = (6, 1, 1)
 """The first version of plotly whose plotly.js and SVG export the pages were tried with."""
@@ -99,6 +101,37 @@ def document(
     )
 
 
+def pictures_page(
+    title: str,
+    sections: Sequence[Section],
+    *,
+    head: str,
+    figures: Mapping[str, Figure],
+    tables: Mapping[str, object],
+    remark: str = "",
+) -> str:
+    """The text of a page whose sections have places for figures and for tables to sort.
+
+    Args:
+        title: of the window and the first heading, as plain text.
+        sections: in their order; `plot(name, ...)` is the place of a figure, an element with the id
+            `table-NAME` that of a table.
+        head: HTML between the first heading and the sections.
+        figures: of plotly.js, by name.
+        tables: as `page.table` of `page.js` takes them, by name.
+        remark: plain text for the footer.
+
+    Raises:
+        MissingError: if plotly is not installed or is too old.
+    """
+    compacted, labels = shared_labels(figures)
+    data = {"figures": compacted, "labels": labels, "tables": tables}
+    notes = (f"Made by autotune {__version__}.", remark, "This file loads nothing from elsewhere.")
+    footer = escape(" ".join(filter(None, notes)))
+    script = asset("report.js")
+    return document(title, sections, head=head, data=data, script=script, footer=footer)
+
+
 def escape(text: object) -> str:
     """Text for HTML content and quoted attributes."""
     return html.escape(str(text), quote=True)
@@ -163,9 +196,6 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
 def time_us(microseconds: float | None) -> str:
     """A time to four digits, in ns, µs, ms or s; a dash if there is none."""
     if microseconds is None or not math.isfinite(microseconds):
@@ -191,16 +221,6 @@ def ratio(value: float | None) -> str:
 def count(value: float) -> str:
     """A whole number with thousands separated, such as `12,345`."""
     return f"{value:,.0f}"
-
-
-def quantity(value: float | None, unit: str) -> str:
-    """A value to four digits with a decimal prefix, such as `4.814 TB/s`."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    for size, prefix in _PREFIXES:
-        if abs(value) >= size:
-            return f"{_digits(value / size)} {prefix}{unit}"
-    return f"{_digits(value)} {unit}"
 
 
 def _digits(value: float) -> str:

@@ -19,7 +19,7 @@ from autotune.report.pages.figures import (
     text,
     texts,
 )
-from autotune.report.pages.page import Section, escape, paragraph, percent, plot
+from autotune.report.pages.page import Section, paragraph, percent, plot
 from autotune.report.trials import Subject
 from autotune.tuning.trials import Trial
 
@@ -223,38 +223,17 @@ def _labels(cost: ParameterCost, letter: float) -> list[str]:
     return labels
 
 
-def parameter_section(
-    costs: Sequence[ParameterCost], family: str, varied: Sequence[str], heat: HeatMap | None
-) -> Section:
-    """The pictures of what parameters cost; the page itself draws other pairs of `varied`."""
+def parameter_section(costs: Sequence[ParameterCost], heat: HeatMap | None) -> Section:
+    """The pictures of what parameters cost."""
     first = (
         f"{costs[0].name} matters most: between its best and its worst value lie "
         f"{percent(costs[0].range)}. A value counts with the best time that any trial had with it."
     )
-    description = (
-        f"Loss with each value of the parameters {', '.join(cost.name for cost in costs)}."
-    )
+    names = ", ".join(cost.name for cost in costs)
+    description = f"Loss with each value of the parameters {names}."
     content = paragraph(first) + plot("parameters", description, "", "free")
     if heat is not None:
-        content += _heat_controls(family, varied, heat)
+        description = f"Best time with each pair of values of {heat.x} and {heat.y}"
+        caption = "The best time in µs with each pair of values; empty cells were not tried."
+        content += "<h3>Two parameters at a time</h3>" + plot("heat", description, caption)
     return Section("parameters", "What each parameter costs", content)
-
-
-def _heat_controls(family: str, varied: Sequence[str], heat: HeatMap) -> str:
-    choices = "".join(
-        f'<label>{label} <select id="heat-{axis}">{_options(varied, chosen)}</select></label>'
-        for label, axis, chosen in (("across", "x", heat.x), ("down", "y", heat.y))
-    )
-    return (
-        f'<h3>Two parameters at a time</h3><div class="controls">{choices}</div>'
-        f'<figure><div class="plot" id="heat" data-figure="heat" data-family="{escape(family)}" '
-        'role="group" aria-label="Best time with each pair of values of two parameters"></div>'
-        "<figcaption>The best time in µs with each pair of values; empty cells were not tried."
-        "</figcaption></figure>"
-    )
-
-
-def _options(names: Sequence[str], chosen: str) -> str:
-    return "".join(
-        f"<option{' selected' if name == chosen else ''}>{escape(name)}</option>" for name in names
-    )

@@ -13,7 +13,7 @@ from autotune.measure.measurement import Evidence
 from autotune.measure.objective import COLD, HOT, Objective
 from autotune.records import Entry, Record, Store, TuningRecord
 from autotune.records.inventory import change, stale_change
-from autotune.report import since, us_of, vendor
+from autotune.report import over_vendor, since, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
 from autotune.report.pages.figures import (
@@ -24,21 +24,17 @@ from autotune.report.pages.figures import (
     config_text,
     figure,
     scatter,
-    shared_labels,
     vendor_line,
 )
 from autotune.report.pages.occupancy import (
     Residency,
     curve_figure,
-    map_figure,
     residency,
     residency_section,
 )
 from autotune.report.pages.page import (
     Section,
-    asset,
     count,
-    document,
     escape,
     percent,
     ratio,
@@ -73,8 +69,7 @@ from autotune.report.pages.search import (
 )
 from autotune.report.record import difference
 from autotune.report.selection import Selection, device_option
-from autotune.report.trials import Subject, TrialTable, subject_of, trial_table
-from autotune.version import __version__
+from autotune.report.trials import Cell, Subject, TrialTable, subject_of, trial_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +163,8 @@ def result_fields(
         "tflops": problem.speed(best.measurement.time_us) / 1e12 if problem else None,
         "roofline_share": roofline_share(record, best, HOT),
         "cold_roofline_share": roofline_share(record, record.best_cold, COLD),
-        "over_hot": _over_vendor(record, best, HOT),
-        "over_cold": _over_vendor(record, record.best_cold, COLD),
+        "over_hot": over_vendor(record, best, HOT),
+        "over_cold": over_vendor(record, record.best_cold, COLD),
         "age": since(record.provenance.date, now),
         "changed": changed or stale,
         "stale": stale,
@@ -207,13 +202,6 @@ def headline(
         why=why_it_won(record.entries, best),
         commands=_commands(subject, device_option),
     )
-
-
-def _over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
-    """The vendor baseline's time over an entry's; None if either is unknown."""
-    ours_us = us_of(entry.measurement if entry else None, objective)
-    vendor_us = us_of(record.baseline, objective)
-    return vendor_us / ours_us if ours_us and vendor_us else None
 
 
 def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
@@ -323,6 +311,11 @@ class Analysis:
         time = f"{top.time_us:.2f} us{speed}{over}, {top.evidence}"
         return f"{top.title} on {top.device}: {time}; {shown}"
 
+    @property
+    def table(self) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+        """The names of the columns and a row for each trial."""
+        return tuple(column.name for column in self.trials.columns), self.trials.rows
+
     def to_json(self) -> dict[str, object]:
         """All of it as JSON values: times in microseconds, shares and losses as fractions."""
         return asdict(self)
@@ -334,24 +327,18 @@ class Analysis:
             MissingError: if plotly is not installed or is too old.
         """
         top = self.headline
-        figures, labels = shared_labels(self.figures())
         trials = {
             **asdict(self.trials),
             "caption": "All trials, in the order of the search",
             "file": "trials.csv",
         }
-        return document(
+        return page.pictures_page(
             f"{top.title} on {top.device}",
             tuple(_sections(self)),
             head=_head(self),
-            data={
-                "figures": figures,
-                "labels": labels,
-                "tables": {"trials": trials} if self.steps else {},
-            },
-            script=asset("report.js"),
-            footer=f"Made by autotune {escape(__version__)}. Recorded {escape(top.date)}. This "
-            "file loads nothing from elsewhere.",
+            figures=self.figures(),
+            tables={"trials": trials} if self.steps else {},
+            remark=f"Recorded {top.date}.",
         )
 
     def figures(self) -> dict[str, Figure]:
@@ -370,7 +357,6 @@ class Analysis:
         if self.residency is not None:
             for curve in self.residency.curves:
                 figures[f"occupancy-{curve.resource}"] = curve_figure(curve)
-            figures["occupancy-map"] = map_figure(self.residency)
         figures["leaders"] = leader_figure(self.leaders, vendor_us, vendor)
         return figures
 
@@ -493,9 +479,7 @@ def _sections(analysis: Analysis) -> Iterator[Section]:
     if analysis.roofline is not None:
         yield roofline_section()
     if analysis.costs:
-        yield parameter_section(
-            analysis.costs, analysis.headline.family, analysis.varied, analysis.heat
-        )
+        yield parameter_section(analysis.costs, analysis.heat)
     if analysis.residency is not None:
         yield residency_section(analysis.residency, analysis.headline.limiter)
     yield _leader_section(analysis.leaders)

@@ -77,7 +77,7 @@ def failures(subject: Subject) -> Mapping[str, int]:
 
 
 def stop_sentence(subject: Subject) -> str:
-    """How many trials the search made, and when the last began."""
+    """The number of trials that the search made, and when the last began."""
     count, made = len(subject.trials), subject.record.provenance
     if subject.source == "record":
         took = f" in {_duration(made.seconds)}" if made.seconds >= 1 else ""

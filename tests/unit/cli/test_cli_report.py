@@ -104,7 +104,6 @@ def test_json_and_csv_need_no_plotly(
     measured(cache, Problem(64, 64, 64))
     assert printed(capsys, "report", "--csv").startswith("title,device,how,")
     assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE)
-    assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE, "--svg", "pictures")
 
 
 def test_only_record_of_the_cache_needs_no_name(
@@ -227,14 +226,6 @@ def test_unwritable_page_is_one_line(cache: Path, capsys: pytest.CaptureFixture[
         line = refused(capsys, 1, SHAPE, "--out", path)
         assert line.startswith(f"cannot write {path}: ")
         assert line.endswith("; give another path")
-
-
-def test_unwritable_folder_of_pictures_is_one_line(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measured(cache, PROBLEM)
-    line = refused(capsys, 1, SHAPE, "--svg", "/dev/null/pictures")
-    assert line == "cannot write to /dev/null/pictures: Not a directory; give another folder"
 
 
 def test_broken_record_is_passed_over_with_a_warning(

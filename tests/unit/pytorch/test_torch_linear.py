@@ -361,7 +361,8 @@ def test_invalid_arguments_of_patch_are_refused(options: dict[str, Any], message
 def test_patch_tunes_missing_records_on_request(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searched, forgotten = [], []
+    searched: list[tuple[Problem, Any]] = []
+    forgotten: list[Problem] = []
 
     def search(_: TargetOpener, problem: Problem, options: Search, **__: Any) -> Record:
         searched.append((problem, options.seconds))
@@ -382,7 +383,8 @@ def test_patch_tunes_missing_records_on_request(
 def test_patch_tunes_noted_shapes_under_one_budget(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searched, forgotten = [], []
+    searched: list[tuple[Problem, Any]] = []
+    forgotten: list[Problem] = []
 
     def search(_: TargetOpener, problem: Problem, options: Search, **__: Any) -> Record:
         searched.append((problem, options.seconds))

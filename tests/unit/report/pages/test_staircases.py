@@ -19,7 +19,7 @@ from autotune.device import SmLimits, find
 from autotune.occupancy import BlockDemand, curve
 from autotune.occupancy.sweeps import RESOURCES
 from autotune.report.pages.explore import START, explorer
-from autotune.report.pages.occupancy import curve_figure, curve_figures, map_figure, residency
+from autotune.report.pages.occupancy import curve_figure, curve_figures, residency
 from autotune.report.pages.page import write
 
 DEMAND = BlockDemand(256, 40, 16384)
@@ -73,20 +73,6 @@ def test_report_draws_what_the_calculator_says() -> None:
         line = curve_figure(each)["data"][0]
         warps = [64 * share for share in heights(line, each.resource)]
         assert warps == exact(H100, demand, each.resource)
-
-
-def test_map_draws_what_the_calculator_says() -> None:
-    data = residency(by_hand())
-    assert data is not None
-    heat = map_figure(data)["data"][0]
-    row, size = data.shared[2] - 1, data.resources
-    for registers in PLACES["registers"]:
-        # Plotly takes one more number than cells as the sides of the cells.
-        column = bisect_left(heat["x"], registers) - 1
-        demand = BlockDemand(size.threads, registers, data.shared[2], size.barriers)
-        assert heat["z"][2][column] == demand.on(H100).occupancy
-    assert bisect_left(heat["y"], row / 1024) - 1 == 2
-    assert len(heat["x"]) == len(heat["z"][0]) + 1
 
 
 def test_students_see_what_the_calculator_says() -> None:

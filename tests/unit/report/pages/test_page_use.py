@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from support.chromium import OpenedPage, opened
 from support.swept_page import page as page
 from support.swept_page import swept as swept
 
-from autotune.report.pages import parameters
 from autotune.report.trials import Subject
 
 
@@ -41,27 +38,6 @@ def test_record_page_is_fit_for_screen_readers(shown: OpenedPage) -> None:
     links = page.locator("nav a").evaluate_all("links => links.map(link => link.hash.slice(1))")
     sections = page.locator("section").evaluate_all("parts => parts.map(part => part.id)")
     assert links == sections
-
-
-def test_heat_map_of_any_pair_is_python_s(shown: OpenedPage, swept: Subject) -> None:
-    names = parameters.varied(swept)
-    assert len(names) > 2
-    for x, y in permutations(names, 2):
-        heat = parameters.heat_map(swept, x, y)
-        page_heat = shown.page.evaluate("([x, y]) => page.heat(x, y)", [x, y])
-        assert page_heat == json.loads(
-            json.dumps({"xs": heat.xs, "ys": heat.ys, "times": heat.times_us})
-        )
-
-
-def test_heat_map_follows_the_choice(shown: OpenedPage, swept: Subject) -> None:
-    x, y = parameters.varied(swept)[1:3]
-    shown.page.locator("#heat-x").select_option(x)
-    shown.page.locator("#heat-y").select_option(y)
-    drawn = shown.page.evaluate("document.getElementById('heat').data[0].z")
-    assert drawn == [list(row) for row in parameters.heat_map(swept, x, y).times_us]
-    title = shown.page.locator("#heat .xtitle")
-    assert title.text_content() == x
 
 
 def test_trials_sort_by_keyboard(shown: OpenedPage) -> None:

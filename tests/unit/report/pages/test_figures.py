@@ -8,14 +8,10 @@ from pathlib import Path
 
 import plotly.graph_objects
 import plotly.io
-import pytest
-from support.chromium import MISSING, program
 from support.sample_subject import by_hand, user_kernel
 from support.swept_page import analysis
 
-from autotune.errors import AutotuneError, MissingError
 from autotune.report.pages import figures, page
-from autotune.report.pages.figures import write_svgs
 from autotune.report.pages.overview import (
     Overview,
     OverviewRow,
@@ -77,7 +73,7 @@ def test_plotly_accepts_the_pictures_of_a_record() -> None:
     figures = analysis(by_hand()).figures()
     assert list(figures) == [
         *("search", "roofline", "parameters", "heat"),
-        *("occupancy-threads", "occupancy-registers", "occupancy-shared", "occupancy-map"),
+        *("occupancy-threads", "occupancy-registers", "occupancy-shared"),
         "leaders",
     ]
     for figure in figures.values():
@@ -121,62 +117,3 @@ def test_labels_of_near_values_are_joined() -> None:
     near = replace(costs[0], values=tuple(losses))
     (_, values) = cost_figure([near, costs[1]])["data"]
     assert "8, 16, 32" in values["text"]
-
-
-def test_svg_files_are_written_for_each_picture(tmp_path: Path) -> None:
-    pytest.importorskip("kaleido")
-    if program() is None:
-        pytest.skip(MISSING)
-    paths = write_svgs({"rooflines": analysis(by_hand()).figures()["roofline"]}, tmp_path / "new")
-    assert [path.name for path in paths] == ["rooflines.svg"]
-    text = paths[0].read_text("utf-8")
-    assert text.startswith("<svg")
-    assert "FLOP per byte that blocks load" in text
-
-
-def test_only_pictures_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(figures: list[object], paths: list[str], **_options: object) -> None:
-        for path in paths[: len(figures)]:
-            Path(path).write_text("<svg class='main-svg'></svg>")
-
-    pytest.importorskip("kaleido")
-    monkeypatch.setattr(plotly.io, "write_images", drawn)
-    figures = {"roofline": analysis(by_hand()).figures()["roofline"]}
-    for _ in range(2):
-        (path,) = write_svgs(figures, tmp_path)
-    path.write_text("<svg>mine</svg>")
-    with pytest.raises(AutotuneError, match="exists and is no picture of autotune"):
-        write_svgs(figures, tmp_path)
-    assert path.read_text() == "<svg>mine</svg>"
-
-
-def test_missing_kaleido_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "find_spec", lambda _name: None)
-    with pytest.raises(MissingError, match="kaleido, which is not installed: pip install"):
-        write_svgs(analysis(by_hand()).figures(), tmp_path)
-
-
-def test_missing_browser_names_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_browser(*_arguments: object, **_options: object) -> None:
-        raise RuntimeError("Kaleido requires Google Chrome\nto be installed.")
-
-    monkeypatch.setattr(plotly.io, "write_images", no_browser)
-    message = r"--svg draws with Chrome .* Google Chrome to be installed\); install one \(`apt-get"
-    with pytest.raises(MissingError, match=message):
-        write_svgs(analysis(by_hand()).figures(), tmp_path)
-
-
-def test_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_arguments: object, **_options: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(plotly.io, "write_images", full)
-    with pytest.raises(AutotuneError, match="No space left on device"):
-        write_svgs(analysis(by_hand()).figures(), tmp_path)
-
-
-def test_nothing_to_draw_writes_nothing(tmp_path: Path) -> None:
-    assert write_svgs({}, tmp_path / "new") == []
-    assert not (tmp_path / "new").exists()

@@ -28,8 +28,7 @@ def overview() -> str:
 
 def sweep() -> str:
     devices = {"h100": find("h100")}
-    result = swept(devices, BlockDemand(1), range(64, 257, 64), [40], [16384])
-    return sweep_page(devices, result.first, result)
+    return sweep_page(devices, swept(devices, BlockDemand(1), range(64, 257, 64), [40], [16384]))
 
 
 PAGES: dict[str, Callable[[], str]] = {

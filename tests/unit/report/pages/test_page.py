@@ -157,8 +157,9 @@ def test_numbers_are_python_s_in_the_page(shown: OpenedPage) -> None:
         script = f"values => values.map(value => page.{name}(value))"
         assert shown.page.evaluate(script, values) == [form(value) for value in values], name
     script = 'values => values.map(value => page.quantity(value, "B/s"))'
-    wanted = [page.quantity(value, "B/s") for value in values]
-    assert shown.page.evaluate(script, values) == wanted
+    quantities = {0.0: "0.000 B/s", 999.94: "999.9 B/s", 4.8144e12: "4.814 TB/s"}
+    quantities |= {6.7e13: "67.00 TB/s", 3e15: "3,000 TB/s", 2.5e4: "25.00 kB/s"}
+    assert shown.page.evaluate(script, [*quantities]) == [*quantities.values()]
 
 
 # Adds a visible picture and one below the window, and says which are drawn with the first.

@@ -1,20 +1,15 @@
-"""The curves of a block, as figures, as a page and as SVG."""
+"""The curves of a block, as figures and as a page."""
 
 from __future__ import annotations
 
-import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-from support.chromium import NAMES, opened
+from support.chromium import opened
 
 from autotune.device import SMS, SmLimits, find
-from autotune.errors import AutotuneError
 from autotune.occupancy.sweeps import BlockDemand
 from autotune.report.occupancy import swept
-from autotune.report.pages.figures import write_svgs
-from autotune.report.pages.occupancy import combined_figure, curve_figures, sweep_page
+from autotune.report.pages.occupancy import curve_figures, sweep_page
 from autotune.report.pages.page import write
 
 DEVICES: dict[str, SmLimits] = {"h100": find("h100"), "</script> & <b>": SMS[8, 6]}
@@ -36,25 +31,16 @@ def test_curves_are_those_of_the_calculator() -> None:
     assert shared["x"][-1] == 99
 
 
-def test_combined_figure_has_three_pairs_of_axes() -> None:
-    combined = combined_figure(curve_figures(DEVICES, DEMAND))
-
-    assert {trace["xaxis"] for trace in combined["data"]} == {"x", "x2", "x3"}
-    assert {name for name in combined["layout"] if "axis" in name} == {
-        *("xaxis", "yaxis", "xaxis2", "yaxis2", "xaxis3", "yaxis3")
-    }
-
-
 def test_page_draws_sorts_and_exports(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     sweep = swept(DEVICES, BlockDemand(1), range(64, 1025, 64), [40], [16384])
-    write(path, sweep_page(DEVICES, sweep.first, sweep))
+    write(path, sweep_page(DEVICES, sweep))
     with opened(path, width=400) as result:
         result.draw_everything()
         page = result.page
         page.get_by_role("button", name="occupancy").click()
         page.get_by_role("button", name="occupancy").click()
-        cells = page.locator("#table tbody tr").first.locator("td").all_text_contents()
+        cells = page.locator("#table-kernels tbody tr").first.locator("td").all_text_contents()
         with page.expect_download() as download:
             page.get_by_role("button", name="Save as CSV").click()
         saved = Path(download.value.path()).read_text("utf-8").splitlines()
@@ -65,21 +51,3 @@ def test_page_draws_sorts_and_exports(tmp_path: Path) -> None:
     highest = max(row.occupancy for rows in sweep.rows.values() for row in rows)
     assert cells[5] == f"{highest:.1%}"
     assert (len(saved), saved[0][:14]) == (1 + 2 * 16, "device,threads")
-
-
-NO_SVG = find_spec("kaleido") is None or not any(map(shutil.which, NAMES))
-
-
-@pytest.mark.skipif(NO_SVG, reason="no Kaleido or no Chromium")
-def test_curves_are_written_as_svg(tmp_path: Path) -> None:
-    (path,) = write_svgs({"curves": combined_figure(curve_figures(DEVICES, DEMAND))}, tmp_path)
-
-    text = path.read_text("utf-8")
-    assert text.startswith("<svg")
-    assert "registers a thread" in text
-
-
-@pytest.mark.skipif(NO_SVG, reason="no Kaleido or no Chromium")
-def test_svg_that_cannot_be_written_is_an_error() -> None:
-    with pytest.raises(AutotuneError, match=r"cannot write .*/proc"):
-        write_svgs({"curves": combined_figure(curve_figures(DEVICES, DEMAND))}, Path("/proc"))
