@@ -155,19 +155,14 @@ def entered(policy: Policy) -> Iterator[None]:
     """
     policy.check()
     mode = policy.mode
-    with settings.following(policy), switched(mode) if mode else nullcontext():
-        yield
-
-
-@contextmanager
-def switched(mode: Mode) -> Iterator[None]:
-    """Has `current` return the matmul of a mode within a `with` block."""
-    with settings.entered(mode):
-        _forget_mode()
+    with settings.following(policy), settings.entered(mode) if mode else nullcontext():
+        if mode:
+            _forget_mode()
         try:
             yield
         finally:
-            _forget_mode()
+            if mode:
+                _forget_mode()
 
 
 def _forget_mode() -> None:

@@ -64,7 +64,7 @@ SCALE_BYTES = 4
 
 
 class CallOptions(NamedTuple):
-    """The arguments of a call that are no
+    """The arguments of a call that are not arrays.
 
     Attributes:
         alpha: factor of the product.

@@ -116,8 +116,9 @@ def mm(
         ProblemError: for an unknown activation or compute.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
-    multiply: Callable[..., Any] = run
-    now = policy or (traced_policy() if torch.compiler.is_compiling() else settings.policy())
+    compiling = torch.compiler.is_compiling()
+    multiply: Callable[..., Any] = torch.ops.autotune.mm.default if compiling else _eager_mm
+    now = policy or (traced_policy() if compiling else settings.policy())
     if now.batch_invariant and a.is_cuda and not recording(a, b, bias, residual):
         multiply = _invariant_mm
     arguments = a, b, bias, activation, compute, now.dependent, residual
@@ -156,21 +157,14 @@ def _replaced(policy: Policy, dependent: bool) -> Policy:
     return policy._replace(dependent=dependent)
 
 
-def run(*arguments: Any) -> Any:
-    """`mm` of the arguments of `Product` by `torch.ops.autotune.mm`."""
-    if torch.compiler.is_compiling():
-        return torch.ops.autotune.mm.default(*arguments)
-    return _eager_mm(*arguments)
-
-
-def _eager_mm(*arguments: Any) -> Any:
-    """`mm` by `torch.ops.autotune.mm` where nothing is compiled."""
+def _eager_mm(a: Any, b: Any, bias: Any, *options: Any) -> Any:
+    """`mm` by `torch.ops.autotune.mm` where nothing is compiled; the residual comes last."""
     operator = torch.ops.autotune.mm.default
-    if torch.is_inference_mode_enabled() or recording(*arguments):
-        return operator(*arguments)
+    if torch.is_inference_mode_enabled() or recording(a, b, bias, options[-1]):
+        return operator(a, b, bias, *options)
     # Skips the autograd implementation, which would find in 2 us that nothing is recorded.
     with torch._C._AutoDispatchBelowAutograd():
-        return operator(*arguments)
+        return operator(a, b, bias, *options)
 
 
 def _invariant_mm(*arguments: Any) -> Any:
@@ -191,11 +185,11 @@ def _invariant_mm(*arguments: Any) -> Any:
     return result if product.residual is None else result + product.residual
 
 
-def recording(*arguments: Any) -> bool:
-    """Whether a gradient is recorded for one of the arguments."""
+def recording(*operands: Any) -> bool:
+    """Whether a gradient is recorded for one of the operands; None is an absent one."""
     # A loop takes half the time of any(); each call runs it.
-    for argument in arguments:
-        if getattr(argument, "requires_grad", False):
+    for operand in operands:
+        if operand is not None and operand.requires_grad:
             return bool(torch.is_grad_enabled())
     return False
 
@@ -203,9 +197,9 @@ def recording(*arguments: Any) -> bool:
 def register(library: Any) -> None:
     """Defines the operators, with their implementations."""
     library.define(SCHEMA)
-    library.impl("mm", called_with(Product, on_gpu), "CUDA")
+    library.impl("mm", on_gpu, "CUDA")
     library.impl("mm", called_with(Product, by_torch), "CPU")
-    library.impl("mm", _differentiable, "Autograd")
+    library.impl("mm", called_with(Product, _differentiable), "Autograd")
     for device in ("cuda", "cpu"):
         converting = called_with(Product, partial(_under_autocast, device))
         library.impl("mm", converting, f"Autocast{device.upper()}")
@@ -221,16 +215,27 @@ def called_with(kind: type[Arguments], run: Callable[[Arguments], Any]) -> Calla
     return lambda *arguments, **named: run(kind(*arguments, **named))
 
 
-def on_gpu(product: Product) -> Any:
-    """`autotune::mm` by the tuned kernel."""
-    compute = product.compute
-    if compute is None and product.a.dtype is torch.float32 and tf32_allowed(torch):
+def on_gpu(
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+    dependent: bool = False,
+    residual: Any = None,
+) -> Any:
+    """`autotune::mm` by the tuned kernel. It lists its arguments, as a `Product` costs 1 us."""
+    if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
         compute = "tf32"
-    multiply, policy = multiplier(), policy_with(product.dependent)
-    matmul = partial(multiply, activation=product.activation, compute=compute, policy=policy)
+    multiply, policy = multiplier(), policy_with(dependent)
+    matmul = partial(multiply, activation=activation, compute=compute, policy=policy)
     try:
-        return _with_copies(matmul, product)
-    except FrozenError:
+        return matmul(a, b, bias=bias, residual=residual)
+    except (ArrayError, FrozenError) as error:
+        # Only now, as nearly all operands need no copy.
+        product = Product(a, b, bias, activation, compute, dependent, residual)
+        if isinstance(error, ArrayError):
+            return _with_copies(matmul, product)
         if multiply.runtime.mode.missing == "raise":
             raise
         return by_torch(product)
@@ -238,11 +243,7 @@ def on_gpu(product: Product) -> Any:
 
 def _with_copies(matmul: Callable[..., Any], product: Product) -> Any:
     """A product by the runtime, with copies of what no kernel can read."""
-    try:
-        return matmul(product.a, product.b, bias=product.bias, residual=product.residual)
-    except ArrayError:
-        # Only now, as nearly all operands need no copy.
-        result_shape(product)
+    result_shape(product)  # says what is wrong otherwise
     if 0 in product.a.shape:
         return by_torch(product)  # no kernel takes a K of 0
     a, b = readable(product.a, "A"), readable(product.b, "B")
@@ -272,7 +273,10 @@ def invariant_on_gpu(a: Any, b: Any, bias: Any = None, dependent: bool = False) 
     """`autotune::mm_batch_invariant` by a kernel of the batch-invariant range of its N and K."""
     compute = "tf32" if a.dtype is torch.float32 and tf32_allowed(torch) else None
     matmul = partial(runtime.batch_invariant(), compute=compute, policy=policy_with(dependent))
-    return _with_copies(matmul, Product(a, b, bias))
+    try:
+        return matmul(a, b, bias=bias)
+    except ArrayError:
+        return _with_copies(matmul, Product(a, b, bias))
 
 
 def _invariant_by_torch(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
@@ -312,15 +316,14 @@ def _cast(tensor: Any, device: str, dtype: Any) -> Any:
 # Gradients, computed by the operator itself, so that they have gradients too.
 
 
-def _differentiable(*arguments: Any, **named: Any) -> Any:
+def _differentiable(product: Product) -> Any:
     """The result, which saves what its gradients need if a gradient is recorded.
 
     It does what `torch.library.register_autograd` does, in 3 to 5 us less a call.
     """
-    if not recording(*arguments, *named.values()):
+    if not recording(product.a, product.b, product.bias, product.residual):
         with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.autotune.mm.default(*arguments, **named)
-    product = Product(*arguments, **named)
+            return torch.ops.autotune.mm.default(*product)
     activation = product.activation
     if activation in (None, "relu"):
         return _GemmFunction.apply(*product)
@@ -373,9 +376,12 @@ def _gradient_of_b(gradient: Any, a: Any, b: Any, compute: str | None, dependent
 def _mm_stored_like(like: Any, left: Any, right: Any, compute: str | None, dependent: bool) -> Any:
     """`left right`, stored column by column if `like` is. PyTorch would otherwise copy the gradient
     of a weight that is used transposed before accumulating it."""
-    if like.stride(-2) == 1 and like.stride(-1) != 1:
-        return run(right.mT, left.mT, None, None, compute, dependent).mT
-    return run(left, right, None, None, compute, dependent)
+    transposed = like.stride(-2) == 1 and like.stride(-1) != 1
+    if transposed:
+        left, right = right.mT, left.mT
+    multiply = torch.ops.autotune.mm.default if torch.compiler.is_compiling() else _eager_mm
+    result = multiply(*Product(left, right, compute=compute, dependent=dependent))
+    return result.mT if transposed else result
 
 
 # Checks of operands, also of fake ones and those with symbolic sizes.

@@ -14,16 +14,23 @@ import torch
 
 from autotune import runtime
 from autotune.errors import ArrayError, UsageError
-from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK
+from autotune.problem import SCALE_BLOCK
 from autotune.problem.integers import ceil_div
 from autotune.runtime.frameworks import own_scale_b, own_scales
-from autotune.runtime.quantized import quantizer, target_beside
+from autotune.runtime.quantized import (
+    GRANULARITIES,
+    SOURCES,
+    TARGETS,
+    quantizer,
+    target_beside,
+)
 from autotune.settings import Policy
 from autotune.torch.operator import (
     ACTIVATIONS,
     called_with,
     contiguous,
     described,
+    name_of,
     policy_with,
     readable,
     run_under,
@@ -45,22 +52,15 @@ QUANTIZE_SCHEMA = "quantize(Tensor x, str scale, ScalarType dtype) -> (Tensor, T
 
 COMPUTES = {
     getattr(torch, row.dtype): row.compute
-    for row in ELEMENT_TYPES.values()
-    if row.bytes == 1 and row.compute and hasattr(torch, row.dtype)
+    for row in TARGETS.values()
+    if row.compute and hasattr(torch, row.dtype)
 }
 """The precision of an A that is quantised on the way in, by the type of B."""
 
 LARGEST = {
-    getattr(torch, row.dtype): row.largest
-    for row in ELEMENT_TYPES.values()
-    if row.bytes == 1 and hasattr(torch, row.dtype)
+    getattr(torch, row.dtype): row.largest for row in TARGETS.values() if hasattr(torch, row.dtype)
 }
 """The largest number of each type of 8 bits."""
-
-GRANULARITIES = ("row", "tensor", "block")
-
-QUANTIZED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
-"""Types that the kernel reads."""
 
 LEAST_NORMAL = torch.finfo(torch.float32).tiny
 
@@ -343,7 +343,7 @@ def quantize_weight(weight: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
 def quantize_on_gpu(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
     """The matrix by the kernel."""
     _check_quantize(x, scale, dtype)
-    if x.dtype not in QUANTIZED_TYPES or 0 in x.shape:
+    if name_of(x.dtype) not in SOURCES or 0 in x.shape:
         return quantize_by_torch(x, scale, dtype)
     x = x.detach()
     if x.stride(1) != 1 or x.stride(0) < x.shape[1]:

@@ -444,3 +444,16 @@ def test_frozen_operator_leaves_unrecorded_products_to_pytorch(
             mm(a, b, bias, "relu")
     else:
         torch.testing.assert_close(mm(a, b, bias, "relu"), torch.relu(a @ b + bias))
+
+
+def test_sum_without_a_summand_is_left_to_pytorch(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: StandIn, *operands: Any, **options: Any) -> Any:
+        raise ArrayError(f"{len(operands)} operands, {len(options)} options: nothing to sum")
+
+    monkeypatch.setattr(StandIn, "__call__", refuse)
+    bias = drawn(5)
+    result = mm(torch.empty(3, 0), torch.empty(0, 5), bias, "relu")
+    torch.testing.assert_close(result, torch.relu(bias).expand(3, 5))
+    assert gpu.problems == []

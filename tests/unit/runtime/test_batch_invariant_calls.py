@@ -20,7 +20,6 @@ from autotune.problem import Problem
 from autotune.records import OrderedRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.runtime.launcher import Driver
-from autotune.settings import Mode
 
 ORDER = "mma bf16 swap=0 128"
 TOP = Problem(64, 64, 128, "bf16", "nt")
@@ -81,5 +80,5 @@ def test_single_size_of_a_range_is_not_tuned(load: Any, tune: Any) -> None:
 
 
 def test_frozen_mode_does_not_fall_back_to_the_vendor() -> None:
-    with runtime.switched(Mode("frozen", "vendor")):
+    with runtime.entered(autotune.Policy(frozen=True)):
         assert runtime.batch_invariant().runtime.mode.missing == "raise"

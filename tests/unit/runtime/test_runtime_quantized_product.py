@@ -18,12 +18,13 @@ import autotune
 from autotune import runtime
 from autotune.api import matmul as api
 from autotune.device import Device
-from autotune.errors import ArrayError, ProblemError
+from autotune.errors import ArrayError, FrozenError, ProblemError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.measure.oracle import activated, gates
 from autotune.problem import Problem
 from autotune.runtime.matmul import Matmul
+from autotune.settings import Mode
 
 M, N, K = 5, 7, 300
 
@@ -216,6 +217,26 @@ def test_memory_grows_with_the_operand(case: Case, torch: FakeTorch) -> None:
         wanted = product(a, b, scale_b, "row", "e4m3")
         assert np.allclose(decoded(out.host), wanted, rtol=1e-2, atol=0.2)
     assert case.cuda.calls.count("cuMemAlloc") == 2
+
+
+def test_vendor_does_not_quantise(case: Case, torch: FakeTorch) -> None:
+    case.vendor = True
+    a, b, scale_b = operands(case, torch)
+    autotune.matmul(a, b, compute="f8", scale_b=scale_b)
+    assert [launch.kernel.partition("<")[0] for launch in case.cuda.launches] == [
+        "quantize",
+        "scaled",
+    ]
+
+
+def test_frozen_product_without_a_record_is_refused(
+    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(case.runtime, "mode", Mode("frozen"))
+    case.config = None
+    a, b, scale_b = operands(case, torch)
+    with pytest.raises(FrozenError, match="cuBLAS does not serve this call"):
+        autotune.matmul(a, b, compute="f8", scale_b=scale_b)
 
 
 def test_problem_that_is_forgotten_is_looked_up_again(case: Case, torch: FakeTorch) -> None:
