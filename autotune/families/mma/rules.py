@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import gcd
 
 from autotune.device import Device
-from autotune.families.family import Reading, Rule, accuracy_rule
+from autotune.families.family import ParameterFunction, Rule, accuracy_rule
 from autotune.families.mma.parameters import COPY_BYTES, SPLITS, MmaParams, converts
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.shared import limits
@@ -236,8 +236,8 @@ def summation_order(p: MmaParams, problem: Problem) -> SummationOrder:
     return SummationOrder(instruction, from_zero(tree) if p.split_k > 1 else tree[0])
 
 
-SUMMATION = Reading(summation, ("slices", "bk", "split_k", "promote"))
-SUMMATION_ORDER = Reading(summation_order, ("slices", "bk", "split_k", "promote", "swap"))
+SUMMATION = ParameterFunction(summation, ("slices", "bk", "split_k", "promote"))
+SUMMATION_ORDER = ParameterFunction(summation_order, ("slices", "bk", "split_k", "promote", "swap"))
 
 
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.family import Reading, Rule, accuracy_rule
+from autotune.families.family import ParameterFunction, Rule, accuracy_rule
 from autotune.families.shared import limits, tiling
 from autotune.families.shared.arguments import along_k
 from autotune.families.shared.limits import workspace_fault
@@ -161,8 +161,10 @@ def _chunks(count: int, p: SimtParams) -> str:
     return "+".join(parts)
 
 
-SUMMATION = Reading(summation, (*K_SHARING, "slices", "bk", "chunks"))
-SUMMATION_ORDER = Reading(summation_order, ("slices", "bk", "split_k", "reduction", "chunks"))
+SUMMATION = ParameterFunction(summation, (*K_SHARING, "slices", "bk", "chunks"))
+SUMMATION_ORDER = ParameterFunction(
+    summation_order, ("slices", "bk", "split_k", "reduction", "chunks")
+)
 
 
 THREADS = 64, 512
