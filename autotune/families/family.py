@@ -46,7 +46,7 @@ class _Unchosen:
 
     __hash__ = object.__hash__
 
-    def __eq__(self, _other: object) -> NoReturn:
+    def __eq__(self, _value: object) -> NoReturn:
         raise TypeError("a rule uses a parameter that it does not list among its needs")
 
     def __bool__(self) -> NoReturn:
@@ -93,7 +93,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Reading(Generic[T_co]):
+class ParameterFunction(Generic[T_co]):
     """A function of some of a family's parameters and the problem.
 
     Attributes:
@@ -105,7 +105,7 @@ class Reading(Generic[T_co]):
     needs: tuple[str, ...] = ()
 
 
-def accuracy_rule(summation: Reading[Summation]) -> Rule:
+def accuracy_rule(summation: ParameterFunction[Summation]) -> Rule:
     """The rule on the error that sums predict; a recorded kernel was verified, which overrules
     it."""
 
@@ -226,8 +226,8 @@ class Family(Generic[P]):
     resources: Callable[[P, Problem, Device | None], Resources]
     block_work: Callable[[P, Problem], Work]
     launch_plan: Callable[[Config, P, Problem, Alignment], LaunchPlan]
-    summation: Reading[Summation]
-    summation_order: Reading[SummationOrder | None]
+    summation: ParameterFunction[Summation]
+    summation_order: ParameterFunction[SummationOrder | None]
     tensor_cores: bool = False
     search_order: int | None = None
     on_ladder: bool = False

@@ -17,7 +17,7 @@ from autotune.device import Device, same_model
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.families.family import Family, Reading, Rule
+from autotune.families.family import Family, ParameterFunction, Rule
 from autotune.problem import Problem
 
 T = TypeVar("T")
@@ -65,9 +65,9 @@ def picker(names: Sequence[str]) -> Callable[[Values], tuple[Value, ...]]:
 
 
 @lru_cache(maxsize=64)
-def kept(family: Family[Any], reading: Reading[T], problem: Problem) -> KeptResults[T]:
+def kept(family: Family[Any], function: ParameterFunction[T], problem: Problem) -> KeptResults[T]:
     """The kept results of a function of a family's parameters and a problem."""
-    return KeptResults(family, reading.function, reading.needs, (problem,))
+    return KeptResults(family, function.function, function.needs, (problem,))
 
 
 @dataclass(frozen=True)

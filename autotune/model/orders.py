@@ -14,7 +14,7 @@ from itertools import product
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.family import Reading, Rule
+from autotune.families.family import ParameterFunction, Rule
 from autotune.families.registry import AUTO, families_of
 from autotune.families.summation import SummationOrder
 from autotune.model import space
@@ -97,7 +97,7 @@ def sample(problem: Problem, device: Device, order: str | None) -> list[Config]:
     return [config for legal in spaces for config in space.spread(legal.configs, space.SAMPLE)]
 
 
-def _order_rule(summation_order: Reading[SummationOrder | None], order: str) -> Rule:
+def _order_rule(summation_order: ParameterFunction[SummationOrder | None], order: str) -> Rule:
     """The rule that refuses other orders of summation than the prescribed one."""
 
     def check(p: object, problem: Problem, _device: Device) -> str | None:

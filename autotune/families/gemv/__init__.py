@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.family import CUDA_CORES, Family, Reading
+from autotune.families.family import CUDA_CORES, Family, ParameterFunction
 from autotune.families.gemv.kernel import GemvParams, plan, work
 from autotune.families.gemv.rules import RULES, SUMMATION
 from autotune.families.plan import Resources
@@ -35,7 +35,7 @@ GEMV = Family(
     block_work=work,
     launch_plan=plan,
     summation=SUMMATION,
-    summation_order=Reading(unordered),
+    summation_order=ParameterFunction(unordered),
     narrow=True,
 )
 

@@ -11,11 +11,12 @@ from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Temp
 from autotune.families.shared.arguments import (
     along_k,
     call_struct,
+    constants,
+    read_as,
     sizes_and_factors,
     struct,
     transposed,
     variants,
-    words,
 )
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
@@ -160,6 +161,7 @@ def _gathers(p: GemvParams) -> float:
 def plan(config: Config, p: GemvParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
     """One launch; the last block of each strip of C adds up the sums of the others."""
     form, swap = oriented(problem), is_transposed(problem)
+    read = ("b", "a") if swap else ("a", "b")
     aligned = replace(alignment, a=alignment.b, b=alignment.a) if swap else alignment
     launch = Launch(
         template=_template(p, form, aligned, swap),
@@ -167,7 +169,7 @@ def plan(config: Config, p: GemvParams, problem: Problem, alignment: Alignment) 
         block=(p.threads, 1, 1),
         shared=p.shared_bytes(along_k(form, "b")),
         arguments=(
-            call_struct(**(_exchanged() if swap else {})),
+            call_struct(**read_as("a", read[0]), **read_as("b", read[1])),
             struct("GemvSchedule", share=Argument("i32", p.steps(form))),
             *sizes_and_factors(form),
         ),
@@ -187,12 +189,7 @@ def _template(p: GemvParams, form: Problem, alignment: Alignment, swap: bool) ->
         "gemv.cu",
         "gemv",
         (
-            ("ROWS", p.rows),
-            ("COLUMNS", p.columns),
-            ("DEPTH", p.depth),
-            ("ACROSS", p.across),
-            ("WAYS", p.ways),
-            ("STAGES", p.stages),
+            *constants(p, "rows", "columns", "depth", "across", "ways", "stages"),
             *variants(form),
             ("VA", va),
             ("VB", vb),
@@ -200,10 +197,3 @@ def _template(p: GemvParams, form: Problem, alignment: Alignment, swap: bool) ->
         ),
         named=True,
     )
-
-
-def _exchanged() -> dict[str, Argument]:
-    """The members of `Call` for C^T: the kernel's A is the caller's B."""
-    names = ("a", "lda", "stride_a"), ("b", "ldb", "stride_b")
-    pairs = zip((*names[0], *names[1]), words(*names[1], *names[0]), strict=True)
-    return dict(pairs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.family import Reading, Rule, accuracy_rule
+from autotune.families.family import ParameterFunction, Rule, accuracy_rule
 from autotune.families.gemv.kernel import ROWS, VECTOR, GemvParams, oriented
 from autotune.families.shared import limits
 from autotune.families.shared.arguments import along_k
@@ -30,7 +30,7 @@ def summation(p: GemvParams, problem: Problem) -> Summation:
     return Summation(in_order(length, *levels, p.split_k))
 
 
-SUMMATION = Reading(summation, ("split_k", "ways"))
+SUMMATION = ParameterFunction(summation, ("split_k", "ways"))
 
 
 THREADS = 64, 512

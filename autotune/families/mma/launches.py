@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from autotune.families.config import Config
@@ -21,50 +21,20 @@ from autotune.families.shared import packing
 from autotune.families.shared.arguments import (
     along_k,
     call_struct,
+    constants,
     each_type,
     epilogue,
     scale,
     sizes_and_factors,
     struct,
     transposes,
-    words,
 )
-from autotune.families.shared.packing import packed_bytes
+from autotune.families.shared.packing import OperandPair, VectorOperand, packed_bytes
 from autotune.problem import Problem
-from autotune.problem.call import BY_NAME
 from autotune.problem.integers import ceil_div
 
 PAIR = 2
 """Elements that change places together where columns are interleaved."""
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """A or B of the caller as the kernel reads it.
-
-    Attributes:
-        name: `a` or `b`.
-        width: elements of the vectors that it is copied in.
-        copy: its packed copy, if it is packed.
-    """
-
-    name: str
-    width: int
-    copy: packing.Copy | None
-
-    @property
-    def arguments(self) -> tuple[Argument, Argument, Argument, Argument]:
-        """Pointer, leading dimension, stride of the batch, and elements to its start."""
-        if self.copy is None:
-            operand = BY_NAME[self.name]
-            pointer, pitch, stride = words(operand.name, operand.pitch, operand.stride)
-            return pointer, pitch, stride, Argument("i64", 0)
-        return (
-            Argument("pointer", "workspace"),
-            Argument("i64", self.copy.pitch),
-            Argument("i64", self.copy.stride),
-            Argument("i64", self.copy.start // self.copy.element_bytes),
-        )
 
 
 def plan(config: Config, p: MmaParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
@@ -85,7 +55,7 @@ def plan(config: Config, p: MmaParams, problem: Problem, alignment: Alignment) -
 
 def _operand(
     name: str, p: MmaParams, problem: Problem, alignment: Alignment, start: int
-) -> _Operand:
+) -> VectorOperand:
     transposed = packing.must_transpose(problem, name)
     copy = (
         packing.copy(problem, name, transposed=transposed, start=start) if p.packs(name) else None
@@ -94,23 +64,22 @@ def _operand(
     width = p.width(problem, name, VECTOR_BYTES // problem.element_bytes if copy else own)
     if name == "b" and p.interleaved(problem, alignment.c) > 1 and not along_k(problem, name):
         width = min(width, PAIR)
-    return _Operand(name, width, copy)
+    return VectorOperand(name, width, copy)
 
 
 def _gemm(
     p: MmaParams,
     problem: Problem,
     alignment: Alignment,
-    pair: tuple[_Operand, _Operand],
+    pair: OperandPair,
     start: int,
 ) -> Launch:
     form = p.oriented(problem)
     first, second = reversed(pair) if p.swap else pair
-    (a, lda, stride_a, start_a), (b, ldb, stride_b, start_b) = first.arguments, second.arguments
     schedule = struct(
         "MmaSchedule",
-        start_a=start_a,
-        start_b=start_b,
+        start_a=first.start,
+        start_b=second.start,
         start_partials=Argument("i64", start // 4),
         group=Argument("i32", p.group),
     )
@@ -120,7 +89,7 @@ def _gemm(
         block=(p.threads, 1, 1),
         shared=p.shared_bytes,
         arguments=(
-            call_struct(a=a, lda=lda, stride_a=stride_a, b=b, ldb=ldb, stride_b=stride_b),
+            call_struct(**first.members("a"), **second.members("b")),
             schedule,
             *sizes_and_factors(form),
         ),
@@ -142,14 +111,7 @@ def _template(p: MmaParams, problem: Problem, alignment: int, widths: tuple[int,
             *each_type(form),
             scale(form),
             ("PRODUCTS", p.precision.products),
-            ("BM", p.bm),
-            ("BN", p.bn),
-            ("BK", p.bk),
-            ("WM", p.wm),
-            ("WN", p.wn),
-            ("SLICES", p.slices),
-            ("STAGES", p.stages),
-            ("PROMOTE", p.promote),
+            *constants(p, "bm", "bn", "bk", "wm", "wn", "slices", "stages", "promote"),
             ("ASYNC", p.is_async),
             ("MIN_BLOCKS", p.min_blocks),
             ("FUSED", p.split_k > 1),

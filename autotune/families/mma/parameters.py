@@ -43,10 +43,6 @@ AHEAD_BYTES = 256
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
-def _compute(problem: Problem, _device: Device) -> tuple[str, ...]:
-    return (problem.compute,)
-
-
 def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
     if not has_cp_async(device):
         return ("staged",)
@@ -54,14 +50,6 @@ def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
         return ("async",)
     short = problem.k * problem.element_bytes <= AHEAD_BYTES
     return ("async", "ahead") if short else ("async",)
-
-
-def _depths(problem: Problem, _device: Device) -> tuple[int, ...]:
-    return (64, 128, 256) if problem.precision.eight_bit else (16, 32, 64, 128)
-
-
-def _promotions(problem: Problem, _device: Device) -> tuple[int, ...]:
-    return (0, 1, 2, 4, 8) if problem.precision.eight_bit else (0, 2, 4, 8)
 
 
 @dataclass
@@ -90,19 +78,23 @@ class MmaParams:
         group: rows of tiles that blocks take together; with `ahead`, tiles of a block.
     """
 
-    compute: str = parameter_from(_compute)
+    compute: str = parameter_from(lambda problem, _: (problem.compute,))
     swap: int = parameter(0, 1)
     bm: int = parameter(16, 32, 64, 128, 256)
     bn: int = parameter(8, 16, 32, 64, 128, 256)
     wm: int = parameter(16, 32, 64)
     wn: int = parameter(8, 16, 32, 64)
     slices: int = parameter(1, 2, 4)
-    bk: int = parameter_from(_depths)
+    bk: int = parameter_from(
+        lambda problem, _: (64, 128, 256) if problem.precision.eight_bit else (16, 32, 64, 128)
+    )
     copy: CopyPath = parameter_from(_copy_paths)
     pack: Pack = parameter(*PACKS)
     stages: int = parameter(2, 3, 4, 5, 6)
     split_k: int = parameter(*SPLITS)
-    promote: int = parameter_from(_promotions)
+    promote: int = parameter_from(
+        lambda problem, _: (0, 1, 2, 4, 8) if problem.precision.eight_bit else (0, 2, 4, 8)
+    )
     min_blocks: int = parameter(1, 2)
     store: Store = parameter("direct", "staged")
     group: int = parameter(1, 2, 3, 4, 6, 8, 12, 16, 24)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import gcd
 
 from autotune.device import Device
-from autotune.families.family import Reading, Rule, accuracy_rule
+from autotune.families.family import ParameterFunction, Rule, accuracy_rule
 from autotune.families.mma.parameters import COPY_BYTES, SPLITS, MmaParams, converts
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.shared import limits
@@ -17,7 +17,11 @@ from autotune.families.shared.tiling import (
     last_block_fault,
     longest_split,
     order_fault,
-    split_waves_fault,
+    residency_fault,
+    split_gain_fault,
+    tiles_fault,
+    warp_columns_fault,
+    warp_rows_fault,
 )
 from autotune.families.summation import (
     EXACT,
@@ -93,9 +97,8 @@ def _column_group_fault(p: MmaParams, problem: Problem, device: Device) -> str |
     return f"{blocks} columns of {p.group} tiles fill {device.sms} SMs unevenly"
 
 
-SPLIT_BLOCKS_A_SM, WAVE_BLOCKS_A_SM = 2, 4
-"""Blocks an SM that hide each other's latency whatever the waves they make, and the most blocks an
-SM for which K is split only to fill the last wave."""
+WAVE_BLOCKS_A_SM = 4
+"""The most blocks an SM for which K is split only to fill the last wave."""
 SPLIT_BYTES = 256
 """The least bytes of K of a split: its store and load cost as much."""
 LONG_SPLIT = 2048
@@ -116,12 +119,7 @@ def _split_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
 
 
 def _split_gain_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
-    if p.split_k == 1:
-        return None
-    count, sms = p.count(problem), device.sms
-    if count * (p.split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
-        return None
-    return split_waves_fault(count, p.split_k, sms, WAVE_BLOCKS_A_SM)
+    return split_gain_fault(p, problem, device, WAVE_BLOCKS_A_SM)
 
 
 def _divides(p: MmaParams, splits: int, problem: Problem) -> bool:
@@ -238,8 +236,8 @@ def summation_order(p: MmaParams, problem: Problem) -> SummationOrder:
     return SummationOrder(instruction, from_zero(tree) if p.split_k > 1 else tree[0])
 
 
-SUMMATION = Reading(summation, ("slices", "bk", "split_k", "promote"))
-SUMMATION_ORDER = Reading(summation_order, ("slices", "bk", "split_k", "promote", "swap"))
+SUMMATION = ParameterFunction(summation, ("slices", "bk", "split_k", "promote"))
+SUMMATION_ORDER = ParameterFunction(summation_order, ("slices", "bk", "split_k", "promote", "swap"))
 
 
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
@@ -313,14 +311,6 @@ def _many_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
     return None
 
 
-def _warp_rows_fault(p: MmaParams, _problem: Problem, _device: Device) -> str | None:
-    return None if p.bm % p.wm == 0 else f"wm={p.wm} does not divide bm={p.bm}"
-
-
-def _warp_columns_fault(p: MmaParams, _problem: Problem, _device: Device) -> str | None:
-    return None if p.bn % p.wn == 0 else f"wn={p.wn} does not divide bn={p.bn}"
-
-
 def _shape_fault(p: MmaParams, _problem: Problem, _device: Device) -> str | None:
     if p.wm * p.wn // 32 > LARGEST_SUMS:
         return f"{p.wm}x{p.wn} has {p.wm * p.wn // 32} sums a thread; {LARGEST_SUMS} at most"
@@ -373,10 +363,6 @@ def _depth_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
     if p.bk < 2 * problem.k or p.steps <= STEPS[0]:
         return None
     return f"bk={p.bk} is at least twice K={problem.k}"
-
-
-def _grid_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
-    return limits.grid_fault(p.tiles(problem))
 
 
 def _copy_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
@@ -441,10 +427,6 @@ def _block_promotion_fault(p: MmaParams, problem: Problem) -> str | None:
     return f"{sums}, of {terms} terms take promote={wanted}"
 
 
-def _residency_fault(p: MmaParams, _problem: Problem, device: Device) -> str | None:
-    return limits.residency_fault(p.min_blocks * p.threads, device)
-
-
 def _extra_registers(p: MmaParams, problem: Problem) -> int:
     """Registers a thread that depend on the problem."""
     return p.staging_registers(problem) + p.scale_registers(problem)
@@ -455,11 +437,7 @@ def _registers_fault(p: MmaParams, problem: Problem, device: Device) -> str | No
     if device.compute_capability >= SPILLS_SINCE and converts(problem, device):
         rare = p.split_k > 1 or p.promote > 1
         guess += p.wm + (CONVERSION_OF_FEW if rare else 0)
-    budget = register_budget(p.min_blocks, p.threads, device)
-    if guess <= budget:
-        return None
-    blocks, threads = p.min_blocks, p.threads
-    return f"about {guess} a thread; {blocks} blocks of {threads} threads leave {budget}"
+    return limits.registers_fault(guess, p.min_blocks, p.threads, device)
 
 
 def _bounds_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
@@ -484,8 +462,8 @@ RULES = (
     Rule("larger than the matrix", _rows_fault, ("swap", "bm")),
     Rule("larger than the matrix", _columns_fault, ("swap", "bn")),
     Rule("small tiles", _many_fault, (*TILE, "copy"), for_shape=True),
-    Rule("divisibility", _warp_rows_fault, ("bm", "wm")),
-    Rule("divisibility", _warp_columns_fault, ("bn", "wn")),
+    Rule("divisibility", warp_rows_fault, ("bm", "wm")),
+    Rule("divisibility", warp_columns_fault, ("bn", "wn")),
     Rule("warp shape", _shape_fault, ("bm", "bn", "wm", "wn", "copy")),
     Rule("gates", _gates_fault, ("swap", "wn", "copy")),
     Rule("warps", _warps_fault, BLOCK),
@@ -494,14 +472,14 @@ RULES = (
     Rule("column", _column_depth_fault, ("compute", "bk", "copy")),
     Rule("steps", _steps_fault, ("compute", "bk", "slices", "copy")),
     Rule("steps", _depth_fault, ("compute", "bk", "slices")),
-    Rule("grid", _grid_fault, TILE),
+    Rule("grid", tiles_fault, TILE),
     *SHARING_RULES,
     Rule("copy", _copy_fault, ("pack", "copy", "stages")),
     Rule("stages", _column_stages_fault, ("pack", "copy", "stages")),
     Rule("stages", _stages_fault, ("bm", "bn", "compute", "bk", "copy", "stages")),
     Rule("stages", _iterations_fault, ("bk", "copy", "stages", "split_k")),
     Rule("promotion", _promote_fault, ("compute", "bk", "slices", "split_k", "promote")),
-    Rule("residency", _residency_fault, (*BLOCK, "min_blocks")),
+    Rule("residency", residency_fault, (*BLOCK, "min_blocks")),
     Rule("register estimate", _registers_fault, (*REGISTERS, "split_k")),
     Rule("launch bounds", _bounds_fault, REGISTERS),
     Rule(

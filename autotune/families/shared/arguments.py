@@ -34,6 +34,12 @@ def call_struct(**replaced: Argument) -> Argument:
     return Argument("struct", Struct("Call", (*{**members, **replaced}.items(),)))
 
 
+def read_as(name: str, operand: str) -> dict[str, Argument]:
+    """The members of `Call` by which a kernel reads the caller's `operand` as its own `name`."""
+    members = (name, f"ld{name}", f"stride_{name}")
+    return dict(zip(members, words(operand, f"ld{operand}", f"stride_{operand}"), strict=True))
+
+
 def struct(name: str, **members: Argument) -> Argument:
     """A struct that a kernel takes by value, such as the family's schedule; its members in the
     order of its declaration in `cuda_src/`."""
@@ -72,6 +78,11 @@ def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
         *words("alpha", "beta", "bias", *(("scale_a", "scale_b") if scaled else ())),
         *words("stride_a", "stride_b", "stride_c"),
     )
+
+
+def constants(p: object, *names: str) -> tuple[tuple[str, Constant], ...]:
+    """The template arguments that are parameters of a configuration, such as BM for `bm`."""
+    return tuple((name.upper(), getattr(p, name)) for name in names)
 
 
 def transposes(problem: Problem) -> tuple[tuple[str, Constant], ...]:

@@ -42,6 +42,15 @@ def register_budget(blocks: int, threads: int, device: Device) -> int:
     return min(LARGEST_THREAD_REGISTERS, available // threads // 8 * 8)
 
 
+def registers_fault(guess: int, blocks: int, threads: int, device: Device) -> str | None:
+    """Why threads that need about `guess` registers leave no room for `blocks` of them; None if
+    they do."""
+    budget = register_budget(blocks, threads, device)
+    if guess <= budget:
+        return None
+    return f"about {guess} a thread; {blocks} blocks of {threads} threads leave {budget}"
+
+
 def likely_registers(
     guess: int, spare: int, blocks: int, threads: int, device: Device | None
 ) -> int:
@@ -50,13 +59,6 @@ def likely_registers(
     if device is None:
         return guess
     return max(guess, min(guess + spare, register_budget(blocks, threads, device)))
-
-
-def residency_fault(threads: int, device: Device) -> str | None:
-    """Why an SM cannot hold `threads` resident threads; None if it can."""
-    if threads <= device.threads_per_sm:
-        return None
-    return f"{threads} resident threads; {device.name} holds {device.threads_per_sm} an SM"
 
 
 def has_cp_async(device: Device) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
-from autotune.families.shared.arguments import along_k, words
+from autotune.families.shared.arguments import along_k, read_as, words
 from autotune.families.shared.limits import LARGEST_GRID_X
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
@@ -128,6 +128,40 @@ def copy(
         start=start,
         line=line,
     )
+
+
+@dataclass(frozen=True)
+class VectorOperand:
+    """An operand of the caller as a kernel reads it in vectors.
+
+    Attributes:
+        name: `a` or `b`.
+        width: elements of its vectors.
+        copy: its packed copy; None if it is read in place.
+    """
+
+    name: str
+    width: int
+    copy: Copy | None = None
+
+    @property
+    def start(self) -> Argument:
+        """Elements from its pointer to its start."""
+        return Argument("i64", self.copy.start // self.copy.element_bytes if self.copy else 0)
+
+    def members(self, name: str) -> dict[str, Argument]:
+        """The members of `Call` for the kernel's operand `name`: pointer, pitch and stride."""
+        if self.copy is None:
+            return read_as(name, self.name)
+        return {
+            name: Argument("pointer", "workspace"),
+            f"ld{name}": Argument("i64", self.copy.pitch),
+            f"stride_{name}": Argument("i64", self.copy.stride),
+        }
+
+
+OperandPair: TypeAlias = tuple[VectorOperand, VectorOperand]
+"""A and B as a kernel reads them."""
 
 
 def must_transpose(problem: Problem, operand: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from autotune.device import Device
+from autotune.families.shared.limits import grid_fault
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -30,6 +31,8 @@ def order_fault(rows: int, columns: int, group: int, few: int, device: Device) -
     return None
 
 
+SPLIT_BLOCKS_A_SM = 2
+"""Blocks an SM that hide each other's latency."""
 LAST_BLOCK_BYTES = 2**19
 """The most bytes that the last block of a tile may read alone: one SM takes about 5 us for them."""
 
@@ -49,6 +52,59 @@ def fuller(blocks: int, splits: int, sms: int, margin: float = 1.0) -> bool:
     """Whether `splits` parts of each block fill waves better than any smaller number."""
     reached = fill(blocks * splits, sms)
     return all(reached > margin * fill(blocks * less, sms) for less in range(1, splits))
+
+
+class WarpTiles(Protocol):
+    """The parameters of a kernel whose blocks compute bm x bn of C in wm x wn tiles of warps."""
+
+    bm: int
+    bn: int
+    wm: int
+    wn: int
+    split_k: int
+    min_blocks: int
+
+    @property
+    def threads(self) -> int: ...
+
+    def count(self, problem: Problem) -> int: ...
+
+    def tiles(self, problem: Problem) -> int: ...
+
+
+def warp_rows_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
+    """Why the rows of a block are no whole warp tiles; None if they are."""
+    return None if p.bm % p.wm == 0 else f"wm={p.wm} does not divide bm={p.bm}"
+
+
+def warp_columns_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
+    """Why the columns of a block are no whole warp tiles; None if they are."""
+    return None if p.bn % p.wn == 0 else f"wn={p.wn} does not divide bn={p.bn}"
+
+
+def tiles_fault(p: WarpTiles, problem: Problem, _device: Device) -> str | None:
+    """Why a grid has no block for each tile; None if it has."""
+    return grid_fault(p.tiles(problem))
+
+
+def residency_fault(p: WarpTiles, _problem: Problem, device: Device) -> str | None:
+    """Why an SM cannot hold the threads of the resident blocks; None if it can."""
+    threads = p.min_blocks * p.threads
+    if threads <= device.threads_per_sm:
+        return None
+    return f"{threads} resident threads; {device.name} holds {device.threads_per_sm} an SM"
+
+
+def split_gain_fault(p: WarpTiles, problem: Problem, device: Device, waves: int) -> str | None:
+    """Why splitting K gains nothing; None if it does.
+
+    Blocks hide each other's latency whatever the waves they make, `SPLIT_BLOCKS_A_SM` an SM. K is
+    split only to fill the last wave with at most `waves` blocks an SM.
+    """
+    count, sms = p.count(problem), device.sms
+    if p.split_k == 1 or count * (p.split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
+        return None
+    return split_waves_fault(count, p.split_k, sms, waves)
 
 
 def split_waves_fault(

@@ -5,7 +5,6 @@ An operand is packed first where that pays; a last launch may add up splits of K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, gcd
 
 from autotune.families.config import Config
@@ -15,51 +14,20 @@ from autotune.families.shared import packing, tiling
 from autotune.families.shared.arguments import (
     along_k,
     call_struct,
+    constants,
     epilogue,
     sizes_and_factors,
     struct,
     words,
 )
 from autotune.families.shared.cuda_enums import enumerator
+from autotune.families.shared.packing import OperandPair, VectorOperand
 from autotune.families.simt.parameters import FLOAT_BYTES, WARP, SimtParams, reduction_rows
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
 SUM_THREADS = 256
 VECTOR = 4
-
-
-@dataclass(frozen=True)
-class _FloatOperand:
-    """A or B as the GEMM reads it.
-
-    Attributes:
-        name: `a` or `b`.
-        along_k: whether it is K-contiguous.
-        width: floats of its vectors.
-        copy: its packed copy; None if it is read in place.
-    """
-
-    name: str
-    along_k: bool
-    width: int
-    copy: packing.Copy | None = None
-
-    @property
-    def start(self) -> int:
-        """Where its packed copy starts in the workspace, in floats."""
-        return self.copy.start // FLOAT_BYTES if self.copy else 0
-
-    @property
-    def arguments(self) -> dict[str, Argument]:
-        """The members of `Call` that its packed copy replaces."""
-        if self.copy is None:
-            return {}
-        return {
-            self.name: Argument("pointer", "workspace"),
-            f"ld{self.name}": Argument("i64", self.copy.pitch),
-            f"stride_{self.name}": Argument("i64", self.copy.stride),
-        }
 
 
 def plan(config: Config, p: SimtParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
@@ -84,31 +52,36 @@ def plan(config: Config, p: SimtParams, problem: Problem, alignment: Alignment) 
 
 def _operand(
     name: str, p: SimtParams, problem: Problem, alignment: int, start: int
-) -> _FloatOperand:
-    extent, transposed = problem.m if name == "a" else problem.n, along_k(problem, name)
+) -> VectorOperand:
     if p.packs(name):
         # The copy's rows run along M or N, so that vectors need no transposition.
+        transposed = along_k(problem, name)
         copy = packing.copy(problem, name, transposed=transposed, start=start)
-        return _FloatOperand(name, False, VECTOR, copy)
+        return VectorOperand(name, VECTOR, copy)
+    return VectorOperand(name, _width(name, p, problem, alignment))
+
+
+def _width(name: str, p: SimtParams, problem: Problem, alignment: int) -> int:
+    """Floats of the vectors that an operand read in place comes in."""
     # cp.async cannot transpose vectors: it copies a K-contiguous operand float by float.
-    single = transposed and p.copy == "async"
-    width = 1 if single else gcd(alignment, problem.k if transposed else extent)
-    return _FloatOperand(name, transposed, width)
+    if not along_k(problem, name):
+        return gcd(alignment, problem.m if name == "a" else problem.n)
+    return 1 if p.copy == "async" else gcd(alignment, problem.k)
 
 
 def _gemm(
     p: SimtParams,
     problem: Problem,
     alignment: Alignment,
-    pair: tuple[_FloatOperand, _FloatOperand],
+    pair: OperandPair,
     start: int,
 ) -> Launch:
     """The GEMM, whose partial sums start `start` floats into the workspace."""
     a, b = pair
     schedule = struct(
         "SimtSchedule",
-        start_a=Argument("i64", a.start),
-        start_b=Argument("i64", b.start),
+        start_a=a.start,
+        start_b=b.start,
         start_partials=Argument("i64", start),
         group=Argument("i32", p.group),
         streamed=Argument("i32", p.streamed(problem)),
@@ -118,9 +91,9 @@ def _gemm(
         template=_template(p, problem, alignment, pair),
         grid=p.grid(problem),
         block=(p.threads, 1, 1),
-        shared=p.shared_bytes(a.along_k + b.along_k),
+        shared=p.shared_bytes(p.reads_along_k(problem, "a") + p.reads_along_k(problem, "b")),
         arguments=(
-            call_struct(**a.arguments, **b.arguments),
+            call_struct(**a.members("a"), **b.members("b")),
             schedule,
             *sizes_and_factors(problem),
         ),
@@ -128,7 +101,10 @@ def _gemm(
 
 
 def _template(
-    p: SimtParams, problem: Problem, alignment: Alignment, pair: tuple[_FloatOperand, _FloatOperand]
+    p: SimtParams,
+    problem: Problem,
+    alignment: Alignment,
+    pair: OperandPair,
 ) -> Template:
     a, b = pair
     whole = problem.m % p.bm == problem.n % p.bn == problem.k % p.bk == 0
@@ -136,24 +112,15 @@ def _template(
         "simt.cu",
         "simt",
         (
-            ("BM", p.bm),
-            ("BN", p.bn),
-            ("BK", p.bk),
-            ("WM", p.wm),
-            ("WN", p.wn),
-            ("TM", p.tm),
-            ("TN", p.tn),
-            ("SLICES", p.slices),
-            ("CHUNKS", p.chunks),
-            ("STAGES", p.stages),
+            *constants(p, "bm", "bn", "bk", "wm", "wn", "tm", "tn", "slices", "chunks", "stages"),
             ("ASYNC", p.copy == "async"),
             ("FRAGMENTS", p.fragments),
             ("FENCE", bool(p.fence)),
             ("ORDER", enumerator("Order", p.order)),
             ("MIN_BLOCKS", p.min_blocks),
             ("REDUCTION", enumerator("Reduction", p.reduction)),
-            ("TRANS_A", not a.along_k),
-            ("TRANS_B", b.along_k),
+            ("TRANS_A", not p.reads_along_k(problem, "a")),
+            ("TRANS_B", p.reads_along_k(problem, "b")),
             epilogue(problem),
             ("VA", a.width),
             ("VB", b.width),
@@ -254,9 +221,9 @@ def _copies(p: SimtParams, problem: Problem) -> tuple[float, float]:
         ("a", problem.m, p.bm, dense.a),
         ("b", problem.n, p.bn, dense.b),
     ):
-        floats, transposed = p.bk * side, along_k(problem, operand)
+        floats, transposed = p.bk * side, p.reads_along_k(problem, operand)
         if p.packs(operand):
-            width, transposed = VECTOR, False
+            width = VECTOR
         # Rows that do not start at a vector touch one more sector or line.
         touched = 1 if width == VECTOR else 2
         # A K-contiguous operand is transposed on the way, which cp.async does float by float.

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from autotune.device import Device
 from autotune.families.family import parameter, parameter_from
 from autotune.families.shared import tiling
+from autotune.families.shared.arguments import along_k
 from autotune.families.shared.cuda_enums import ORDERS, REDUCTION, Order, Reduction
 from autotune.families.shared.packing import PACKS, Pack, packs, pitch
 from autotune.families.shared.tiling import tile_count
@@ -156,6 +157,10 @@ class SimtParams:
     def packs(self, operand: str) -> bool:
         """Whether `a` or `b` is copied before it is multiplied."""
         return packs(self.pack, operand)
+
+    def reads_along_k(self, problem: Problem, operand: str) -> bool:
+        """Whether the rows that the kernel reads run along K; those of a packed copy do not."""
+        return along_k(problem, operand) and not self.packs(operand)
 
     def packed_floats(self, problem: Problem) -> int:
         """Floats of workspace that packed operands take."""

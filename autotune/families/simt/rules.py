@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.family import Reading, Rule, accuracy_rule
+from autotune.families.family import ParameterFunction, Rule, accuracy_rule
 from autotune.families.shared import limits, tiling
 from autotune.families.shared.arguments import along_k
 from autotune.families.shared.limits import workspace_fault
@@ -12,7 +12,11 @@ from autotune.families.shared.tiling import (
     last_block_fault,
     longest_split,
     order_fault,
-    split_waves_fault,
+    residency_fault,
+    split_gain_fault,
+    tiles_fault,
+    warp_columns_fault,
+    warp_rows_fault,
 )
 from autotune.families.simt.parameters import SimtParams, reduction_rows
 from autotune.families.summation import (
@@ -33,9 +37,8 @@ MAIN_LOOP = ("tm", "tn", *WARPS, "bk", "copy", "fragments")
 K_SHARING = (*TILE, "split_k", "reduction", "workers")
 """Parameters that several rules need together."""
 
-SPLIT_BLOCKS_A_SM, WAVE_BLOCKS_A_SM = 2, 8
-"""Blocks an SM that hide each other's latency whatever the waves they make, and the most blocks an
-SM for which K is split only to fill the last wave."""
+WAVE_BLOCKS_A_SM = 8
+"""The most blocks an SM for which K is split only to fill the last wave."""
 PACKED_USES = 512
 """How often a packed operand must be read for its copy to take a tenth of the GEMM or less."""
 CHUNK_TERMS = 1024
@@ -54,12 +57,7 @@ def _split_fault(p: SimtParams, problem: Problem, _device: Device) -> str | None
 
 
 def _split_gain_fault(p: SimtParams, problem: Problem, device: Device) -> str | None:
-    if p.split_k == 1:
-        return None
-    count, sms = p.count(problem), device.sms
-    if count * (p.split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
-        return None
-    return split_waves_fault(count, p.split_k, sms, WAVE_BLOCKS_A_SM)
+    return split_gain_fault(p, problem, device, WAVE_BLOCKS_A_SM)
 
 
 def _reduction_fault(p: SimtParams, _problem: Problem, _device: Device) -> str | None:
@@ -163,8 +161,10 @@ def _chunks(count: int, p: SimtParams) -> str:
     return "+".join(parts)
 
 
-SUMMATION = Reading(summation, (*K_SHARING, "slices", "bk", "chunks"))
-SUMMATION_ORDER = Reading(summation_order, ("slices", "bk", "split_k", "reduction", "chunks"))
+SUMMATION = ParameterFunction(summation, (*K_SHARING, "slices", "bk", "chunks"))
+SUMMATION_ORDER = ParameterFunction(
+    summation_order, ("slices", "bk", "split_k", "reduction", "chunks")
+)
 
 
 THREADS = 64, 512
@@ -195,14 +195,6 @@ def _columns_fault(p: SimtParams, problem: Problem, _device: Device) -> str | No
     if p.bn == 16:
         return None if n < 32 else f"bn=16 is for less than N={n}"
     return None if p.bn == 32 or p.bn < 2 * n else f"bn={p.bn} is at least twice N={n}"
-
-
-def _warp_rows_fault(p: SimtParams, _problem: Problem, _device: Device) -> str | None:
-    return None if p.bm % p.wm == 0 else f"wm={p.wm} does not divide bm={p.bm}"
-
-
-def _warp_columns_fault(p: SimtParams, _problem: Problem, _device: Device) -> str | None:
-    return None if p.bn % p.wn == 0 else f"wn={p.wn} does not divide bn={p.bn}"
 
 
 def _thread_tile_fault(p: SimtParams, _problem: Problem, _device: Device) -> str | None:
@@ -240,10 +232,6 @@ def _steps_fault(p: SimtParams, _problem: Problem, _device: Device) -> str | Non
     if p.bk == 64 and p.slices < 8:
         return f"bk=64 is for 8 slices; {p.slices} have steps enough in half of it"
     return None
-
-
-def _grid_fault(p: SimtParams, problem: Problem, _device: Device) -> str | None:
-    return limits.grid_fault(p.tiles(problem))
 
 
 def _copy_fault(p: SimtParams, _problem: Problem, device: Device) -> str | None:
@@ -292,10 +280,6 @@ def _order_fault(p: SimtParams, _problem: Problem, _device: Device) -> str | Non
     )
 
 
-def _residency_fault(p: SimtParams, _problem: Problem, device: Device) -> str | None:
-    return limits.residency_fault(p.min_blocks * p.threads, device)
-
-
 def _bounds_fault(p: SimtParams, _problem: Problem, device: Device) -> str | None:
     if p.min_blocks == 1:
         return None
@@ -312,13 +296,10 @@ def _bounds_fault(p: SimtParams, _problem: Problem, device: Device) -> str | Non
 
 
 def _registers_fault(p: SimtParams, _problem: Problem, device: Device) -> str | None:
-    threads, needed = p.threads, p.register_estimate
+    needed = p.register_estimate
     if device.compute_capability != MEASURED:
         needed += SUMMING_REGISTERS.get(p.reduction, 0)
-    budget = limits.register_budget(p.min_blocks, threads, device)
-    if needed <= budget:
-        return None
-    return f"about {needed} a thread; {p.min_blocks} blocks of {threads} threads leave {budget}"
+    return limits.registers_fault(needed, p.min_blocks, p.threads, device)
 
 
 def _resident_workers_fault(p: SimtParams, _problem: Problem, device: Device) -> str | None:
@@ -341,21 +322,21 @@ def _shared_fault(p: SimtParams, _problem: Problem, device: Device) -> str | Non
 RULES = (
     Rule("larger than the matrix", _rows_fault, ("bm",)),
     Rule("larger than the matrix", _columns_fault, ("bn",)),
-    Rule("divisibility", _warp_rows_fault, ("bm", "wm")),
-    Rule("divisibility", _warp_columns_fault, ("bn", "wn")),
+    Rule("divisibility", warp_rows_fault, ("bm", "wm")),
+    Rule("divisibility", warp_columns_fault, ("bn", "wn")),
     Rule("thread tile", _thread_tile_fault, ("tm", "tn")),
     Rule("warp shape", _lanes_fault, ("wm", "wn", "tm", "tn")),
     Rule("threads", _threads_fault, WARPS),
     Rule("slices", _slices_fault, (*TILE, "slices")),
     Rule("steps", _steps_fault, ("slices", "bk")),
-    Rule("grid", _grid_fault, TILE),
+    Rule("grid", tiles_fault, TILE),
     *SHARING_RULES,
     Rule("copy", _copy_fault, ("tm", "tn", "copy")),
     Rule("stages", _stages_fault, (*TILE, "bk", "copy", "stages")),
     Rule("fragments", _fragments_fault, ("tm", "tn", "slices", "bk", "fragments")),
     Rule("fence", _fence_fault, ("tm", "tn", "fragments", "fence")),
     Rule("order", _order_fault, ("tm", "tn", "order")),
-    Rule("residency", _residency_fault, (*WARPS, "min_blocks")),
+    Rule("residency", residency_fault, (*WARPS, "min_blocks")),
     Rule("launch bounds", _bounds_fault, (*MAIN_LOOP, "min_blocks")),
     Rule("register estimate", _registers_fault, (*MAIN_LOOP, "min_blocks", "reduction")),
     Rule("workers", _resident_workers_fault, (*MAIN_LOOP, "min_blocks", "workers")),

@@ -9,7 +9,7 @@ from typing import Literal
 from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.config import Config
-from autotune.families.family import CUDA_CORES, Family, Reading, Rule, Work, parameter
+from autotune.families.family import CUDA_CORES, Family, ParameterFunction, Rule, Work, parameter
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
 from autotune.families.shared.arguments import along_k, operands, variants
 from autotune.families.shared.limits import grid_fault, threads_fault
@@ -113,8 +113,8 @@ NAIVE = Family(
     resources=_naive_resources,
     block_work=_naive_work,
     launch_plan=_naive_plan,
-    summation=Reading(sequential),
-    summation_order=Reading(unordered),
+    summation=ParameterFunction(sequential),
+    summation_order=ParameterFunction(unordered),
     on_ladder=True,
 )
 
@@ -238,8 +238,8 @@ TILED = Family(
     resources=_tiled_resources,
     block_work=_tiled_work,
     launch_plan=_tiled_plan,
-    summation=Reading(sequential),
-    summation_order=Reading(unordered),
+    summation=ParameterFunction(sequential),
+    summation_order=ParameterFunction(unordered),
     on_ladder=True,
 )
 

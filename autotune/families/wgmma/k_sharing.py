@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.family import Reading, Rule
+from autotune.families.family import ParameterFunction, Rule
 from autotune.families.shared import tiling
 from autotune.families.shared.arguments import along_k
 from autotune.families.shared.limits import workspace_fault
@@ -314,8 +314,8 @@ def summation_order(p: WgmmaParams, problem: Problem) -> SummationOrder | None:
     return SummationOrder(instruction, from_zero(tree) if p.split_k > 1 else tree[0])
 
 
-SUMMATION = Reading(summation, (*K_SHARING, "bk", "promote"))
-SUMMATION_ORDER = Reading(
+SUMMATION = ParameterFunction(summation, (*K_SHARING, "bk", "promote"))
+SUMMATION_ORDER = ParameterFunction(
     summation_order,
     ("swap", "source", "low", "bk", "promote", "cluster", "split_k", "reduction"),
 )

@@ -20,6 +20,7 @@ from autotune.families.plan import (
 from autotune.families.shared import packing, tiling
 from autotune.families.shared.arguments import (
     call_struct,
+    constants,
     divisor,
     each_type,
     epilogue,
@@ -204,11 +205,9 @@ def _template(
             *each_type(transposed(problem) if p.swap else problem),
             ("PRODUCTS", problem.products),
             scale(problem),
-            ("TILE_M", p.tile_m),
-            ("TILE_N", p.tile_n),
+            *constants(p, "tile_m", "tile_n"),
             ("TILE_K", p.bk),
-            ("STAGES", p.stages),
-            ("CONSUMERS", p.consumers),
+            *constants(p, "stages", "consumers"),
             ("PINGPONG", p.schedule == "pingpong"),
             ("PERSISTENT", p.workers > 0),
             ("CLUSTER_M", p.shape.m),

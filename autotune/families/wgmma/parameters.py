@@ -91,18 +91,6 @@ def _store_registers(accumulators: int) -> int:
     return STORE_REGISTERS if accumulators > MANY_ACCUMULATORS else 0
 
 
-def _swaps(problem: Problem, _device: Device) -> tuple[int, ...]:
-    return tiles.swaps(problem)
-
-
-def _bm(problem: Problem, device: Device) -> tuple[int, ...]:
-    return tiles.sides(problem, device, of_m=True)
-
-
-def _bn(problem: Problem, device: Device) -> tuple[int, ...]:
-    return tiles.sides(problem, device, of_m=False)
-
-
 def _sources(problem: Problem, _device: Device) -> tuple[Source, ...]:
     if problem.element_bytes == 4:
         return "shared", "streamed", "registers"
@@ -111,12 +99,6 @@ def _sources(problem: Problem, _device: Device) -> tuple[Source, ...]:
 
 def _lows(problem: Problem, _device: Device) -> tuple[Low, ...]:
     return ("none", "kernel", "pass") if problem.products > 1 else ("none",)
-
-
-def _bk(problem: Problem, _device: Device) -> tuple[int, ...]:
-    """One or two lines of K."""
-    line = LINE_BYTES // problem.element_bytes
-    return line, 2 * line
 
 
 def _promote(problem: Problem, _device: Device) -> tuple[int, ...]:
@@ -165,16 +147,18 @@ class WgmmaParams(SplitTile):
         group: rows of tiles whose tiles are computed together, for reuse in L2.
     """
 
-    swap: int = parameter_from(_swaps)
-    bm: int = parameter_from(_bm, for_speed=True)
-    bn: int = parameter_from(_bn, for_speed=True)
+    swap: int = parameter_from(lambda problem, _: tiles.swaps(problem))
+    bm: int = parameter_from(tiles.heights, for_speed=True)
+    bn: int = parameter_from(tiles.widths, for_speed=True)
     consumers: int = parameter(1, 2, 3)
     schedule: Schedule = parameter(*get_args(Schedule))
     min_blocks: int = parameter(1, 2, 3)
     source: Source = parameter_from(_sources)
     low: Low = parameter_from(_lows)
     pack: PackPolicy = parameter(*get_args(PackPolicy))
-    bk: int = parameter_from(_bk)
+    bk: int = parameter_from(
+        lambda problem, _: tuple(lines * LINE_BYTES // problem.element_bytes for lines in (1, 2))
+    )
     promote: int = parameter_from(_promote)
     cluster: str = parameter(*CLUSTERS)
     split_k: int = parameter(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 128)
@@ -390,7 +374,9 @@ class WgmmaParams(SplitTile):
 
     def stage_bytes(self, problem: Problem) -> int:
         """Shared memory of one stage."""
-        return self.bytes_of_rows(problem.element_bytes, self.b_rows(problem))
+        low_rows = self.tile_n if self.low != "none" else 0
+        rows = self.tile_m + self.b_rows(problem) + low_rows
+        return self.bk * problem.element_bytes * rows
 
     def scale_bytes(self, problem: Problem) -> int:
         """Shared memory, at most, of the scales of a stage's blocks of K: of the rows of A and of
@@ -399,11 +385,6 @@ class WgmmaParams(SplitTile):
             return 0
         rows, columns = self.bm, self.bn // INSTRUCTION_ROWS + 1
         return FLOAT_BYTES * self.bk // SCALE_BLOCK * round_up(rows + columns, 4)
-
-    def bytes_of_rows(self, element_bytes: int, b_rows: int) -> int:
-        """Shared memory of one stage with so many rows of B."""
-        low_rows = self.tile_n if self.low != "none" else 0
-        return self.bk * element_bytes * (self.tile_m + b_rows + low_rows)
 
     def store_bytes(self, output_bytes: int) -> int:
         """Shared memory in which the consumers arrange their results in lines before storing them.

@@ -147,11 +147,6 @@ class SplitTile:
         return along_m * along_n
 
     @property
-    def cluster_splits(self) -> int:
-        """Splits of K that the blocks of one cluster compute and add up in shared memory."""
-        return self.shape.k
-
-    @property
     def grid_splits(self) -> int:
         """Splits of K that different blocks or clusters compute and add up in the workspace."""
         return self.split_k // self.shape.k
@@ -194,8 +189,6 @@ TILE_ROWS = (64, 128, 192, 256)
 """Values of tile_m."""
 COARSE = (64, 96, 128, 160, 192, 224, 256)
 """Values of tile_n beside those that cut N into equal parts."""
-SPAN_ROWS = 64
-"""Elements that one TMA box loads along N of a 16-bit operand that is not K-contiguous."""
 LEAST_COLUMNS, BEST_COLUMNS = 32, 6
 """The least tile_n of a long side, and the number of values that are tried with each tile_m."""
 L2_BYTES_A_CYCLE = 55
@@ -255,12 +248,21 @@ def _short(problem: Problem) -> tuple[int, ...]:
     return (0, 1) if m <= SHORT or uneven else (0,)
 
 
-def sides(problem: Problem, device: Device, *, of_m: bool) -> tuple[int, ...]:
-    """Values of bm, or of bn, in order: of tile_m, of tile_n or of both."""
+def heights(problem: Problem, device: Device) -> tuple[int, ...]:
+    """Values of bm, in order: of tile_m, of tile_n or of both."""
+    return _sides(problem, device, 0)
+
+
+def widths(problem: Problem, device: Device) -> tuple[int, ...]:
+    """Values of bn, in order: of tile_n, of tile_m or of both."""
+    return _sides(problem, device, 1)
+
+
+def _sides(problem: Problem, device: Device, upright: int) -> tuple[int, ...]:
+    """Values of a side that is tile_m where `swap` is `upright`, else tile_n."""
     sizes = set[int]()
     for swap in swaps(problem):
-        rows = of_m != bool(swap)
-        sizes.update(TILE_ROWS if rows else tile_columns(problem, device, swap))
+        sizes.update(TILE_ROWS if swap == upright else tile_columns(problem, device, swap))
     return tuple(sorted(sizes))
 
 

@@ -97,9 +97,9 @@ def test_rules_use_no_parameter_beside_their_needs(family: Family[Any]) -> None:
         for config in space.spread(space.feasible(problem, H100, family.name).configs, 50):
             for rule in family.rules:
                 assert rule.check(family.chosen(needed(config, rule.needs)), problem, H100) is None
-            for reading in (family.summation, family.summation_order):
-                part = family.chosen(needed(config, reading.needs))
-                assert reading.function(part, problem) == reading.function(
+            for function in (family.summation, family.summation_order):
+                part = family.chosen(needed(config, function.needs))
+                assert function.function(part, problem) == function.function(
                     family.decode(config), problem
                 )
 

@@ -532,7 +532,7 @@ def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) ->
     configs = [
         config
         for config in space.feasible(problem, H100, "wgmma").configs
-        if WGMMA.decode(config).cluster_splits > 1
+        if WGMMA.decode(config).shape.k > 1
     ]
     assert configs
     for config in configs:
