@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.measure import targets
-from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.measurement import completed
 from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.merging import made_from
@@ -25,11 +24,10 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
     subject = subject_of(record, store.root)
     if subject.source != "log":
         raise AutotuneError(f"{path} is not written: {subject.note}")
-    # The leaders' energies are measured after the trials.
-    energies = {entry.config: entry.measurement.energy for entry in record.entries}
+    leaders = {entry.config: entry.measurement for entry in record.entries}
     rows = {
         trial.config: SweepRow(
-            trial.config, trial.resources, _with_energy(trial.outcome, energies.get(trial.config))
+            trial.config, trial.resources, completed(trial.outcome, leaders.get(trial.config))
         )
         for trial in (finished.trial for finished in subject.trials)
         if trial.resources is not None
@@ -44,9 +42,3 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
         KernelRecording(record.call, *made, swept).save(path)
     else:
         Recording(record.problem, *made, record.baseline, swept).save(path)
-
-
-def _with_energy(outcome: Measurement | Failure, energy: Energy | None) -> Measurement | Failure:
-    if isinstance(outcome, Failure) or energy is None:
-        return outcome
-    return replace(outcome, energy=energy)
