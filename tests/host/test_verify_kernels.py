@@ -82,15 +82,15 @@ def template(name: str, **values: int) -> Template:
 
 
 def reference(problem: Problem) -> Template:
-    return templates_of(problem).reference
+    return templates_of(problem)["reference", ""]
 
 
 def comparison(problem: Problem) -> Template:
-    return templates_of(problem).compare
+    return templates_of(problem)["compare", ""]
 
 
 def exact_comparison(problem: Problem) -> Template:
-    return templates_of(problem).compare_exact
+    return templates_of(problem)["compare_exact", ""]
 
 
 FILL, CHECK = (
@@ -958,7 +958,7 @@ COMPILATIONS = [
 @pytest.mark.parametrize(("text", "arch"), COMPILATIONS)
 def test_verification_kernels_compile(text: str, arch: str) -> None:
     problem = Problem.parse(f"1x1x1:{text}")
-    programs = [compiled(kernel, arch) for kernel in templates_of(problem).all]
+    programs = [compiled(kernel, arch) for kernel in templates_of(problem).values()]
     assert {type(program) for program in programs} == {compiler.Program}
 
 
