@@ -53,7 +53,7 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
     PyTorch runs the fastest function that fits, with a preallocated output: `mm`, with a bias
     `addmm`, for a batch `bmm` and `baddbmm`; an activation or the addition of a residual follows in
     place, unless cuBLASLt fuses the activation (`_addmm_activation`). For SwiGLU one product makes
-    the gates and what they are for, in two halves of a copy of B; SiLU in place and a
+    the gates and their values, in two halves of a copy of B; SiLU in place and a
     multiplication follow. TF32 is allowed for `tf32` alone: `tf32x3` is compared with fp32. An fp32
     output of 16-bit operands needs PyTorch 2.8. Operands of 8 bits go to `_scaled_mm` or `_int_mm`.
     Without PyTorch cuBLAS itself computes plain products. None if neither fits.
@@ -272,8 +272,7 @@ class _Copies:
         return self._widened(self._tensors.elements(self._operands.bias), (self._sizes[1],), 0)
 
     def combine(self) -> None:
-        """Makes C of the gates and what they are for. Where these share the scales of blocks, they
-        are interleaved."""
+        """Makes C of the gates and their values, which stay interleaved where they share scales."""
         problem, out = self._problem, self._c
         product = self.out[: problem.m, : problem.n]
         if self._apart:
@@ -361,7 +360,7 @@ def halves_of(product: Any) -> tuple[Any, Any]:
 
 
 def pairs_of(product: Any, c: Any) -> tuple[Any, Any, Any]:
-    """The gates of a product, and what they are for, that are interleaved, and C in their shape."""
+    """The interleaved gates and values of a product, and C in their shape."""
     *rows, columns = product.shape
     pairs = product.reshape(*rows, columns // (2 * GATE_SPAN), 2, GATE_SPAN)
     return pairs[..., 0, :], pairs[..., 1, :], c.reshape(*rows, -1, GATE_SPAN)

@@ -1,4 +1,4 @@
-"""Shared behaviour of the worker's benches: verify, then time; turn failures into values."""
+"""The benches of worker processes: verify candidates, time them, turn failures into values."""
 
 from __future__ import annotations
 
@@ -35,6 +35,23 @@ from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
 
 T = TypeVar("T")
+
+BASELINE = "vendor"
+"""The vendor baseline's name in a comparison."""
+
+LEADER = (4, 50), 20_000.0
+"""Fewest and most launches of a leader that have to agree, and the microseconds that decide."""
+
+GAP = 3
+"""Gap between rows of a winner's operands, in vectors of the widest kind that their rows allow."""
+
+WINNER = (50, 800), 300_000.0
+"""Fewest and most launches of the winner, and the microseconds that decide: 800 launches find
+99.97 % of races that are lost once in a hundred."""
+
+LIBRARY_BYTES = 2**30
+"""Device memory left to the library for its kernels and its workspace, generously: making room
+needlessly costs the start of a process, too little memory costs the request."""
 
 Ready = tuple[Run, Passed]
 """A verified run."""
@@ -130,19 +147,6 @@ def _warm(ready: Ready) -> WarmRun:
     return WarmRun(run, passed.time_us)
 
 
-BASELINE = "vendor"
-"""The vendor baseline's name in a comparison."""
-
-LEADER = (4, 50), 20_000.0
-"""Fewest and most launches of a leader that have to agree, and the microseconds that decide."""
-
-GAP = 3
-"""Gap between rows of a winner's operands, in vectors of the widest kind that their rows allow."""
-
-WINNER = (50, 800), 300_000.0
-"""The same of the winner. 800 launches find 99.97 % of races that are lost once in a hundred."""
-
-
 def open_bench(problem: Problem, index: int) -> PendingBench:
     """Opens the bench of the measuring worker, which never loads the vendor library."""
     session = open_session(index)
@@ -224,7 +228,7 @@ class GemmBench(BaseBench):
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
         """Verifies all candidates, then times them interleaved, on request with the baseline.
 
-        Verified are also many launches of each, which have to agree bit for bit.
+        Many launches of each are verified too: they have to agree bit for bit.
         """
         self._begin(candidates)
         baseline = self._verified_baseline() if with_baseline else None
@@ -255,7 +259,7 @@ class GemmBench(BaseBench):
         Candidates are named by the texts of their configurations, the vendor baseline is
         `BASELINE`. Each of `baselines` is the `module:function` of a factory, which is called with
         the session and the operands and returns pairs of a name and a run, which computes the
-        problem at alpha = 1 and beta = 0. Accuracies are reported and not judged.
+        problem at alpha = 1 and beta = 0. Accuracies are reported, not checked.
         """
         self._begin(candidates)
         ready = {str(item.config): self._prepared(item, None) for item in candidates}
@@ -374,11 +378,6 @@ def _launches(limits: tuple[int, int], device_us: float, each_us: float) -> int:
     return max(low, min(high, 2 * int(device_us / each_us / 2)))
 
 
-LIBRARY_BYTES = 2**30
-"""Device memory left to the library for its kernels and its workspace, generously: making room
-needlessly costs the start of a process, too little memory costs the request."""
-
-
 def open_baseline_bench(problem: Problem, index: int) -> PendingBench:
     """Opens the bench of the worker with the library, which is imported before it is ready.
 
@@ -396,7 +395,8 @@ def open_baseline_bench(problem: Problem, index: int) -> PendingBench:
 
 
 def open_quick_baseline_bench(problem: Problem, index: int) -> PendingBench:
-    """As `open_baseline_bench`, without the import: cuBLAS is called directly where that serves."""
+    """Opens the bench of the worker that calls cuBLAS directly, where that serves, and imports no
+    library for it."""
     session = open_session(index).__enter__()
     return PendingBench(
         session.device,
@@ -424,21 +424,21 @@ class BaselineBench:
         return wanted <= self._session.free_bytes()
 
     def baseline(self) -> Measurement | Failure | None:
-        """As `GemmBench.baseline`."""
+        """Answers as `GemmBench.baseline`."""
         return self._bench().baseline()
 
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
-        """As `GemmBench.rematch`."""
+        """Answers as `GemmBench.rematch`."""
         return self._bench().rematch(candidates, with_baseline)
 
     def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
-        """As `GemmBench.energies`."""
+        """Answers as `GemmBench.energies`."""
         return self._bench().energies(candidates, with_baseline)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
-        """As `GemmBench.compare`."""
+        """Answers as `GemmBench.compare`."""
         return self._bench().compare(candidates, baselines)
 
     def _bench(self) -> GemmBench:

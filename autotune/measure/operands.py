@@ -53,7 +53,7 @@ class GuardedMatrix:
         _ = self.groups
 
     def allocated(self, session: Session) -> GuardedMatrix:
-        """The same matrices with device memory of their own."""
+        """A copy of the description with device memory of its own."""
         return replace(self, allocation=session.allocate(self.bytes + 2 * GUARD))
 
     @cached_property
@@ -144,7 +144,7 @@ class OperandScales:
         return cls(elements, math.prod(shape[:-1]), shape[-1], 1)
 
     def allocated(self, session: Session) -> OperandScales:
-        """The same scales with device memory of their own."""
+        """A copy of the description with device memory of its own."""
         return replace(self, vector=self.vector.allocated(session))
 
 

@@ -233,7 +233,7 @@ def product(
 
 
 def gates(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The gates among the columns of a product, and what these are for."""
+    """The gates among the columns of a product, and their values."""
     *rows, columns = sums.shape
     pairs = sums.reshape(*rows, columns // (2 * GATE_SPAN), 2, GATE_SPAN)
     gate, up = (pairs[..., half, :].reshape(*rows, columns // 2) for half in (0, 1))

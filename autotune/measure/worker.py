@@ -1,7 +1,9 @@
-"""The worker process: answers requests until it is killed or its parent is gone.
+"""Worker processes: the process itself, and its parent, which starts, asks, stops and restarts it.
 
-The parent sends the factory of a bench with its arguments, of which the last is the number of the
-GPU, and then requests: a method's name with its arguments.
+The process answers requests until it is killed or its parent is gone.
+
+The parent sends the factory of a bench with its arguments, the last one the number of the GPU, and
+then requests: a method's name with its arguments.
 The worker sends `DeviceInfo` as soon as it has its GPU and `BenchReady` once the bench takes
 requests, or instead of either the `AutotuneError` that prevents it. Each request is acknowledged by
 `RequestReceived` and answered by `RequestResult`, or by `WorkerDying` if the process cannot go on.
