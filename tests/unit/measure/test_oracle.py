@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from support import numpy_types
 from support.eight_bits import nearest
+from support.oracle_errors import error_unit, largest_error
 from support.served_precisions import SERVED
 from support.tensor_core_sums import sums
 
@@ -23,9 +24,7 @@ from autotune.measure.oracle import (
     UNIT_ROUNDOFF,
     activated,
     checked_accuracy,
-    error_unit,
     gates,
-    largest_error,
     library_tolerance,
     product,
     roundoff,
