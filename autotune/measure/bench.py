@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TypeVar
 
 from autotune import settings
@@ -265,8 +265,7 @@ class GemmBench(BaseBench):
         ready = {str(item.config): self._prepared(item, None) for item in candidates}
         runs = [(BASELINE, self._baseline)] if self._baseline else []
         for factory in baselines:
-            module, _, function = factory.partition(":")
-            runs += getattr(import_module(module), function)(self._session, self.operands)
+            runs += resolve_name(factory)(self._session, self.operands)
         ready |= {name: self._verified(run) for name, run in runs}
         return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
 

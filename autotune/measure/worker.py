@@ -22,8 +22,8 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing.connection import Connection
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from autotune import child_process, files
@@ -99,9 +99,8 @@ def main(descriptor: int) -> None:
 def _serve(connection: Connection[Any, Any]) -> None:
     factory, arguments = connection.recv()
     threading.Thread(target=_start_driver, args=(arguments[-1],), daemon=True).start()
-    module, _, name = factory.partition(":")
     try:
-        pending = getattr(import_module(module), name)(*arguments)
+        pending = resolve_name(factory)(*arguments)
         connection.send(DeviceInfo(pending.device, pending.driver))
         bench = pending.finish()
         connection.send(BenchReady())
