@@ -79,11 +79,6 @@ class BaseBench:
         """The GPU."""
         return self._session.device
 
-    @property
-    def driver(self) -> str:
-        """The CUDA version of the driver, such as `13.0`."""
-        return self._session.driver
-
     def _timed(
         self, ready: Ready, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement:
@@ -107,16 +102,28 @@ class BaseBench:
             return str(error)
         return None
 
-    def _metered(self, entries: Sequence[Ready | Failure]) -> list[Energy | Failure] | str:
-        """Energies of the verified runs; failures as they are. A text says why the counter fails,
-        which no run is to blame for."""
+    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
+        """Verifies all candidates, then measures the energy of each, on request of the baseline.
+
+        A text says why the counter fails, which no candidate is to blame for.
+        """
+        ready, baseline = self._verified_together(candidates, with_baseline)
+        entries = [*ready, *([] if baseline is None else [baseline])]
         runs = [_warm(entry) for entry in entries if not isinstance(entry, Failure)]
         try:
             counter = open_counter(self._session.pci_address())
-            energies = iter(EnergyMeter(self._session, self._timer, counter).measure(runs))
+            measured = iter(EnergyMeter(self._session, self._timer, counter).measure(runs))
         except (MissingError, RunnerError) as error:
             return str(error)
-        return [entry if isinstance(entry, Failure) else next(energies) for entry in entries]
+        energies = [entry if isinstance(entry, Failure) else next(measured) for entry in entries]
+        own = None if baseline is None else energies.pop()
+        return energies, own if isinstance(own, Energy) else None
+
+    def _verified_together(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[Ready | Failure], Ready | Failure | None]:
+        """The verified runs of candidates that take turns, and that of the baseline."""
+        raise NotImplementedError
 
     def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
         try:
@@ -239,18 +246,6 @@ class GemmBench(BaseBench):
         *outcomes, timed = self._interleaved([*ready, baseline])
         return outcomes, timed
 
-    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
-        """Verifies all candidates, then measures the energy of each, on request of the baseline."""
-        self._begin(candidates)
-        baseline = self._verified_baseline() if with_baseline else None
-        ready = [self._prepared(candidate, None) for candidate in candidates]
-        self.operands.clear_counters()
-        energies = self._metered([*ready, *([] if baseline is None else [baseline])])
-        if isinstance(energies, str):
-            return energies
-        own = None if baseline is None else energies.pop()
-        return energies, own if isinstance(own, Energy) else None
-
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
@@ -290,6 +285,15 @@ class GemmBench(BaseBench):
     def _baseline(self) -> Run | None:
         opener = self._opener or open_baseline
         return opener(self._session, self.operands)
+
+    def _verified_together(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[Ready | Failure], Ready | Failure | None]:
+        self._begin(candidates)
+        baseline = self._verified_baseline() if with_baseline else None
+        ready = [self._prepared(candidate, None) for candidate in candidates]
+        self.operands.clear_counters()
+        return ready, baseline
 
     def _begin(self, candidates: Sequence[Candidate]) -> None:
         """Draws new operands and reserves workspace for all candidates that take turns."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import RunnerError
-from autotune.measure.bench import BaseBench, Energies, Ready, Rematch
+from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
@@ -174,14 +174,7 @@ class KernelBench(BaseBench):
 
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
         """Verifies all candidates, then times them interleaved."""
-        del with_baseline
-        return self._interleaved([self._prepared(candidate) for candidate in candidates]), None
-
-    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
-        """Verifies all candidates, then measures the energy of each."""
-        del with_baseline
-        energies = self._metered([self._prepared(candidate) for candidate in candidates])
-        return energies if isinstance(energies, str) else (energies, None)
+        return self._interleaved(self._verified_together(candidates, with_baseline)[0]), None
 
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner once more, after it was timed beside others."""
@@ -203,6 +196,12 @@ class KernelBench(BaseBench):
     def baseline(self) -> Measurement | None:
         """None: no library has this kernel."""
         return None
+
+    def _verified_together(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[Ready | Failure], None]:
+        del with_baseline  # no library has this kernel
+        return [self._prepared(candidate) for candidate in candidates], None
 
     def _prepared(self, candidate: Candidate) -> Ready | Failure:
         def prepared() -> Ready | Failure:
