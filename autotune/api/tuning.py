@@ -19,7 +19,7 @@ from autotune.api.shapes import Shapes, ShapesLike
 from autotune.errors import AutotuneError, NotFoundError, ProblemError, UsageError
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
-from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.measurement import Energy, Failure, Measurement, completed
 from autotune.measure.objective import Objective
 from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
 from autotune.model.space import unserved
@@ -459,11 +459,10 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
     subject = subject_of(record, store.root)
     if subject.source != "log":
         raise AutotuneError(f"{path} is not written: {subject.note}")
-    # The leaders' energies are measured after the trials.
-    energies = {entry.config: entry.measurement.energy for entry in record.entries}
+    leaders = {entry.config: entry.measurement for entry in record.entries}
     rows = {
         trial.config: SweepRow(
-            trial.config, trial.resources, _with_energy(trial.outcome, energies.get(trial.config))
+            trial.config, trial.resources, completed(trial.outcome, leaders.get(trial.config))
         )
         for trial in (finished.trial for finished in subject.trials)
         if trial.resources is not None

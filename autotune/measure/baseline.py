@@ -53,7 +53,7 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
     PyTorch runs the fastest function that fits, with a preallocated output: `mm`, with a bias
     `addmm`, for a batch `bmm` and `baddbmm`; an activation or the addition of a residual follows in
     place, unless cuBLASLt fuses the activation (`_addmm_activation`). For SwiGLU one product makes
-    the gates and what they are for, in two halves of a copy of B; SiLU in place and a
+    the gates and their values, in two halves of a copy of B; SiLU in place and a
     multiplication follow. TF32 is allowed for `tf32` alone: `tf32x3` is compared with fp32. An fp32
     output of 16-bit operands needs PyTorch 2.8. Operands of 8 bits go to `_scaled_mm` or `_int_mm`.
     Without PyTorch cuBLAS itself computes plain products. None if neither fits.
@@ -67,65 +67,87 @@ def open_quick_baseline(session: Session, operands: Operands) -> Run | None:
 
 
 def _torch(session: Session, operands: Operands) -> Run | None:
+    """A run of the problem by PyTorch; None without PyTorch, or where it has no function for it."""
     try:
         import torch
     except ImportError:
         return None
     if not torch.cuda.is_available():
         return None
-    device = torch.device("cuda", session.index)
-
-    def viewed(matrix: GuardedMatrix, view: View) -> Any:
-        elements = torch.as_tensor(FlatView(matrix), device=device)
-        dtype = getattr(torch, ELEMENT_TYPES[matrix.type].dtype)
-        return torch.as_strided(elements.view(dtype), *view)
-
-    stream = torch.cuda.ExternalStream(session.stream, device=device)
-    if operands.problem.precision.eight_bit:
-        with torch.cuda.stream(stream):
-            scaled = scaled_run(torch, device, operands, viewed)
-        return scaled and _on_stream(torch, stream, scaled)
-    return _plain(torch, stream, operands, viewed)
+    tensors = _Tensors(torch, session, operands)
+    with tensors.stream():
+        scaled = operands.problem.precision.eight_bit
+        run = _scaled_run(tensors) if scaled else _plain_run(tensors)
+    return run and tensors.on_stream(run)
 
 
-def _on_stream(torch: Any, stream: Any, run: Run) -> Run:
-    """The run on a stream."""
-    if isinstance(run, PaddedRun):
-        steps = (_on_stream(torch, stream, step) for step in (run.run, run.before, run.after))
-        return PaddedRun(*steps)
+class _Tensors:
+    """The operands as tensors of PyTorch, and the session's stream in PyTorch."""
 
-    def on_stream() -> None:
-        with torch.cuda.stream(stream):
-            run()
+    def __init__(self, torch: Any, session: Session, operands: Operands) -> None:
+        self.torch, self.operands, self.problem = torch, operands, operands.problem
+        self.device = torch.device("cuda", session.index)
+        self._stream = torch.cuda.ExternalStream(session.stream, device=self.device)
 
-    return on_stream
+    def elements(self, matrix: GuardedMatrix) -> Any:
+        """All elements between the guards of a buffer, gaps included."""
+        elements = self.torch.as_tensor(FlatView(matrix), device=self.device)
+        return elements.view(getattr(self.torch, ELEMENT_TYPES[matrix.type].dtype))
+
+    def matrix(self, matrix: GuardedMatrix, *, transposed: bool = False) -> Any:
+        """A matrix, or the matrices of a batch along the first dimension."""
+        shape: tuple[int, ...] = matrix.rows, matrix.columns
+        strides: tuple[int, ...] = matrix.leading_dimension, 1
+        if transposed:
+            shape, strides = shape[::-1], strides[::-1]
+        if self.problem.batch > 1:
+            shape, strides = (self.problem.batch, *shape), (matrix.stride, *strides)
+        return self.torch.as_strided(self.elements(matrix), shape, strides)
+
+    def residual(self) -> Any:
+        """The residual; None without one."""
+        return self.matrix(self.operands.residual) if self.problem.has_residual else None
+
+    def stream(self) -> Any:
+        """A context in which PyTorch enqueues on the session's stream."""
+        return self.torch.cuda.stream(self._stream)
+
+    def on_stream(self, run: Run) -> Run:
+        """The run on the session's stream."""
+        if isinstance(run, PaddedRun):
+            return PaddedRun(*map(self.on_stream, (run.run, run.before, run.after)))
+
+        def on_stream() -> None:
+            with self.stream():
+                run()
+
+        return on_stream
 
 
-def _plain(torch: Any, stream: Any, operands: Operands, viewed: Viewed) -> Run | None:
+def _plain_run(tensors: _Tensors) -> Run | None:
     """A run on operands of 16 or 32 bits."""
-    problem = operands.problem
+    torch, problem, operands = tensors.torch, tensors.problem, tensors.operands
     torch.set_float32_matmul_precision("high" if problem.precision.vendor == "tf32" else "highest")
     fused_product = fused(torch, problem)
     multiply = fused_product or _torch_function(torch, problem)
     if multiply is None:
         return None
-    a, b, c = _operands(operands, viewed)
+    a = tensors.matrix(operands.a, transposed=problem.layout[0] == "t")
+    b = tensors.matrix(operands.b, transposed=problem.layout[1] == "t")
+    c = tensors.matrix(operands.c)
     if problem.gated:
-        with torch.cuda.stream(stream):
-            gated = gated_run(torch, problem, multiply, a, b, c)
-        return _on_stream(torch, stream, gated)
-    bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
+        return gated_run(torch, problem, multiply, a, b, c)
+    bias = [tensors.elements(operands.bias)] if problem.has_bias else []
     activation = None if fused_product else problem.activation
     activate = None if activation is None else in_place(torch, activation)
-    added = _residual(operands, viewed)
+    added = tensors.residual()
 
     def run() -> None:
-        with torch.cuda.stream(stream):
-            multiply(*bias, a, b, out=c)
-            if activate is not None:
-                activate(c)
-            if added is not None:
-                torch.add(c, added, out=c)
+        multiply(*bias, a, b, out=c)
+        if activate is not None:
+            activate(c)
+        if added is not None:
+            torch.add(c, added, out=c)
 
     return run
 
@@ -144,53 +166,22 @@ def _torch_function(torch: Any, problem: Problem) -> Callable[..., object] | Non
     return partial(getattr(torch, name), out_dtype=torch.float32)
 
 
-def _operands(operands: Operands, viewed: Callable[[GuardedMatrix, View], Any]) -> list[Any]:
-    """op(A), op(B) and C; a batch is the first dimension."""
-    matrices = (operands.a, operands.b, operands.c)
-    layouts = (*operands.problem.layout, "n")
-    return [
-        viewed(matrix, _view(matrix, layout == "t", operands.problem.batch))
-        for matrix, layout in zip(matrices, layouts, strict=True)
-    ]
-
-
-def _residual(operands: Operands, viewed: Viewed) -> Any:
-    """The residual; None without one."""
-    problem = operands.problem
-    if not problem.has_residual:
-        return None
-    return viewed(operands.residual, _view(operands.residual, False, problem.batch))
-
-
-def _view(matrix: GuardedMatrix, transposed: bool, batch: int) -> View:
-    shape, strides = (matrix.rows, matrix.columns), (matrix.leading_dimension, 1)
-    if transposed:
-        shape, strides = shape[::-1], strides[::-1]
-    return (shape, strides) if batch == 1 else ((batch, *shape), (matrix.stride, *strides))
-
-
-View = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides, in elements, of an operand as op() presents it."""
-Viewed = Callable[[GuardedMatrix, View], Any]
-"""Makes a tensor of an operand."""
-
-
-def scaled_run(torch: Any, device: Any, operands: Operands, viewed: Viewed) -> Run | None:
-    """A run of the problem; None where PyTorch has no function for it.
+def _scaled_run(tensors: _Tensors) -> Run | None:
+    """A run on operands of 8 bits; None where PyTorch has no function for the problem.
 
     It reads and writes the operands themselves where the library takes them, else padded copies.
     Integer products give their int32 sums; scales and the rounding to C's type are not timed.
     """
-    problem = operands.problem
+    torch, problem = tensors.torch, tensors.problem
     integer = problem.operand_elements[0].integer
     if problem.batch > 1 or problem.has_fp8_output or (integer and not problem.epilogue.plain):
         return None
-    copies = _Copies(torch, device, operands, viewed)
+    copies = _Copies(tensors)
     if integer:
         return copies.padded(lambda: torch._int_mm(copies.left, copies.right, out=copies.out))
     bias = copies.bias()
     activate = None if problem.activation is None else in_place(torch, problem.activation)
-    fast, added = problem.accumulate == "fast", copies.residual()
+    fast, added = problem.accumulate == "fast", tensors.residual()
 
     def run() -> None:
         torch._scaled_mm(
@@ -214,6 +205,32 @@ def scaled_run(torch: Any, device: Any, operands: Operands, viewed: Viewed) -> R
     return copies.padded(run)
 
 
+@dataclass(frozen=True)
+class PaddedRun:
+    """A run of a library that refuses the operands as they are, on copies of them.
+
+    Calling it computes the product from the copies; that is timed.
+
+    Attributes:
+        run: computes the product.
+        before: copies the operands.
+        after: puts the result into C.
+    """
+
+    run: Run
+    before: Run
+    after: Run
+
+    def __call__(self) -> None:
+        self.run()
+
+    def whole(self) -> None:
+        """Copies the operands, computes the product and puts it into C; that is verified."""
+        self.before()
+        self.run()
+        self.after()
+
+
 class _Copies:
     """The operands as the library takes them, and what copies them there.
 
@@ -223,24 +240,24 @@ class _Copies:
         out: the result, C itself if it fits.
     """
 
-    def __init__(self, torch: Any, device: Any, operands: Operands, viewed: Viewed) -> None:
-        self._torch, self._device, self._operands = torch, device, operands
-        self._viewed = viewed
+    def __init__(self, tensors: _Tensors) -> None:
+        torch, operands, problem = tensors.torch, tensors.operands, tensors.problem
+        self._tensors, self._torch, self._device = tensors, torch, tensors.device
+        self._operands, self._problem = operands, problem
         self._steps: list[tuple[Any, Any]] = []
-        problem = operands.problem
         m, n, k = self._sizes = library_sizes(problem)
         self._apart = problem.gated and problem.scale != "block"
         self.left = self._operand(operands.a, problem.layout[0] == "t", (m, k))
         right = problem.layout[1] == "n", (n, k)
         self.right = self._operand(operands.b, *right, apart=self._apart).t()
         self.scale_a, self.scale_b = (self._scales(side) for side in (0, 1))
-        self._c = self._stored(operands.c)
+        self._c = tensors.matrix(operands.c)
         self._integer = problem.operand_elements[0].integer
         fits = (m, n) == (problem.m, problem.width)
         if self._integer:
             fits = fits and problem.output == "i32"
         dtype = torch.int32 if self._integer else self._c.dtype
-        self.out = self._c if fits else torch.zeros((m, n), dtype=dtype, device=device)
+        self.out = self._c if fits else torch.zeros((m, n), dtype=dtype, device=self._device)
 
     def padded(self, run: Run) -> Run:
         """The run on the copies; itself if there are none."""
@@ -250,16 +267,13 @@ class _Copies:
 
     def bias(self) -> Any:
         """The bias; None without one."""
-        problem, n = self._operands.problem, self._sizes[1]
-        if not problem.has_bias:
+        if not self._problem.has_bias:
             return None
-        own = self._viewed(self._operands.bias, ((problem.n,), (1,)))
-        return self._widened(own, (n,), 0)
+        return self._widened(self._tensors.elements(self._operands.bias), (self._sizes[1],), 0)
 
     def combine(self) -> None:
-        """Makes C of the gates and what they are for. Where these share the scales of blocks, they
-        are interleaved."""
-        problem, out = self._operands.problem, self._c
+        """Makes C of the gates and their values, which stay interleaved where they share scales."""
+        problem, out = self._problem, self._c
         product = self.out[: problem.m, : problem.n]
         if self._apart:
             gate, up = halves_of(product)
@@ -267,33 +281,24 @@ class _Copies:
             gate, up, out = pairs_of(product, out)
         combine(self._torch, gate, up, out)
 
-    def residual(self) -> Any:
-        """The residual; None without one."""
-        operands = self._operands
-        return self._stored(operands.residual) if operands.problem.has_residual else None
-
     def _copy(self) -> None:
         for to, source in self._steps:
             to.copy_(source)
 
     def _finish(self) -> None:
-        if self.out is self._c or self._operands.problem.gated:
+        problem = self._problem
+        if self.out is self._c or problem.gated:
             return
-        problem = self._operands.problem
         result = self.out[: problem.m, : problem.n]
         if self._integer and problem.scale != "none":
             result = result.to(self._torch.float32) * (self.scale_a * self.scale_b)
         self._c.copy_(result)
 
-    def _stored(self, matrix: GuardedMatrix) -> Any:
-        shape = matrix.rows, matrix.columns
-        return self._viewed(matrix, (shape, (matrix.leading_dimension, 1)))
-
     def _operand(
         self, matrix: GuardedMatrix, turned: bool, shape: tuple[int, int], *, apart: bool = False
     ) -> Any:
         """An operand with K along its rows, of at least its own sizes."""
-        own = self._stored(matrix)
+        own = self._tensors.matrix(matrix)
         across = own.t() if turned else own
         if not turned and not apart and tuple(across.shape) == shape:
             return own
@@ -305,11 +310,11 @@ class _Copies:
         return bits.view(own.dtype)
 
     def _scales(self, side: int) -> Any:
-        problem, (m, n, k) = self._operands.problem, self._sizes
+        problem, (m, n, k) = self._problem, self._sizes
         if problem.scale_shapes is None:
             return self._torch.ones((1,), dtype=self._torch.float32, device=self._device)
         vector = (self._operands.scale_a, self._operands.scale_b)[side].vector
-        own = self._viewed(vector, ((vector.length,), (1,)))
+        own = self._tensors.elements(vector)
         if problem.scale == "tensor":
             return own
         count = (m, n)[side]
@@ -355,7 +360,7 @@ def halves_of(product: Any) -> tuple[Any, Any]:
 
 
 def pairs_of(product: Any, c: Any) -> tuple[Any, Any, Any]:
-    """The gates of a product, and what they are for, that are interleaved, and C in their shape."""
+    """The interleaved gates and values of a product, and C in their shape."""
     *rows, columns = product.shape
     pairs = product.reshape(*rows, columns // (2 * GATE_SPAN), 2, GATE_SPAN)
     return pairs[..., 0, :], pairs[..., 1, :], c.reshape(*rows, -1, GATE_SPAN)
@@ -387,29 +392,3 @@ def gated_run(torch: Any, problem: Problem, multiply: Any, a: Any, b: Any, c: An
 
 def _nothing() -> None:
     """Does nothing: C is where it belongs."""
-
-
-@dataclass(frozen=True)
-class PaddedRun:
-    """A run of a library that refuses the operands as they are, on copies of them.
-
-    Calling it computes the product from the copies; that is timed.
-
-    Attributes:
-        run: computes the product.
-        before: copies the operands.
-        after: puts the result into C.
-    """
-
-    run: Run
-    before: Run
-    after: Run
-
-    def __call__(self) -> None:
-        self.run()
-
-    def whole(self) -> None:
-        """Copies the operands, computes the product and puts it into C; that is verified."""
-        self.before()
-        self.run()
-        self.after()

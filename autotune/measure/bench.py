@@ -1,4 +1,4 @@
-"""Shared behaviour of the worker's benches: verify, then time; turn failures into values."""
+"""The benches of worker processes: verify candidates, time them, turn failures into values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TypeVar
 
 from autotune import settings
@@ -36,6 +36,23 @@ from autotune.problem import Problem
 
 T = TypeVar("T")
 
+BASELINE = "vendor"
+"""The vendor baseline's name in a comparison."""
+
+LEADER = (4, 50), 20_000.0
+"""Fewest and most launches of a leader that have to agree, and the microseconds that decide."""
+
+GAP = 3
+"""Gap between rows of a winner's operands, in vectors of the widest kind that their rows allow."""
+
+WINNER = (50, 800), 300_000.0
+"""Fewest and most launches of the winner, and the microseconds that decide: 800 launches find
+99.97 % of races that are lost once in a hundred."""
+
+LIBRARY_BYTES = 2**30
+"""Device memory left to the library for its kernels and its workspace, generously: making room
+needlessly costs the start of a process, too little memory costs the request."""
+
 Ready = tuple[Run, Passed]
 """A verified run."""
 
@@ -62,11 +79,6 @@ class BaseBench:
         """The GPU."""
         return self._session.device
 
-    @property
-    def driver(self) -> str:
-        """The CUDA version of the driver, such as `13.0`."""
-        return self._session.driver
-
     def _timed(
         self, ready: Ready, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement:
@@ -90,16 +102,28 @@ class BaseBench:
             return str(error)
         return None
 
-    def _metered(self, entries: Sequence[Ready | Failure]) -> list[Energy | Failure] | str:
-        """Energies of the verified runs; failures as they are. A text says why the counter fails,
-        which no run is to blame for."""
+    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
+        """Verifies all candidates, then measures the energy of each, on request of the baseline.
+
+        A text says why the counter fails, which no candidate is to blame for.
+        """
+        ready, baseline = self._verified_together(candidates, with_baseline)
+        entries = [*ready, *([] if baseline is None else [baseline])]
         runs = [_warm(entry) for entry in entries if not isinstance(entry, Failure)]
         try:
             counter = open_counter(self._session.pci_address())
-            energies = iter(EnergyMeter(self._session, self._timer, counter).measure(runs))
+            measured = iter(EnergyMeter(self._session, self._timer, counter).measure(runs))
         except (MissingError, RunnerError) as error:
             return str(error)
-        return [entry if isinstance(entry, Failure) else next(energies) for entry in entries]
+        energies = [entry if isinstance(entry, Failure) else next(measured) for entry in entries]
+        own = None if baseline is None else energies.pop()
+        return energies, own if isinstance(own, Energy) else None
+
+    def _verified_together(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[Ready | Failure], Ready | Failure | None]:
+        """The verified runs of candidates that take turns, and that of the baseline."""
+        raise NotImplementedError
 
     def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
         try:
@@ -128,19 +152,6 @@ def _measurement(samples: Samples, passed: Passed) -> Measurement:
 def _warm(ready: Ready) -> WarmRun:
     run, passed = ready
     return WarmRun(run, passed.time_us)
-
-
-BASELINE = "vendor"
-"""The vendor baseline's name in a comparison."""
-
-LEADER = (4, 50), 20_000.0
-"""Fewest and most launches of a leader that have to agree, and the microseconds that decide."""
-
-GAP = 3
-"""Gap between rows of a winner's operands, in vectors of the widest kind that their rows allow."""
-
-WINNER = (50, 800), 300_000.0
-"""The same of the winner. 800 launches find 99.97 % of races that are lost once in a hundred."""
 
 
 def open_bench(problem: Problem, index: int) -> PendingBench:
@@ -224,7 +235,7 @@ class GemmBench(BaseBench):
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
         """Verifies all candidates, then times them interleaved, on request with the baseline.
 
-        Verified are also many launches of each, which have to agree bit for bit.
+        Many launches of each are verified too: they have to agree bit for bit.
         """
         self._begin(candidates)
         baseline = self._verified_baseline() if with_baseline else None
@@ -235,18 +246,6 @@ class GemmBench(BaseBench):
         *outcomes, timed = self._interleaved([*ready, baseline])
         return outcomes, timed
 
-    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
-        """Verifies all candidates, then measures the energy of each, on request of the baseline."""
-        self._begin(candidates)
-        baseline = self._verified_baseline() if with_baseline else None
-        ready = [self._prepared(candidate, None) for candidate in candidates]
-        self.operands.clear_counters()
-        energies = self._metered([*ready, *([] if baseline is None else [baseline])])
-        if isinstance(energies, str):
-            return energies
-        own = None if baseline is None else energies.pop()
-        return energies, own if isinstance(own, Energy) else None
-
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
@@ -255,14 +254,13 @@ class GemmBench(BaseBench):
         Candidates are named by the texts of their configurations, the vendor baseline is
         `BASELINE`. Each of `baselines` is the `module:function` of a factory, which is called with
         the session and the operands and returns pairs of a name and a run, which computes the
-        problem at alpha = 1 and beta = 0. Accuracies are reported and not judged.
+        problem at alpha = 1 and beta = 0. Accuracies are reported, not checked.
         """
         self._begin(candidates)
         ready = {str(item.config): self._prepared(item, None) for item in candidates}
         runs = [(BASELINE, self._baseline)] if self._baseline else []
         for factory in baselines:
-            module, _, function = factory.partition(":")
-            runs += getattr(import_module(module), function)(self._session, self.operands)
+            runs += resolve_name(factory)(self._session, self.operands)
         ready |= {name: self._verified(run) for name, run in runs}
         return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
 
@@ -287,6 +285,15 @@ class GemmBench(BaseBench):
     def _baseline(self) -> Run | None:
         opener = self._opener or open_baseline
         return opener(self._session, self.operands)
+
+    def _verified_together(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[Ready | Failure], Ready | Failure | None]:
+        self._begin(candidates)
+        baseline = self._verified_baseline() if with_baseline else None
+        ready = [self._prepared(candidate, None) for candidate in candidates]
+        self.operands.clear_counters()
+        return ready, baseline
 
     def _begin(self, candidates: Sequence[Candidate]) -> None:
         """Draws new operands and reserves workspace for all candidates that take turns."""
@@ -374,11 +381,6 @@ def _launches(limits: tuple[int, int], device_us: float, each_us: float) -> int:
     return max(low, min(high, 2 * int(device_us / each_us / 2)))
 
 
-LIBRARY_BYTES = 2**30
-"""Device memory left to the library for its kernels and its workspace, generously: making room
-needlessly costs the start of a process, too little memory costs the request."""
-
-
 def open_baseline_bench(problem: Problem, index: int) -> PendingBench:
     """Opens the bench of the worker with the library, which is imported before it is ready.
 
@@ -396,7 +398,8 @@ def open_baseline_bench(problem: Problem, index: int) -> PendingBench:
 
 
 def open_quick_baseline_bench(problem: Problem, index: int) -> PendingBench:
-    """As `open_baseline_bench`, without the import: cuBLAS is called directly where that serves."""
+    """Opens the bench of the worker that calls cuBLAS directly, where that serves, and imports no
+    library for it."""
     session = open_session(index).__enter__()
     return PendingBench(
         session.device,
@@ -424,21 +427,21 @@ class BaselineBench:
         return wanted <= self._session.free_bytes()
 
     def baseline(self) -> Measurement | Failure | None:
-        """As `GemmBench.baseline`."""
+        """Answers as `GemmBench.baseline`."""
         return self._bench().baseline()
 
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
-        """As `GemmBench.rematch`."""
+        """Answers as `GemmBench.rematch`."""
         return self._bench().rematch(candidates, with_baseline)
 
     def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
-        """As `GemmBench.energies`."""
+        """Answers as `GemmBench.energies`."""
         return self._bench().energies(candidates, with_baseline)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
-        """As `GemmBench.compare`."""
+        """Answers as `GemmBench.compare`."""
         return self._bench().compare(candidates, baselines)
 
     def _bench(self) -> GemmBench:

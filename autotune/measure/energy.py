@@ -1,4 +1,17 @@
-"""The counter of a GPU's energy, and its clock, from NVIDIA's management library (NVML)."""
+"""The energy of runs, the seam of the objective `energy`: NVML's counter and its meter.
+
+The meter launches runs back to back for a second, between movements of the board's counter.
+NVML's counter (`nvmlDeviceGetTotalEnergyConsumption`) has a resolution of a millijoule, but moves
+only every 20 to 100 ms (PETSc's manual, `PetscLogGpuEnergyMeter`). A window therefore begins and
+ends where the counter moves, while the GPU is busy. Its error is then the delay until the host sees
+the movement: a batch of runs, 2 ms of 500. In a virtual machine NVML may take 4 ms to answer; a
+batch is long enough that the GPU has work meanwhile.
+
+Kernel Tuner's `NVMLObserver` likewise repeats a kernel for a second, and integrates samples of the
+power. Here the second is two windows of half a second: all runs take turns, and the second round
+has the reverse order, so that a board that gets warmer favours none. Before each window the run
+goes on for a quarter of a second, in which clock and power follow.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +20,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from autotune.errors import MissingError, RunnerError
 from autotune.measure.measurement import Energy
 from autotune.measure.session import Mark, Run, Session
 from autotune.measure.timing import Timer, WarmRun, graph_runs
 
-
-class EnergyCounter(Protocol):
-    """The energy and the clock that a GPU states."""
-
-    def millijoules(self) -> int:
-        """The energy of the board since its driver was loaded; it moves every 20 to 100 ms.
-
-        Raises:
-            RunnerError: if it cannot be read.
-        """
-
-    def clock_mhz(self) -> float:
-        """The clock of the SMs now; raises as `millijoules`."""
+ROUNDS, WINDOW_S, SETTLING_S = 2, 0.5, 0.25
+BATCH_US = 2_000.0
+LOOKS, LOOKS_PER_BATCH = 5, 2
+"""Looks at the counter that are timed; looks that fit into the shortest batch."""
+AHEAD = 2
+"""Batches on the stream, so that the GPU is busy while the host looks at the counter."""
+STILL_S = 5.0
+"""Longest time without a movement of the counter."""
 
 
 class NvmlCounter:
@@ -36,12 +44,18 @@ class NvmlCounter:
         self._nvml, self._handle = nvml, handle
 
     def millijoules(self) -> int:
+        """The energy of the board since its driver was loaded; it moves every 20 to 100 ms.
+
+        Raises:
+            RunnerError: if it cannot be read.
+        """
         try:
             return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         except self._nvml.NVMLError as error:
             raise RunnerError(f"NVML no longer states the energy of the GPU: {error}") from error
 
     def clock_mhz(self) -> float:
+        """The clock of the SMs now; raises as `millijoules`."""
         try:
             return float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
         except self._nvml.NVMLError as error:
@@ -92,16 +106,6 @@ def _partitioned(nvml: Any, handle: Any) -> bool:
         return False  # the GPU cannot be
 
 
-ROUNDS, WINDOW_S, SETTLING_S = 2, 0.5, 0.25
-BATCH_US = 2_000.0
-LOOKS, LOOKS_PER_BATCH = 5, 2
-"""Looks at the counter that are timed; looks that fit into the shortest batch."""
-AHEAD = 2
-"""Batches on the stream, so that the GPU is busy while the host looks at the counter."""
-STILL_S = 5.0
-"""Longest time without a movement of the counter."""
-
-
 @dataclass(frozen=True)
 class Reading:
     """A movement of the counter: when, to what, and the runs that had ended."""
@@ -109,15 +113,6 @@ class Reading:
     seconds: float
     millijoules: int
     runs: int
-
-
-@dataclass(frozen=True)
-class Window:
-    """Measured over a window: joules a run, watts, and the clock in MHz."""
-
-    joules: float
-    power_w: float
-    clock_mhz: float
 
 
 class EnergyMeter:
@@ -134,7 +129,7 @@ class EnergyMeter:
         self,
         session: Session,
         timer: Timer,
-        counter: EnergyCounter,
+        counter: NvmlCounter,
         now: Callable[[], float] = perf_counter,
     ) -> None:
         self._session, self._timer, self._counter, self._now = session, timer, counter, now
@@ -146,15 +141,15 @@ class EnergyMeter:
             RunnerError: if the counter fails or stands still.
         """
         batch_us = max(BATCH_US, LOOKS_PER_BATCH * self._look_us())
-        windows: list[list[Window]] = [[] for _ in warm_runs]
+        windows: list[list[Energy]] = [[] for _ in warm_runs]
         order = list(range(len(warm_runs)))
         for _ in range(ROUNDS):
             for place in order:
                 windows[place].append(self._window(warm_runs[place], batch_us))
             order.reverse()
-        return [_energy(shown) for shown in windows]
+        return [_mean(shown) for shown in windows]
 
-    def _window(self, warm: WarmRun, batch_us: float) -> Window:
+    def _window(self, warm: WarmRun, batch_us: float) -> Energy:
         each = statistics.median(self._timer.probed(warm))
         size = graph_runs(each)
         repeats = max(1, round(batch_us / (each * size)))
@@ -170,10 +165,11 @@ class EnergyMeter:
                 clocks.append(self._counter.clock_mhz())
             self._session.synchronize()
         joules = (last.millijoules - first.millijoules) / 1e3
-        return Window(
-            joules / (last.runs - first.runs),
-            joules / (last.seconds - first.seconds),
-            statistics.fmean(clocks),
+        return Energy(
+            joules=joules / (last.runs - first.runs),
+            spread_j=0.0,
+            power_w=joules / (last.seconds - first.seconds),
+            clock_mhz=statistics.fmean(clocks),
         )
 
     def _look_us(self) -> float:
@@ -223,7 +219,7 @@ class _Load:
             self.ended += self._runs
 
 
-def _energy(windows: Sequence[Window]) -> Energy:
+def _mean(windows: Sequence[Energy]) -> Energy:
     joules = [window.joules for window in windows]
     return Energy(
         joules=statistics.fmean(joules),

@@ -271,7 +271,7 @@ class GpuRunner:
         self._contexts_ready = True
 
     def _measured_separately(self, candidate: Candidate) -> Measurement | Failure:
-        """Measures a candidate and judges its accuracy beside the baseline, if that is known."""
+        """Measures a candidate and checks its accuracy beside the baseline, if that is known."""
         outcome = self.measure(candidate, None)
         if self._baseline is None or not isinstance(self._task, Problem):
             return outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
@@ -183,3 +183,11 @@ class Failure:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", visible(self.reason))
+
+
+def completed(outcome: Measurement | Failure, final: Measurement | None) -> Measurement | Failure:
+    """The outcome of a trial with the rare fields, which are measured of the leaders alone."""
+    if isinstance(outcome, Failure) or final is None:
+        return outcome
+    later = {name: getattr(final, name) for name in RARE_FIELDS}
+    return replace(outcome, **{name: value for name, value in later.items() if value is not None})

@@ -53,7 +53,7 @@ class GuardedMatrix:
         _ = self.groups
 
     def allocated(self, session: Session) -> GuardedMatrix:
-        """The same matrices with device memory of their own."""
+        """A copy of the description with device memory of its own."""
         return replace(self, allocation=session.allocate(self.bytes + 2 * GUARD))
 
     @cached_property
@@ -144,7 +144,7 @@ class OperandScales:
         return cls(elements, math.prod(shape[:-1]), shape[-1], 1)
 
     def allocated(self, session: Session) -> OperandScales:
-        """The same scales with device memory of their own."""
+        """A copy of the description with device memory of its own."""
         return replace(self, vector=self.vector.allocated(session))
 
 
@@ -230,8 +230,8 @@ class Operands:
         residual = _residual(problem, self.leading_dimensions[2])
         scales = [OperandScales.of(problem, side) for side in (0, 1)]
         reference = _reference_bytes(problem)
-        held = *matrices, residual, *(scale.vector for scale in scales)
-        _check_memory(session, problem, sum(matrix.bytes for matrix in held) + reference)
+        buffers = *matrices, residual, *(scale.vector for scale in scales)
+        _check_memory(session, problem, sum(matrix.bytes for matrix in buffers) + reference)
         self.a, self.b, self.c, self.bias = (matrix.allocated(session) for matrix in matrices)
         self.residual = residual.allocated(session)
         self.result = vector(2 if problem.has_fp8_output else 0).allocated(session)
@@ -253,14 +253,14 @@ class Operands:
     @cached_property
     def addresses(self) -> Mapping[str, int]:
         """The addresses of the operands by their names in launch plans; 0 for absent ones."""
-        held = {
+        buffers = {
             **{"a": self.a, "b": self.b, "c": self.c, "bias": self.bias, "residual": self.residual},
             **{"scale_a": self.scale_a.vector, "scale_b": self.scale_b.vector},
             "scale_c": self.result,
         }
         addresses = {
             name: matrix.address if BY_NAME[name].present(self.problem) else 0
-            for name, matrix in held.items()
+            for name, matrix in buffers.items()
         }
         return {**addresses, "amax": addresses["scale_c"] and addresses["scale_c"] + 4}
 

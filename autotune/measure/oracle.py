@@ -2,6 +2,11 @@
 
 The float64 product takes the operands as stored: 16-bit numbers for 16-bit types, and fp32 numbers
 for `tf32` and `tf32x3`, whose kernels do the rounding themselves.
+
+Normal operands of 8 bits have factors that bring N(0, 1) into a type's range. With scales they are
+quantised as a user would: the largest numbers of a row come close to the type's largest, and the
+scale brings them back to N(0, 1). The scales differ by 0.8 to 1.25, so that a scale of the wrong
+row shows. Without scales fp8 holds N(0, 1) as it is, int8 a multiple.
 """
 
 from __future__ import annotations
@@ -47,10 +52,10 @@ def tolerance(
         s = 4 p x                                                  i8; 0 if C is int32
 
     p is the `magnitude` of a product in units of that of two normal numbers, by default that of
-    `quantised.product_size`; x = 8 sqrt(K) + 32 bounds their sum, as below.
+    `product_size`; x = 8 sqrt(K) + 32 bounds their sum, as below.
 
-    Errors are those of `largest_error`: the rounding to a 16-bit C does not count, up to half a
-    unit in the last place of the exact value.
+    Errors are those that `cuda_src/verify.cu` computes: the rounding to a 16-bit C does not count,
+    up to half a unit in the last place of the exact value.
 
     f32. In a sequential fp32 sum the partial sums are a random walk W and each step rounds by
     at most u |W|, uniformly: for a given walk, the error is normal with variance 0.18 u^2 sum W^2
@@ -110,7 +115,7 @@ def tolerance(
     their exponent's, reciprocals by 2 u (PTX ISA), other steps by u, and what follows of that is
     largest where the result is x or half of it. The fit of GELU adds `GELU_TAIL` u.
 
-    SwiGLU counts errors in the units of `error_unit`. Two sums that err by d make one of
+    SwiGLU counts errors in units of 1 + |gate| + |up| + d. Two sums that err by d make one of
     |silu(gate + d) (up + d) - silu(gate) up| <= SLOPE d (|up| + d) + |gate| d, which is below
     SLOPE d such units. SiLU errs by another (3 x + 1) u, times |up|, and their product is rounded.
 
@@ -166,30 +171,6 @@ def roundoff(problem: Problem) -> float:
     return problem.output_element.roundoff
 
 
-def error_unit(sums: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
-    """The unit of the errors of SwiGLU, with which they grow: 1 + |gate| + |up| + `tolerance`, of
-    the sums of the product."""
-    gate, up = gates(sums)
-    unit: NDArray[np.float64] = 1 + np.abs(gate) + np.abs(up) + tolerance
-    return unit
-
-
-def largest_error(
-    problem: Problem,
-    result: NDArray[Any],
-    wanted: NDArray[np.float64],
-    unit: NDArray[np.float64] | float = 1.0,
-) -> float:
-    """The largest error of an element as `cuda_src/verify.cu` computes it.
-
-    That is |result - wanted|, less what rounding `wanted` to C's type may change, in units of
-    `unit`. At least 0; NaN if an element of `result` is NaN.
-    """
-    difference: NDArray[np.float64] = np.abs(result.astype(np.float64) - wanted)
-    beyond = (difference - roundoff(problem) * np.abs(wanted)) / unit
-    return float(np.max(beyond, initial=0.0))
-
-
 def product(
     problem: Problem,
     a: NDArray[Any],
@@ -233,7 +214,7 @@ def product(
 
 
 def gates(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The gates among the columns of a product, and what these are for."""
+    """The gates among the columns of a product, and their values."""
     *rows, columns = sums.shape
     pairs = sums.reshape(*rows, columns // (2 * GATE_SPAN), 2, GATE_SPAN)
     gate, up = (pairs[..., half, :].reshape(*rows, columns // 2) for half in (0, 1))

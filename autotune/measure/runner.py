@@ -40,7 +40,7 @@ class RowReference:
 
     Attributes:
         first: the first row, a multiple of 16, so that its address is as aligned as C's.
-        rows: how many; the candidate's launches are those of a problem of so many rows.
+        rows: their number, which is M in the problem of the candidate's launches.
         candidate: what computes them.
     """
 
@@ -52,14 +52,14 @@ class RowReference:
 class Runner(Protocol):
     """Measures candidates of one problem on one device, or replays or predicts the measurement.
 
-    Guarantees of every implementation, of which `autotune.testing.RunnerContract` checks what can
-    be checked from outside:
+    Guarantees of every implementation; `autotune.testing.RunnerContract` checks what shows from
+    outside:
     - `measure` and `rematch` never raise because of a candidate (wrong results, illegal access,
       endless loop): it is a `Failure`, and the runner stays usable.
     - A `Measurement` is only returned for a candidate whose result was verified, or, if `evidence`
       is "replayed", was verified when it was recorded. A prediction has no samples and no error.
-    - `measure` does not compare accuracies and needs no vendor library: the caller judges by the
-      baseline (`verification.accuracy.judged`), including earlier measurements.
+    - `measure` does not compare accuracies and needs no vendor library: the caller checks
+      them beside the baseline (`oracle.checked_accuracy`), earlier measurements too.
     - If `evidence` is "measured" and `baseline` has returned a measurement, `rematch` compares
       accuracies on operands that all candidates share: a candidate whose relative error exceeds
       `problem.accuracy.relative_bound` is a `Failure` at the stage "accuracy".

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
 from autotune import settings
@@ -142,12 +141,7 @@ class Session(ABC):
         """Makes the primary context current, and a stream in it."""
 
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Takes the context off the thread's stack."""
 
     def checked(self, answer: tuple[Any, ...]) -> Any:
@@ -332,12 +326,7 @@ class BindingsSession(Session):
         self.stream = int(self._stream)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bindings.cuStreamDestroy(self._stream)
         self.checked(self._bindings.cuCtxPopCurrent())
 
@@ -409,12 +398,7 @@ class PyCudaSession(Session):
         self.stream = int(self._stream.handle)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         del self._stream
         # PyCUDA 2026.1 never takes a primary context that it releases off the thread's stack.
         self.checked(self._bindings.cuCtxPopCurrent())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from autotune.families.shared.arguments import each_type, epilogue, scale, trans
 from autotune.measure import exact
 from autotune.measure.exact import Draw, Special
 from autotune.measure.operands import GuardedMatrix, Operands
-from autotune.measure.session import LoadedKernel, Session
+from autotune.measure.session import Session
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div
 
@@ -40,25 +40,33 @@ REGION: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i64"),
     *("i64", "i64", "i64", "i32", "i64", "f32"),
 )
-FACTORS: tuple[ArgumentType, ...] = (
-    *("pointer", "i64", "i64", "i64", "i64", "i64", "i64"),
-    *("i32", "i32", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64"),
-)
-SCALE_FACTORS: tuple[ArgumentType, ...] = ("pointer", "i64", "i64", "i64", "i64")
-REFERENCE: tuple[ArgumentType, ...] = (
-    *("pointer", "i64", "pointer", "i64", "pointer", "pointer", "pointer"),
-    *("i32", "i32", "i32", "i64", "i64", "i64"),
-)
-COMPARE: tuple[ArgumentType, ...] = (
-    *("pointer", "pointer", "i64", "i64", "i32", "i32", "i32"),
-    *("f32", "f32", "pointer", "pointer", "i64", "i64"),
-    *("f32", "i64", "f32", "f32", "pointer"),
-)
-EXACT: tuple[ArgumentType, ...] = (
-    *("pointer", "i64", "i64", "i32", "i32", "i32", "i32", "i32", "f32", "f32"),
-    *("i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "f32", "i32", "f32", "f32"),
-    *("pointer", "pointer", "i32", "i64", "i64", "i64", "f32", "pointer", "pointer"),
-)
+PARAMETERS: Mapping[str, tuple[ArgumentType, ...]] = {
+    "fill": (*REGION, "i32"),
+    "check": (*REGION, "pointer"),
+    "fill_exact": (
+        *("pointer", "i64", "i64", "i64", "i64", "i64", "i64"),
+        *("i32", "i32", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64"),
+    ),
+    "fill_scales": ("pointer", "i64", "i64", "i64", "i64"),
+    "reference": (
+        *("pointer", "i64", "pointer", "i64", "pointer", "pointer", "pointer"),
+        *("i32", "i32", "i32", "i64", "i64", "i64"),
+    ),
+    "compare": (
+        *("pointer", "pointer", "i64", "i64", "i32", "i32", "i32"),
+        *("f32", "f32", "pointer", "pointer", "i64", "i64"),
+        *("f32", "i64", "f32", "f32", "pointer"),
+    ),
+    "compare_exact": (
+        *("pointer", "i64", "i64", "i32", "i32", "i32", "i32", "i32", "f32", "f32"),
+        *("i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "f32", "i32", "f32", "f32"),
+        *("pointer", "pointer", "i32", "i64", "i64", "i64", "f32", "pointer", "pointer"),
+    ),
+}
+"""The types of the parameters of each kernel in `verify.cu`."""
+
+Kernel = tuple[str, str]
+"""A kernel in `verify.cu`, and its element type or its operand, `a` or `b`; empty for neither."""
 
 
 class VerifyKernels:
@@ -73,25 +81,15 @@ class VerifyKernels:
         """
         self._session, self._operands = session, operands
         templates = templates_of(operands.problem)
-        programs = _compiled(templates.all, session.device.arch, cache)
-
-        def load(
-            template: Template, arguments: tuple[ArgumentType, ...], shared: int = REDUCTION_SHARED
-        ) -> LoadedKernel:
-            return session.load(programs[template], arguments, shared)
-
-        self._fills = {
-            type: load(template, (*REGION, "i32")) for type, template in templates.fills.items()
+        programs = _compiled(templates, session.device.arch, cache)
+        self._kernels = {
+            (name, variant): session.load(
+                program,
+                PARAMETERS[name],
+                REFERENCE_SHARED if name == "reference" else REDUCTION_SHARED,
+            )
+            for (name, variant), program in programs.items()
         }
-        self._checks = {
-            type: load(template, (*REGION, "pointer"))
-            for type, template in templates.checks.items()
-        }
-        self._reference = load(templates.reference, REFERENCE, REFERENCE_SHARED)
-        self._compare = load(templates.compare, COMPARE)
-        self._compare_exact = load(templates.compare_exact, EXACT)
-        self._factors = [load(template, FACTORS) for template in templates.factors]
-        self._scale_factors = [load(template, SCALE_FACTORS) for template in templates.scales]
 
     def fill(
         self,
@@ -106,25 +104,32 @@ class VerifyKernels:
 
         Normal numbers and scales are `size` times as large as they are drawn.
         """
-        fill, blocks = self._fills[matrix.type], _blocks(matrix.guarded_length)
-        self._launch(fill, blocks, *matrix.region, content, seed, size, int(guards))
+        kernel = "fill", matrix.type
+        self._launch(
+            *(kernel, matrix.guarded_length, *matrix.region, content, seed, size, int(guards))
+        )
 
     def fill_factors(self, draw: Draw) -> None:
         """Fills the rows of A and B with the integers of an exact product, and their scales."""
-        operands = self._operands
-        k_down = (operands.problem.layout[0] == "t", operands.problem.layout[1] == "n")
-        sides = ((operands.a, draw.a), (operands.b, draw.b))
-        for kernel, (matrix, seed), down in zip(self._factors, sides, k_down, strict=True):
+        operands, problem = self._operands, self._operands.problem
+        for side, matrix, seed, down in (
+            ("a", operands.a, draw.a, problem.layout[0] == "t"),
+            ("b", operands.b, draw.b, problem.layout[1] == "n"),
+        ):
             self._launch(
-                *(kernel, _blocks(matrix.length), *matrix.region),
+                *(("fill_exact", side), matrix.length, *matrix.region),
                 *(int(matrix.side_by_side), int(down), matrix.rows),
                 *(*astuple(draw.pairing), seed),
             )
-        scales = (operands.scale_a, draw.scale_a), (operands.scale_b, draw.scale_b)
-        for kernel, (of, seed) in zip(self._scale_factors, scales, strict=False):
+        if problem.scale_shapes is None:
+            return
+        for side, scales, seed in (
+            ("a", operands.scale_a, draw.scale_a),
+            ("b", operands.scale_b, draw.scale_b),
+        ):
             self._launch(
-                *(kernel, _blocks(of.vector.length), of.vector.address),
-                *(of.count, of.blocks, of.batch, seed),
+                *(("fill_scales", side), scales.vector.length, scales.vector.address),
+                *(scales.count, scales.blocks, scales.batch, seed),
             )
 
     def fill_added(self, content: int, draw: Draw) -> None:
@@ -194,8 +199,8 @@ class VerifyKernels:
 
         Guards and gaps have to hold poison; rows have to hold `content`, for POISONED anything.
         """
-        check, blocks = self._checks[matrix.type], _blocks(matrix.guarded_length)
-        self._launch(check, blocks, *matrix.region, content, seed, size, place)
+        kernel = "check", matrix.type
+        self._launch(kernel, matrix.guarded_length, *matrix.region, content, seed, size, place)
 
     def compare(
         self,
@@ -211,7 +216,7 @@ class VerifyKernels:
         operands, problem = self._operands, self._operands.problem
         residual = operands.residual
         self._launch(
-            *(self._compare, _blocks(problem.batch * problem.m * problem.width)),
+            *(("compare", ""), problem.batch * problem.m * problem.width),
             *(int(operands.reference), operands.c.address),
             *(operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
@@ -237,7 +242,7 @@ class VerifyKernels:
         special = Special(0.0) if special is None or special.scale else special
         row, column = (-1 if at is None else at for at in (special.row, special.column))
         self._launch(
-            *(self._compare_exact, _blocks(problem.batch * problem.m * problem.width)),
+            *(("compare_exact", ""), problem.batch * problem.m * problem.width),
             *(operands.c.address, operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, operands.a.batch, operands.b.batch),
             *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
@@ -257,7 +262,7 @@ class VerifyKernels:
         chunk = DEPTH * math.ceil(problem.k / splits / DEPTH)
         words = 2 * problem.batch * problem.m * problem.n
         self._session.fill(reference, 0, words)
-        self._reference.enqueue(
+        self._kernels["reference", ""].enqueue(
             (tiles, ceil_div(problem.k, chunk), problem.batch),
             (THREADS, 1, 1),
             *(operands.a.address, operands.a.leading_dimension),
@@ -267,8 +272,10 @@ class VerifyKernels:
             *(operands.strides[0], operands.strides[1]),
         )
 
-    def _launch(self, kernel: LoadedKernel, blocks: int, *arguments: int | float) -> None:
-        kernel.enqueue((blocks, 1, 1), (THREADS, 1, 1), *arguments)
+    def _launch(self, kernel: Kernel, elements: int, *arguments: int | float) -> None:
+        """Launches an elementwise kernel, each of whose threads takes at least one element."""
+        blocks = max(1, min(MOST_BLOCKS, ceil_div(elements, THREADS)))
+        self._kernels[kernel].enqueue((blocks, 1, 1), (THREADS, 1, 1), *arguments)
 
 
 def stored_bits(value: float, type: str) -> int:
@@ -284,76 +291,37 @@ def stored_bits(value: float, type: str) -> int:
     return bits if type == "f32" else bits >> 16
 
 
-def _blocks(elements: int) -> int:
-    """Blocks of an elementwise launch: each thread takes at least one element."""
-    return max(1, min(MOST_BLOCKS, ceil_div(elements, THREADS)))
-
-
-def _compiled(
-    templates: Sequence[Template], arch: str, cache: Path | None
-) -> dict[Template, Program]:
-    """The programs of all templates, compiled in parallel: the first candidate waits for them."""
-    with ThreadPoolExecutor(len(templates), "compile") as pool:
-        outcomes = list(
-            pool.map(lambda template: compile(template, arch, cache=cache, here=True), templates)
-        )
-    programs = dict[Template, Program]()
-    for template, program in zip(templates, outcomes, strict=True):
-        if isinstance(program, CompileFailure):
-            raise RunnerError(f"verify.cu: {template.expression}: {program.reason}")
-        programs[template] = program
-    return programs
-
-
-@dataclass(frozen=True)
-class VerifyTemplates:
-    """The kernels of `verify.cu` for one problem.
-
-    Attributes:
-        fills, checks: `fill` and `check` by the types of buffers.
-        reference, compare, compare_exact: those kernels.
-        factors: `fill_exact` for A and for B.
-        scales: `fill_scales` for A and for B; none without scales.
-    """
-
-    fills: Mapping[str, Template]
-    checks: Mapping[str, Template]
-    reference: Template
-    compare: Template
-    compare_exact: Template
-    factors: tuple[Template, ...]
-    scales: tuple[Template, ...]
-
-    @property
-    def all(self) -> tuple[Template, ...]:
-        """All of them, each once."""
-        buffers = *self.fills.values(), *self.checks.values()
-        operands = *self.factors, *self.scales
-        return *buffers, self.reference, self.compare, self.compare_exact, *operands
-
-
-def templates_of(problem: Problem) -> VerifyTemplates:
+def templates_of(problem: Problem) -> dict[Kernel, Template]:
     """The kernels of `verify.cu` for a problem."""
     type_a, type_b, output = each_type(problem)
     of_results = problem.output_type, problem.bias_element.name
     types = dict.fromkeys(("f32", *problem.operand_types, *of_results))
-    fills, checks = (
-        {type: _template(name, ("TYPE", ELEMENT_TYPES[type].number)) for type in types}
-        for name in ("fill", "check")
-    )
-    sides = ((0, type_a[1]), (1, type_b[1]))
-    return VerifyTemplates(
-        fills,
-        checks,
-        _template("reference", type_a, type_b, scale(problem), *transposes(problem)),
-        _template("compare", output, epilogue(problem)),
-        _template("compare_exact", output, epilogue(problem), scale(problem)),
-        tuple(_template("fill_exact", ("TYPE", type), ("B", b)) for b, type in sides),
-        tuple(
-            _template("fill_scales", ("B", b)) for b, _ in sides if problem.scale_shapes is not None
-        ),
-    )
+    sides = {"a": (("TYPE", type_a[1]), ("B", 0)), "b": (("TYPE", type_b[1]), ("B", 1))}
+    scaled, after = scale(problem), epilogue(problem)
+    arguments: dict[Kernel, tuple[tuple[str, Constant], ...]] = {
+        ("reference", ""): (type_a, type_b, scaled, *transposes(problem)),
+        ("compare", ""): (output, after),
+        ("compare_exact", ""): (output, after, scaled),
+        **{("fill_exact", side): constants for side, constants in sides.items()},
+    }
+    for type in types:
+        number = "TYPE", ELEMENT_TYPES[type].number
+        arguments["fill", type], arguments["check", type] = (number,), (number,)
+    if problem.scale_shapes is not None:
+        arguments |= {("fill_scales", side): (which,) for side, (_, which) in sides.items()}
+    return {kernel: Template("verify.cu", kernel[0], each) for kernel, each in arguments.items()}
 
 
-def _template(kernel: str, *arguments: tuple[str, Constant]) -> Template:
-    return Template("verify.cu", kernel, arguments)
+def _compiled(
+    templates: Mapping[Kernel, Template], arch: str, cache: Path | None
+) -> dict[Kernel, Program]:
+    """The programs of all templates, compiled in parallel: the first candidate waits for them."""
+
+    def compiled(template: Template) -> Program:
+        program = compile(template, arch, cache=cache, here=True)
+        if isinstance(program, CompileFailure):
+            raise RunnerError(f"verify.cu: {template.expression}: {program.reason}")
+        return program
+
+    with ThreadPoolExecutor(len(templates), "compile") as pool:
+        return dict(zip(templates, pool.map(compiled, templates.values()), strict=True))

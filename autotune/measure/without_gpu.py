@@ -25,7 +25,7 @@ _QUARTILE = 0.6745
 
 
 class RunnerWithoutGpu:
-    """What runners have in common that run nothing: nothing to verify, to wait for or to close."""
+    """Shared behaviour of runners that run nothing: nothing to verify, to wait for or to close."""
 
     baseline_fault = ""
     baseline_ready = True
@@ -111,7 +111,7 @@ class ReplayRunner(RunnerWithoutGpu):
 
 
 def noisy(recorded: Measurement, random: Random, samples: int = 1) -> Measurement:
-    """A recorded measurement whose time has the noise of the median of so many samples."""
+    """A recorded measurement whose time has the noise of the median of `samples` samples."""
     # A spread as large as the time says only that the time is unknown; exp of more overflows.
     deviation = min(1.0, recorded.spread_us / recorded.time_us) / _QUARTILE
     factor = math.exp(statistics.median(random.gauss(0.0, deviation) for _ in range(samples)))

@@ -1,7 +1,9 @@
-"""The worker process: answers requests until it is killed or its parent is gone.
+"""Worker processes: the process itself, and its parent, which starts, asks, stops and restarts it.
 
-The parent sends the factory of a bench with its arguments, of which the last is the number of the
-GPU, and then requests: a method's name with its arguments.
+The process answers requests until it is killed or its parent is gone.
+
+The parent sends the factory of a bench with its arguments, the last one the number of the GPU, and
+then requests: a method's name with its arguments.
 The worker sends `DeviceInfo` as soon as it has its GPU and `BenchReady` once the bench takes
 requests, or instead of either the `AutotuneError` that prevents it. Each request is acknowledged by
 `RequestReceived` and answered by `RequestResult`, or by `WorkerDying` if the process cannot go on.
@@ -20,8 +22,8 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing.connection import Connection
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from autotune import child_process, files
@@ -97,9 +99,8 @@ def main(descriptor: int) -> None:
 def _serve(connection: Connection[Any, Any]) -> None:
     factory, arguments = connection.recv()
     threading.Thread(target=_start_driver, args=(arguments[-1],), daemon=True).start()
-    module, _, name = factory.partition(":")
     try:
-        pending = getattr(import_module(module), name)(*arguments)
+        pending = resolve_name(factory)(*arguments)
         connection.send(DeviceInfo(pending.device, pending.driver))
         bench = pending.finish()
         connection.send(BenchReady())

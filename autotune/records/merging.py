@@ -98,7 +98,8 @@ def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     5e1f`; with the family's name if there are several."""
     made, changed = record.provenance.source, list[str]()
     # A single hash has changed for all its families or for none.
-    winners = [record.best, *((record.best_cold, record.best_energy) if ":" in made else ())]
+    further = OBJECTIVES[1:] if ":" in made else ()
+    winners = record.best, *(objective.best(record.entries) for objective in further)
     families = dict.fromkeys(entry.config.family for entry in winners if entry)
     for family in families:
         old, new = hash_of(made, family), hash_of(today.source, family)

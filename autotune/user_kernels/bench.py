@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
-from autotune.measure.bench import BaseBench, Energies, Ready, Rematch
+from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
@@ -24,6 +23,9 @@ from autotune.user_kernels.workload import ArrayArgument, Comparison, Workload, 
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
+
+
+T = TypeVar("T")
 
 
 class GuardedArray:
@@ -53,7 +55,7 @@ class GuardedArray:
         """Enqueues the upload of the array's initial content, guards included."""
         self._session.upload(int(self._allocation), self._image)
 
-    def judged(self) -> Comparison | Failure | None:
+    def checked(self) -> Comparison | Failure | None:
         """Compares the array after the work on the stream; None for one that had to stay unchanged
         and did.
         """
@@ -110,54 +112,6 @@ class GuardedArray:
         return f"{text}; it held NaN before, as the reference does not read it"
 
 
-class GuardedArrays:
-    """The arrays of one call."""
-
-    def __init__(self, session: Session, work: Workload) -> None:
-        """Allocates the arrays.
-
-        Raises:
-            RunnerError: if the device has too little free memory.
-        """
-        needed = work.bytes + 4 * GUARD * len(work.buffers)
-        if needed > (free := session.free_bytes()):
-            raise RunnerError(
-                f"{work}: the arrays take {needed / 2**30:.1f} GiB of device memory, "
-                f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller ones"
-            )
-        self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
-
-    @property
-    def values(self) -> Values:
-        """The addresses by the plan's symbols."""
-        return {array.buffer.name: array.address for array in self._arrays}
-
-    def restore(self) -> None:
-        """Enqueues the upload of the initial content of all arrays."""
-        for array in self._arrays:
-            array.restore()
-
-    def contents(self) -> list[NDArray[Any]] | Failure:
-        """The contents of all arrays after a run, or the first stray write."""
-        contents: list[NDArray[Any]] = []
-        for array in self._arrays:
-            content = array.content()
-            if isinstance(content, Failure):
-                return content
-            contents.append(content)
-        return contents
-
-    def judged(self) -> list[Comparison] | Failure:
-        """The comparisons of all outputs, or the first failure of any array."""
-        comparisons: list[Comparison] = []
-        for array in self._arrays:
-            outcome: Any = array.judged()
-            if isinstance(outcome, Failure):
-                return outcome
-            comparisons += [outcome] if outcome else []
-        return comparisons
-
-
 BENCH = "autotune.user_kernels.bench:open_bench"
 
 
@@ -203,7 +157,14 @@ class KernelBench(BaseBench):
             RunnerError: if the device has too little free memory.
         """
         super().__init__(session)
-        self._arrays = GuardedArrays(session, work)
+        needed = work.bytes + 4 * GUARD * len(work.buffers)
+        if needed > (free := session.free_bytes()):
+            raise RunnerError(
+                f"{work}: the arrays take {needed / 2**30:.1f} GiB of device memory, "
+                f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller ones"
+            )
+        self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
+        self._values = {array.buffer.name: array.address for array in self._arrays}
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
@@ -216,14 +177,7 @@ class KernelBench(BaseBench):
 
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
         """Verifies all candidates, then times them interleaved."""
-        del with_baseline
-        return self._interleaved([self._prepared(candidate) for candidate in candidates]), None
-
-    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
-        """Verifies all candidates, then measures the energy of each."""
-        del with_baseline
-        energies = self._metered([self._prepared(candidate) for candidate in candidates])
-        return energies if isinstance(energies, str) else (energies, None)
+        return self._interleaved(self._verified_together(candidates, with_baseline)[0]), None
 
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner once more, after it was timed beside others."""
@@ -234,11 +188,11 @@ class KernelBench(BaseBench):
         """The contents that a run leaves in each array; it is compared with nothing."""
 
         def run() -> list[NDArray[Any]] | Failure:
-            enqueue = self._session.bind(candidate)(self._arrays.values)
-            self._arrays.restore()
+            enqueue = self._session.bind(candidate)(self._values)
+            self._restore()
             enqueue()
             self._session.synchronize()
-            return self._arrays.contents()
+            return self._read(GuardedArray.content)
 
         return self._guarded(run)
 
@@ -246,27 +200,48 @@ class KernelBench(BaseBench):
         """None: no library has this kernel."""
         return None
 
+    def _verified_together(
+        self, candidates: Sequence[Candidate], with_baseline: bool
+    ) -> tuple[list[Ready | Failure], None]:
+        del with_baseline  # no library has this kernel
+        return [self._prepared(candidate) for candidate in candidates], None
+
     def _prepared(self, candidate: Candidate) -> Ready | Failure:
         def prepared() -> Ready | Failure:
-            run = self._session.bind(candidate)(self._arrays.values)
+            run = self._session.bind(candidate)(self._values)
             passed = self._checked(run)
             return passed if isinstance(passed, Failure) else (run, passed)
 
         return self._guarded(prepared)
 
+    def _restore(self) -> None:
+        """Enqueues the upload of the initial content of all arrays."""
+        for array in self._arrays:
+            array.restore()
+
+    def _read(self, read: Callable[[GuardedArray], T | Failure]) -> list[T] | Failure:
+        """The answers of all arrays after a run, or the first failure."""
+        answers: list[T] = []
+        for array in self._arrays:
+            answer = read(array)
+            if isinstance(answer, Failure):
+                return answer
+            answers.append(answer)
+        return answers
+
     def _checked(self, run: Run) -> Passed | Failure:
         comparisons: list[Comparison] = []
         marks = []
         for _ in range(RUNS):
-            self._arrays.restore()
+            self._restore()
             start = self._session.mark()
             run()
             marks.append((start, self._session.mark()))
             self._session.synchronize()
-            judged = self._arrays.judged()
-            if isinstance(judged, Failure):
-                return judged
-            comparisons = judged
+            checked = self._read(GuardedArray.checked)
+            if isinstance(checked, Failure):
+                return checked
+            comparisons = [comparison for comparison in checked if comparison]
         worst = max(comparisons, key=_error_share)
         difference = sum(comparison.difference for comparison in comparisons)
         square = sum(comparison.square for comparison in comparisons)

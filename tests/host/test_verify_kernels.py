@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from support.host_cases import Case, Matrix, numbers, random_scales, stored
 from support.host_cuda import CUDA_SRC, Program, build, run
+from support.oracle_errors import error_unit, largest_error
 
 from autotune import compiler
 from autotune.errors import RunnerError
@@ -21,14 +22,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.measure import exact, operands, verify_kernels
 from autotune.measure.operands import OperandScales
-from autotune.measure.oracle import (
-    activated,
-    error_unit,
-    gates,
-    largest_error,
-    product,
-    roundoff,
-)
+from autotune.measure.oracle import activated, gates, product, roundoff
 from autotune.measure.verify import AMAX_ERROR
 from autotune.measure.verify_kernels import (
     EVEN,
@@ -82,15 +76,15 @@ def template(name: str, **values: int) -> Template:
 
 
 def reference(problem: Problem) -> Template:
-    return templates_of(problem).reference
+    return templates_of(problem)["reference", ""]
 
 
 def comparison(problem: Problem) -> Template:
-    return templates_of(problem).compare
+    return templates_of(problem)["compare", ""]
 
 
 def exact_comparison(problem: Problem) -> Template:
-    return templates_of(problem).compare_exact
+    return templates_of(problem)["compare_exact", ""]
 
 
 FILL, CHECK = (
@@ -958,7 +952,7 @@ COMPILATIONS = [
 @pytest.mark.parametrize(("text", "arch"), COMPILATIONS)
 def test_verification_kernels_compile(text: str, arch: str) -> None:
     problem = Problem.parse(f"1x1x1:{text}")
-    programs = [compiled(kernel, arch) for kernel in templates_of(problem).all]
+    programs = [compiled(kernel, arch) for kernel in templates_of(problem).values()]
     assert {type(program) for program in programs} == {compiler.Program}
 
 

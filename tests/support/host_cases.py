@@ -28,6 +28,7 @@ from autotune.measure import oracle
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
 from support import eight_bits
+from support.oracle_errors import error_unit
 
 Matrix = NDArray[Any]
 """Elements as they are stored: float32, float16, int8, int32, or their bits: uint16 for bfloat16,
@@ -251,7 +252,7 @@ def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     if problem.precision.eight_bit:
         return _tolerance_of_8_bits(case, wanted)
     allowed = oracle.tolerance(problem, case.alpha, case.beta)
-    unit = oracle.error_unit(_sums(case), allowed) if problem.gated else 1.0
+    unit = error_unit(_sums(case), allowed) if problem.gated else 1.0
     result: NDArray[np.float64] = allowed * unit + oracle.roundoff(problem) * np.abs(wanted)
     return result
 
