@@ -28,10 +28,10 @@ from autotune.cli.output import SECONDS, show, show_json, show_line
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
     from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
+    from autotune.retiming import Retimed
 
 STDOUT = "-"
 
@@ -470,9 +470,9 @@ def _retimed(
 ) -> list[Retimed]:
     """Times the records of problems again and prints each result."""
     from autotune import compiler
-    from autotune.maintenance.retiming import retime
     from autotune.records import Record
     from autotune.report import cache
+    from autotune.retiming import retime
     from autotune.targets import sources, targets
 
     records = [row.record for row in changed if isinstance(row.record, Record)]

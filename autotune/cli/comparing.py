@@ -23,8 +23,8 @@ from autotune.cli.output import show, show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.retiming import TimeCheck
     from autotune.problem import Problem
+    from autotune.retiming import TimeCheck
     from autotune.runners.objective import Objective
 
 
@@ -87,9 +87,8 @@ def _checked(
     objective: Objective,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
-    from autotune import compiler, settings
+    from autotune import compiler, retiming, settings
     from autotune.api import lookups
-    from autotune.maintenance import retiming
     from autotune.records import Record, exchange
     from autotune.targets import targets
 

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.maintenance.retiming import Retimed
 from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
 from autotune.records.exchange import ImportResult
 from autotune.records.inventory import ChangedRecord, Item, Kind
 from autotune.records.ranges import Range
+from autotune.retiming import Retimed
 
 if TYPE_CHECKING:
     from autotune.report.tables import FittedTable

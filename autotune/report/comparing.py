@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.lookup.fingerprints import Fingerprint
-from autotune.maintenance.retiming import TimeCheck
 from autotune.report.formatting import cell
 from autotune.report.tables import FittedTable
+from autotune.retiming import TimeCheck
 
 SHORT = 16
 """Digits of a hash in a table."""

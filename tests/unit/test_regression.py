@@ -14,12 +14,12 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
+from autotune import retiming
 from autotune.errors import NotFoundError
 from autotune.lookup.answer import recorded_answer
-from autotune.maintenance import retiming
-from autotune.maintenance.retiming import TimeCheck
 from autotune.records import Record, Store, exchange
 from autotune.records.bundle import Bundle
+from autotune.retiming import TimeCheck
 from autotune.runners.objective import COLD, HOT
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target

@@ -17,10 +17,10 @@ from autotune.device import find
 from autotune.errors import DeviceError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.maintenance.retiming import Retimed, retime
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.codec import loads
+from autotune.retiming import Retimed, retime
 from autotune.runners.base import Failure, Measurement
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile
