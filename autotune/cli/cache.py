@@ -27,10 +27,10 @@ from autotune.cli.options import (
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
     from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
+    from autotune.retiming import Retimed
 
 
 STDOUT = "-"
@@ -442,10 +442,10 @@ def _retimed(
 ) -> list[Retimed]:
     """Times the records of problems again and prints each result."""
     from autotune import compiler
-    from autotune.maintenance.retiming import retime
     from autotune.measure import devices, targets
     from autotune.records import Record
     from autotune.report import cache
+    from autotune.retiming import retime
 
     records = [row.record for row in changed if isinstance(row.record, Record)]
     opened = partial(targets.opened, device=device or devices.DEFAULT)

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from autotune.families.config import Config, Value
     from autotune.families.plan import Resources
     from autotune.lookup.answer import Answer
-    from autotune.maintenance.retiming import TimeCheck
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
+    from autotune.retiming import TimeCheck
 
 
 TOP = 20
@@ -370,9 +370,8 @@ def _checked(
     objective: Objective,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
-    from autotune import compiler, settings
+    from autotune import compiler, retiming, settings
     from autotune.api import lookups
-    from autotune.maintenance import retiming
     from autotune.measure import targets
     from autotune.records import Record, exchange
 

@@ -154,9 +154,14 @@ def _in_range(
 FOLDER = "choices"
 
 
-class _Plain(msgspec.Struct):
-    """The attributes of an answer that are written as they are."""
+class _KeptAnswer(msgspec.Struct):
+    """An answer as it is written; `neighbour` is the problem whose record holds the configuration,
+    on the device's own model."""
 
+    problem: str
+    config: str
+    objective: str
+    neighbour: str | None
     how: How
     time_us: float | None
     note: str
@@ -166,15 +171,8 @@ class _Plain(msgspec.Struct):
     advice: str
 
 
-class _KeptAnswer(msgspec.Struct):
-    """An answer as it is written; `neighbour` is the problem whose record holds the configuration,
-    on the device's own model."""
-
-    problem: str
-    config: str
-    objective: str
-    neighbour: str | None
-    plain: _Plain
+_AS_WRITTEN = _KeptAnswer.__struct_fields__[4:]
+"""The attributes of an answer that are written as they are."""
 
 
 def kept_choice(
@@ -214,15 +212,15 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
         evidence="predicted",
         record=record,
         objective=objective_named(kept.objective),
-        **msgspec.structs.asdict(kept.plain),
+        **{name: getattr(kept, name) for name in _AS_WRITTEN},
     )
 
 
 def _written(answer: Answer) -> bytes:
     neighbour = str(answer.record.problem) if answer.record else None
-    texts = str(answer.problem), str(answer.config), str(answer.objective)
-    plain = _Plain(*(getattr(answer, name) for name in _Plain.__struct_fields__))
-    return msgspec.json.encode(_KeptAnswer(*texts, neighbour, plain))
+    texts = str(answer.problem), str(answer.config), str(answer.objective), neighbour
+    plain = (getattr(answer, name) for name in _AS_WRITTEN)
+    return msgspec.json.encode(_KeptAnswer(*texts, *plain))
 
 
 def _path(problem: Problem, device: Device, records: Records, objective: Objective) -> Path:

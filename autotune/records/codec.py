@@ -171,7 +171,7 @@ class _KernelRecordFields:
     kernel: _CallFields | None = None
 
     def record(self) -> KernelRecord:
-        assert self.kernel is not None  # as `build` has looked
+        assert self.kernel is not None  # as `loads` has looked
         call = KernelCall(self.kernel.name, self.kernel.arguments)
         pairs = zip(_entries(self.entries), self.entries, strict=True)
         return KernelRecord(
@@ -215,34 +215,12 @@ def loads(text: bytes) -> TuningRecord:
     """The record in the text of a file or in a line.
 
     Raises:
-        ValueError: if the text is not a whole record, the checksum is wrong, or the schema is
-            neither 2 nor 1, which has no checksum.
+        ValueError: if the text is not a whole record, the checksum is wrong, the schema is neither
+            2 nor 1, which has no checksum, or a field is missing, of another type or impossible.
     """
-    return decode(parse(text), text)
-
-
-def decode(data: object, text: bytes = b"") -> TuningRecord:
-    """The record in JSON data.
-
-    Args:
-        data: what `encode` returned.
-        text: the text it was parsed from, if at hand.
-
-    Raises:
-        ValueError: as `loads`.
-    """
-    fields = require_schema(data, "record", UNSEALED, SCHEMA)
+    fields = require_schema(parse(text), "record", UNSEALED, SCHEMA)
     if fields["schema"] == SCHEMA:
         checksum.check(fields, text)
-    return build(fields)
-
-
-def build(fields: Mapping[str, Any]) -> TuningRecord:
-    """The record in the fields of a document, whose schema and checksum are not looked at.
-
-    Raises:
-        ValueError: if a field is missing, of another type or impossible.
-    """
     kind: type[_RecordFields | _KernelRecordFields] = (
         _RecordFields if fields.get("kernel") is None else _KernelRecordFields
     )

@@ -268,21 +268,11 @@ def folder_of(device: Device, evidence: Evidence) -> str:
     return prediction_slug(device) if evidence == "predicted" else device.slug
 
 
-def folders_of(device: Device) -> tuple[str, ...]:
-    """The names of a device's folders, which may be one."""
-    return tuple(dict.fromkeys((device.slug, prediction_slug(device))))
-
-
-def holds(folder: str, name: str, device: Device) -> bool:
-    """Whether a file in a folder of that name is one of a device."""
-    return folder == (prediction_slug(device) if name.endswith(PREDICTED) else device.slug)
-
-
 def paths_of(root: Path, device: Device) -> Iterator[Path]:
     """The files of a device below `root`, which has a folder for each device."""
-    for folder in folders_of(device):
+    for folder, predicted in ((device.slug, False), (prediction_slug(device), True)):
         for path in sorted((root / folder).glob("*.json"), key=str):
-            if holds(folder, path.name, device):
+            if path.name.endswith(PREDICTED) == predicted:
                 yield path
 
 

@@ -11,13 +11,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.lookup.fingerprints import Fingerprint
-from autotune.maintenance.retiming import Retimed, TimeCheck
 from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
 from autotune.records.exchange import ImportResult
 from autotune.records.inventory import ChangedRecord, Item, Kind
 from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable
+from autotune.retiming import Retimed, TimeCheck
 
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {

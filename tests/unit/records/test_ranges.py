@@ -362,7 +362,7 @@ def test_report_of_a_cold_range_says_so() -> None:
 def test_range_of_earlier_versions_is_hot() -> None:
     tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1)
     assert "objective" not in tuned.to_json()
-    assert Range.from_json(tuned.to_json()).objective == "hot"
+    assert stored.loads(stored.line(tuned)).objective == "hot"
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0, float("nan"), float("inf")])

@@ -23,10 +23,10 @@ from autotune.cli import main
 from autotune.compiler import Program
 from autotune.errors import FrozenError, UsageError
 from autotune.families.plan import Template
-from autotune.maintenance.retiming import retime
 from autotune.problem import Problem
 from autotune.records import Store, bundle
 from autotune.report import doctor
+from autotune.retiming import retime
 from autotune.runtime import Kernel
 from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul

@@ -17,12 +17,12 @@ from autotune.device import find
 from autotune.errors import DeviceError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.maintenance.retiming import Retimed, retime
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.codec import loads
+from autotune.retiming import Retimed, retime
 from autotune.tuning.pipeline import Compile
 
 WIDTHS = (23, 16, 8, 32)

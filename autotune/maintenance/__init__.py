@@ -1,1 +1,0 @@
-"""What needs a GPU to maintain the cache: `retiming` measures records again."""
