@@ -15,7 +15,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from autotune import compiler, files, settings
-from autotune.api.shapes import Shapes, ShapesLike
 from autotune.candidates.space import unserved
 from autotune.errors import AutotuneError, NotFoundError, ProblemError, UsageError
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from autotune.api.shapes import Shapes, ShapesLike
     from autotune.problem.aliases import DtypeLike
     from autotune.records.ranges import Range
     from autotune.report.tuned_shapes import ShapesReport
@@ -246,12 +246,12 @@ class TuneCall:
 
     def among(self, shapes: Shapes) -> ShapesReport:
         """Tunes several problems."""
-        from autotune.api import many
+        from autotune.api.shapes import tune_shapes
 
         options = self.search.each_limited(self.family)
         observing = partial(shown_all, options.objective, self.progress)
         place = self.device, self.numbers, self.family
-        return many.tune_shapes(shapes, options, *place, observing=observing)
+        return tune_shapes(shapes, options, *place, observing=observing)
 
 
 def _place(device: DevicesLike) -> tuple[DeviceLike, str | Sequence[int] | None]:
@@ -294,6 +294,8 @@ def _problem(problem: tuple[Any, ...], fields: ProblemDefaults) -> Problem:
 
 
 def _counted(asked: ShapesLike | PathLike[str], fields: ProblemDefaults) -> Shapes:
+    from autotune.api.shapes import Shapes
+
     if not isinstance(asked, PathLike):
         return Shapes.of(asked, **fields)
     if fields:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     VerbArgument,
     VerbGroup,
+    complete_devices,
+    complete_named,
     json_option,
     names_kernel,
     refuse,
@@ -45,7 +46,7 @@ USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
 device_filter = click.option(
     "--device",
     metavar="NAME",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
     help="Only this device: its name, its folder in the cache, or gpu.",
 )
 
@@ -71,7 +72,7 @@ def cache(context: click.Context) -> None:
     "[MxNxK|KERNEL]...",
     "Only the records of these; none for all.",
     nargs=-1,
-    shell_complete=completion.named,
+    shell_complete=complete_named,
 )
 @click.option("--problems", is_flag=True, help="Print a row for each record: its time and age.")
 @click.option(
@@ -400,12 +401,7 @@ def prune(
     items = [replace(item, content=None) for item in scan(store.root, thorough=mend)]
     unneeded = pruning.chosen(
         items,
-        programs="programs" in wanted,
-        broken="broken" in wanted,
-        superseded="superseded" in wanted,
-        journals="journals" in wanted,
-        trials="trials" in wanted,
-        records="records" in wanted,
+        **{kind: kind in wanted for kind in KINDS if kind != "mend"},
         slug=slug,
         tuned=(item.content for item in scan(store.root)),
     )

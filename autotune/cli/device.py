@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     Verb,
     VerbArgument,
     VerbCommand,
+    complete_devices,
     hidden_device_option,
     json_option,
     refuse,
@@ -58,7 +58,7 @@ def doctor(json: bool) -> None:
     required=False,
     metavar="[DEVICE]",
     text="Device, such as gpu or h100; see `autotune help devices`.",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
 )
 @hidden_device_option
 @click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
@@ -174,9 +174,9 @@ def amounts_option(name: str, step: int, text: str) -> Callable[[Verb], Verb]:
     metavar="[SPEC.py] [DEVICE]...",
     text="The file of a user kernel, for its configurations; devices, such as h100, or compute "
     "capabilities, such as sm_86 (see `autotune help devices`).",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
 )
-@click.option("--device", multiple=True, hidden=True, shell_complete=completion.devices)
+@click.option("--device", multiple=True, hidden=True, shell_complete=complete_devices)
 @amounts_option("--tile-width", 4, "TILE_WIDTHs of the tiled kernel, 4 to 32.")
 @amounts_option("--threads", 32, "Threads a block of your kernel.")
 @amounts_option("--registers", 8, "Registers a thread.")
@@ -273,7 +273,7 @@ def occupancy(
     required=False,
     metavar="[DEVICE]",
     text="Device to start with, such as gpu, h100 or sm_86.",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
 )
 @hidden_device_option
 @click.option(

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     VerbCommand,
     batch_invariant_option,
+    complete_devices,
+    complete_formats,
+    complete_named,
     json_option,
     names_kernel,
     objective_option,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     "kernels, by name.",
     nargs=-1,
     required=True,
-    shell_complete=completion.named,
+    shell_complete=complete_named,
 )
 @click.option(
     "--out",
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     "--format",
     metavar="NAME",
     default="c",
-    shell_complete=completion.formats,
+    shell_complete=complete_formats,
     help="Format: c (a library); cubin, ptx or cu (a file a kernel); json; or, of user kernels, h "
     "(a header with the best values).  [default: c]",
 )
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
     "--device",
     multiple=True,
     metavar="NAME|FILE",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
     help="Device, as for tune; repeatable.  [default: gpu]",
 )
 @batch_invariant_option

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     VerbArgument,
     VerbCommand,
     batch_invariant_option,
+    complete_named,
     device_option,
     family_option,
     json_option,
@@ -52,7 +52,7 @@ TOP = 20
     "MxNxK|KERNEL",
     "A shape, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`), or the "
     "name of a user kernel.",
-    shell_complete=completion.named,
+    shell_complete=complete_named,
 )
 @click.argument(
     "config",

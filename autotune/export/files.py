@@ -131,14 +131,14 @@ def replace_files(
 def _require_own(directory: Path, manifest: str, contents: Mapping[str, bytes]) -> None:
     """Refuses a file that is neither as an export left it nor as this one writes it."""
     before = read_manifest(directory / manifest)
-    known = {} if before is None else before.files
+    digests = {} if before is None else before.files
     # The manifest comes first: without it, no other file is known.
     for name in sorted(contents, key=manifest.__ne__):
         path = directory / name
         if not (path.exists() or path.is_symlink()) or (name == manifest and before is not None):
             continue
         digest = _digest(path, limits.MANIFEST if name == manifest else None)
-        if digest is None or digest not in (sha256(contents[name]).hexdigest(), known.get(name)):
+        if digest is None or digest not in (sha256(contents[name]).hexdigest(), digests.get(name)):
             raise AutotuneError(
                 f"{path} is not as an export left it; move it away or give another folder"
             )

@@ -17,8 +17,8 @@ from support.sample_records import H100, entry, record
 
 import autotune
 from autotune import Shapes
-from autotune.api import many, tuning
-from autotune.api.many import spend
+from autotune.api import shapes, tuning
+from autotune.api.shapes import spend
 from autotune.errors import (
     AutotuneError,
     BudgetError,
@@ -219,7 +219,7 @@ def test_short_budget_leaves_the_least_worthwhile(
     searches: Searches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elapsed = lambda: sum(seconds for _, seconds in searches.calls)  # noqa: E731
-    monkeypatch.setattr(many, "spend", partial(spend, clock=elapsed))
+    monkeypatch.setattr(shapes, "spend", partial(spend, clock=elapsed))
     report = tuned([SMALL, LARGE], seconds=4)
     assert [row.why for row in report] == ["no time left", None]
 
@@ -259,8 +259,8 @@ def test_one_bar_shows_all_searches(searches: Searches) -> None:
         note: Callable[..., None] = lambda *call: observed.append(call)  # noqa: E731
         return nullcontext(note)
 
-    shapes = Shapes.of([SMALL, LARGE])
-    many.tune_shapes(shapes, Search(seconds=30), H100, observing=observing)
+    both = Shapes.of([SMALL, LARGE])
+    shapes.tune_shapes(both, Search(seconds=30), H100, observing=observing)
     assert observed == searches.calls
 
 

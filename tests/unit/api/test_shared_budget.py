@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from autotune.api.many import LEAST_S, TIME_CONSTANT_S, Stake, shares, spend
+from autotune.api.shapes import LEAST_S, TIME_CONSTANT_S, Stake, shares, spend
 
 
 class Searches:

@@ -12,7 +12,7 @@ from support.sample_records import H100, record
 
 import autotune
 from autotune import Problem, Search, Shapes
-from autotune.api import many, ranges, tuning
+from autotune.api import ranges, shapes, tuning
 from autotune.errors import ProblemError, UsageError
 from autotune.problem.span import Span
 from autotune.records.ranges import Range, Segment
@@ -38,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     monkeypatch.setattr(tuning, "search", noting("one", record()))
     monkeypatch.setattr(ranges, "tune", noting("range", RANGE))
-    monkeypatch.setattr(many, "tune_shapes", noting("several", ShapesReport(())))
+    monkeypatch.setattr(shapes, "tune_shapes", noting("several", ShapesReport(())))
     return noted
 
 

@@ -10,7 +10,7 @@ from support.command_line import answer, own_machine, printed, run
 from support.sample_recording import DEVICE, PROBLEM
 
 from autotune import Shapes
-from autotune.api import many, tuning
+from autotune.api import shapes, tuning
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.report.tuned_shapes import ShapesReport
@@ -33,7 +33,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((dict(shapes), options, place))
         return ShapesReport()
 
-    monkeypatch.setattr(many, "tune_shapes", tune_shapes)
+    monkeypatch.setattr(shapes, "tune_shapes", tune_shapes)
     return calls
 
 
