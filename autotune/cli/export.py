@@ -27,6 +27,7 @@ from autotune.errors import UsageError
 if TYPE_CHECKING:
     from autotune.export import ExportedGemm
     from autotune.export.user_kernels import ExportedKernel, KernelLibrary
+    from autotune.runners.objective import Objective
 
 
 @click.command("export", cls=VerbCommand)
@@ -85,7 +86,7 @@ def export(
     out: Path,
     name: str | None,
     format: str,
-    objective: str,
+    objective: Objective,
     device: tuple[str, ...],
     batch_invariant: bool,
     ptx: bool,

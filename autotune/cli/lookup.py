@@ -92,7 +92,7 @@ def best(
     device: str | None,
     exact: bool,
     family: str | None,
-    objective: str,
+    objective: Objective,
     batch_invariant: bool,
     why: bool,
     rules: bool,
@@ -137,7 +137,7 @@ def best(
 def _show_best(
     problem: Problem,
     device: str | None,
-    objective: str,
+    objective: Objective,
     recorded: bool,
     family: str | None,
     batch_invariant: bool,
@@ -147,24 +147,26 @@ def _show_best(
     from autotune.api import lookups
     from autotune.families.registry import AUTO
     from autotune.report import record
-    from autotune.runners.objective import objective_named
     from autotune.targets.sources import DEFAULT
 
-    decides, target = objective_named(objective), device or DEFAULT
+    target = device or DEFAULT
     if recorded:
-        alone = family or AUTO, batch_invariant
-        result: Record | Answer = lookups.recorded(problem, target, *alone)
+        result: Record | Answer = lookups.best(
+            problem, device=target, family=family or AUTO, batch_invariant=batch_invariant
+        )
     else:
-        result = lookups.answered(problem, target, decides, batch_invariant)
-    for warning in lookups.warnings_of(result, target, decides):
+        result = lookups.choose(
+            problem, device=target, objective=objective, batch_invariant=batch_invariant
+        )
+    for warning in lookups.warnings_of(result, target, objective):
         click.echo(f"warning: {warning}", err=True)
     if (changed := lookups.other_tools(result)) is not None:
         click.echo(f"note: it was measured with {changed}", err=True)
     overall = lookups.best_of_all(result)
     if json:
-        show_json(record.to_json(result, decides, overall))
+        show_json(record.to_json(result, objective, overall))
     else:
-        show(record.render(result, decides, overall))
+        show(record.render(result, objective, overall))
 
 
 # Why it won
@@ -174,7 +176,7 @@ def _show_why(
     problem: Problem,
     text: str | None,
     device: str | None,
-    objective: str,
+    objective: Objective,
     rules: bool,
     compiled: bool,
     json: bool,
@@ -182,10 +184,9 @@ def _show_why(
     """Shows why the best kernel won, and what the rules say of another configuration."""
     from autotune.api import lookups
     from autotune.report import explained, explanation
-    from autotune.runners.objective import objective_named
     from autotune.targets.sources import DEFAULT
 
-    answer = lookups.answered(problem, device or DEFAULT, objective_named(objective))
+    answer = lookups.choose(problem, device=device or DEFAULT, objective=objective)
     winner = explanation.explain(answer.config, problem, answer.device, answer)
     variant, added = _variant(text, answer, compiled) if text else (None, {})
     if json:
@@ -253,7 +254,7 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
 
     target, kernels = device or sources.DEFAULT, family or AUTO
     try:
-        return of_record(lookups.recorded(problem, target, kernels), settings.cache_dir())
+        return of_record(lookups.best(problem, device=target, family=kernels), settings.cache_dir())
     except NotFoundError:
         resolved = targets.resolve(target)
         failed = without_record(problem, resolved, kernels, settings.cache_dir())
@@ -338,14 +339,13 @@ def check(
     against: Path | None,
     least: float,
     device: str | None,
-    objective: str,
+    objective: Objective,
     allow_predicted: bool,
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
     from autotune.problem import problems_of
     from autotune.report import comparing
-    from autotune.runners.objective import TIMES, objective_named
     from autotune.targets.sources import DEFAULT
 
     if against is None or not 0 < least < float("inf"):
@@ -355,8 +355,8 @@ def check(
             f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
             "`autotune tune SPEC.py` again"
         )
-    problems, decides = problems_of(shapes), objective_named(objective, TIMES)
-    checks = _checked(against, problems, device or DEFAULT, decides, allow_predicted)
+    problems = problems_of(shapes)
+    checks = _checked(against, problems, device or DEFAULT, objective, allow_predicted)
     if json:
         show_json(comparing.checks_json(checks, least))
     else:
@@ -384,6 +384,6 @@ def _checked(
     resolved = targets.resolve(device)
     times = regression.references(records, problems, resolved, objective, **allowed)
     opened = partial(targets.opened, device=device)
-    chosen = partial(lookups.answered, device=device, objective=objective)
+    chosen = partial(lookups.choose, device=device, objective=objective)
     build = partial(compiler.compile, cache=settings.cache_dir())
     return [*regression.check(times, opened, chosen, build, objective, **allowed)]

@@ -246,6 +246,17 @@ class ObjectiveOption(click.Option):
         super().__init__(names, metavar="NAME", **attributes)
         self.timed = timed
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Objective | None:
+        """The objective of a word.
+
+        Raises:
+            UsageError: for an unknown one.
+        """
+        from autotune.runners.objective import objective_named
+
+        del ctx
+        return None if value is None else objective_named(value, self.objectives)
+
     @property
     def objectives(self) -> Sequence[Objective]:
         """The objectives that it takes, the default first."""

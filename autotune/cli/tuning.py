@@ -133,7 +133,7 @@ def tune(
     sampler: str | None,
     family: str | None,
     jobs: int | None,
-    objective: str | None,
+    objective: Objective | None,
     storage: str | None,
     recording: Path | None,
     explain: bool,
