@@ -130,6 +130,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     """Lists the records of shapes and user kernels, or all."""
     from autotune.maintenance.inventory import recorded, scan
     from autotune.report import listing
+    from autotune.report.selection import matching
     from autotune.targets import local, targets
 
     store = _opened_store()
@@ -141,7 +142,8 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     records = [
         record
         for record in recorded(items)
-        if slug in (None, record.device.slug) and _is_named(record, shapes)
+        if slug in (None, record.device.slug)
+        and (not shapes or any([*matching(shape, (record,), {})] for shape in shapes))
     ]
     rows = listing.rows(records, targets.here())
     if json:
@@ -152,13 +154,6 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
         print(f"no records of {', '.join(shapes)}")
     else:
         print(f"no records; `autotune tune 1024x1024x1024{local.option_here()}` makes one")
-
-
-def _is_named(record: TuningRecord, words: Sequence[str]) -> bool:
-    """Whether words of the command line name a record; without words they name all."""
-    from autotune.report.selection import matching
-
-    return not words or any([*matching(word, (record,), {})] for word in words)
 
 
 def _show_fingerprint(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from autotune import runtime, settings
-from autotune.api.shapes import Shapes
+from autotune.api.shapes import Shapes, tune_shapes
 from autotune.api.tuning import shown_all
 from autotune.errors import UsageError
 from autotune.records import Store
@@ -73,7 +73,7 @@ def tune_noted(
             continue
         shared = replace(options, seconds=(options.seconds or 0) * len(missing) or None)
         observing = partial(shown_all, options.objective, False)
-        rows += shapes.tune_shapes(missing, shared, f"gpu:{ordinal}", observing=observing)
+        rows += tune_shapes(missing, shared, f"gpu:{ordinal}", observing=observing)
         for problem in missing:
             runtime.current().forget(problem)
         records[ordinal] = LayerRecords.on(recorded.device, Store(settings.cache_dir()))
