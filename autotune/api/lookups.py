@@ -7,18 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-
 from autotune import settings
 from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
-from autotune.lookup import batch_invariant as invariant
-from autotune.lookup.answer import Answer
-from autotune.lookup.lookup import finder
-from autotune.maintenance import fingerprints, inventory
-from autotune.maintenance.fingerprints import Fingerprint
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import (
     FamilyRecord,
@@ -29,15 +22,16 @@ from autotune.records import (
     TuningRecord,
     merging,
 )
-from autotune.report import listing, printing
 from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, option
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
+    from autotune.maintenance.fingerprints import Fingerprint
 
 
 def best(
@@ -193,14 +187,18 @@ WIDTH = 120
 class Table:
     """A record or an answer as a table; `print` shows it as text, a notebook as HTML."""
 
-    def __init__(self, rendered: RenderableType) -> None:
-        self._rendered = rendered
+    def __init__(self, rendered: RenderableType, width: int) -> None:
+        self._rendered, self._width = rendered, width
 
     def __str__(self) -> str:
-        return printing.text_of(self._rendered)
+        from autotune.report import printing
+
+        return printing.text_of(self._rendered, self._width)
 
     def _repr_html_(self) -> str:
-        return printing.html_of(self._rendered)
+        from autotune.report import printing
+
+        return printing.html_of(self._rendered, self._width)
 
 
 def table(result: TuningRecord | Answer) -> Table:
@@ -211,17 +209,25 @@ def table(result: TuningRecord | Answer) -> Table:
     Args:
         result: a record of a GEMM or of a user kernel, or the answer to a look-up.
     """
-    return Table(printing.rendered(result))
+    from autotune.report import printing
+
+    return Table(printing.rendered(result), printing.WIDTH)
 
 
 class RecordList(tuple[TuningRecord, ...]):
     """Records; `print` and notebooks show them as a table with a row for each."""
 
     def __str__(self) -> str:
-        return printing.text_of(listing.render(listing.rows(self, targets.here())), WIDTH)
+        return str(self._table)
 
     def _repr_html_(self) -> str:
-        return printing.html_of(listing.render(listing.rows(self, targets.here())), WIDTH)
+        return self._table._repr_html_()
+
+    @property
+    def _table(self) -> Table:
+        from autotune.report import listing
+
+        return Table(listing.render(listing.rows(self, targets.here())), WIDTH)
 
 
 def list_records(device: DeviceLike | None = None) -> RecordList:
@@ -239,6 +245,8 @@ def list_records(device: DeviceLike | None = None) -> RecordList:
         DeviceError: if there is no such device.
         MissingError: if it is a GPU of this machine and there is none.
     """
+    from autotune.maintenance import inventory
+
     slug = None if device is None else targets.resolve(device).slug
     items = inventory.listed(settings.cache_dir())
     for item in items:
@@ -270,6 +278,10 @@ def fingerprint(
         DeviceError: if there is no such device.
         MissingError: without a GPU, if no other device is given.
     """
+    from autotune.lookup import batch_invariant as invariant
+    from autotune.lookup.lookup import finder
+    from autotune.maintenance import fingerprints
+
     problems = [problem_of(shape) for shape in shapes]
     find = invariant.batch_invariant if batch_invariant else finder(settings.mode())
     store = Store(settings.cache_dir())
