@@ -331,7 +331,7 @@ def shown(
 def shown_each(
     options: Search, progress: ProgressLike
 ) -> Iterator[Callable[[Problem], Observer | None]]:
-    """As `shown`, for one search after another: a function from a problem to its observer."""
+    """A function from a problem to its observer, for one search after another (see `shown`)."""
     if progress is not True and progress != "lines":
         yield lambda _: None if progress is False else progress
         return
@@ -348,7 +348,7 @@ def shown_each(
 def shown_all(
     objective: Objective, progress: ProgressLike, count: int, budget_s: float
 ) -> Iterator[Callable[[Problem, float], Observer | None]]:
-    """As `shown_each`, for up to `count` searches that share a budget."""
+    """A function to the observer of each of up to `count` searches that share a budget."""
     if progress is not True and progress != "lines":
         yield lambda _problem, _seconds: None if progress is False else progress
         return

@@ -1,4 +1,4 @@
-"""What several verbs share: options, the help of a verb, and the ways to print a result."""
+"""Options that several verbs share, their completion in shells, help, and printing."""
 
 from __future__ import annotations
 
@@ -317,6 +317,9 @@ def refuse(subject: str, **stated: object) -> None:
         raise UsageError(f"{subject} takes no {', '.join(names)}; leave it out")
 
 
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
 def seconds_of(text: str, name: str, examples: str, units: str) -> float:
     """Seconds of a text such as `60s` or `1.5h`.
 
@@ -333,9 +336,6 @@ def seconds_of(text: str, name: str, examples: str, units: str) -> float:
     if match is None or (match[2] or " ") not in units:
         raise UsageError(f"malformed {name} {text!r}; give {examples}")
     return float(match[1]) * _SECONDS[match[2]]
-
-
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Interrupted(Exception):
