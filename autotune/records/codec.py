@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from autotune.device import Device
+from autotune.errors import one_of
 from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import checksum
@@ -28,8 +29,8 @@ from autotune.records.record import (
     Provenance,
     Record,
     TuningRecord,
-    evidence_named,
 )
+from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import Measurement
 
 SCHEMA = 2
@@ -118,7 +119,10 @@ class _RecordFields:
     order: Text | None = None
 
     def record(self) -> Record:
-        device, evidence = Device.from_json(self.device), evidence_named(self.evidence)
+        device, evidence = (
+            Device.from_json(self.device),
+            one_of("evidence", self.evidence, BEST_FIRST),
+        )
         shared = device, evidence, _entries(self.entries)
         if self.problem is None:
             raise ValueError("problem is missing")
@@ -147,7 +151,7 @@ class _KernelRecordFields:
         pairs = zip(_entries(self.entries), self.entries, strict=True)
         return KernelRecord(
             Device.from_json(self.device),
-            evidence_named(self.evidence),
+            one_of("evidence", self.evidence, BEST_FIRST),
             tuple(self.kernel.entry(*pair, call) for pair in pairs),
             *(self.baseline, self.provenance, call, self.kernel.verified),
         )

@@ -15,7 +15,6 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
 from autotune.problem import Problem
-from autotune.records.standing import BEST_FIRST
 from autotune.runners.base import Evidence, Measurement
 from autotune.runners.estimates import tied, winner
 from autotune.runners.objective import COLD, ENERGY, HOT, Objective, ObjectiveText, objective_named
@@ -275,15 +274,3 @@ def paths_of(root: Path, device: Device) -> Iterator[Path]:
         for path in sorted((root / folder).glob("*.json"), key=str):
             if holds(folder, path.name, device):
                 yield path
-
-
-def evidence_named(name: str) -> Evidence:
-    """The kind of evidence with that name.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    for evidence in BEST_FIRST:
-        if name == evidence:
-            return evidence
-    raise ValueError(f"evidence is {name!r}, not one of {', '.join(BEST_FIRST)}")

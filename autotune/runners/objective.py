@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from autotune.device import Device
-from autotune.errors import UsageError
+from autotune.errors import one_of
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy.roofline import least_hot_seconds, least_seconds
@@ -259,10 +259,7 @@ def objective_named(name: str, among: Sequence[Objective] = OBJECTIVES) -> Objec
     Raises:
         UsageError: if there is none.
     """
-    for objective in among:
-        if name == objective:
-            return objective
-    raise UsageError(f"unknown objective {name!r}; give one of {', '.join(among)}")
+    return one_of("objective", name, among)
 
 
 def time_objective(cold: bool) -> Objective:

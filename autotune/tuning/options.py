@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, one_of
 from autotune.runners.objective import (
     DEFAULT_OBJECTIVE,
     HOT,
@@ -95,9 +95,9 @@ class Search:
     deadline: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check("effort", self.effort, get_args(Effort))
+        one_of("effort", self.effort, get_args(Effort))
         if self.sampler is not None:
-            _check("sampler", self.sampler, get_args(Sampler))
+            one_of("sampler", self.sampler, get_args(Sampler))
         if callable(self.objective):
             raise UsageError("the objective is a function; give it as score")
         object.__setattr__(self, "objective", objective_named(self.objective))
@@ -226,8 +226,3 @@ def require_time(search: Search, tunable: str) -> None:
         raise UsageError(
             f"{tunable} minimises {' or '.join(TIMES)} times; tune for energy one shape at a time"
         )
-
-
-def _check(option: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"unknown {option} {value!r}; give one of {', '.join(allowed)}")

@@ -195,7 +195,7 @@ def with_results(
     rtol: float | None,
     atol: float | None,
 ) -> Workload:
-    """A call whose expected results are those of one of its configurations.
+    """A call that expects the results of one of its configurations.
 
     Args:
         work: the call.
@@ -491,7 +491,7 @@ def expected_array(
         shape = f"shape {argument.shape}" if isinstance(argument, np.ndarray) else "a number"
         raise UsageError(
             f"{source} expects shape {values.shape} in argument {place}, which has {shape}; "
-            "return None for what is no output, and arrays of the arguments' shapes"
+            "return None for arguments that are not outputs, and arrays of the arguments' shapes"
         )
     if not _holds(argument.dtype, values):
         raise UsageError(
