@@ -116,8 +116,8 @@ class Tunable(ABC, Generic[R_co]):
         return ()
 
     @abstractmethod
-    def describe(self, device: Device) -> Describe | None:
-        """The features that a time may depend on besides the parameters; None if there are none."""
+    def describe(self, device: Device) -> Describe:
+        """The features that a time may depend on besides the parameters."""
 
     @abstractmethod
     def plan(self, config: Config) -> LaunchPlan:
