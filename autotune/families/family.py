@@ -260,8 +260,8 @@ class Family(Generic[P]):
             ConfigError: if a parameter is missing or unknown.
         """
         values = dict(config.params)
-        if values.keys() != self.parameters.keys():
-            wrong = ", ".join(sorted(values.keys() ^ self.parameters.keys()))
+        if values.keys() != self._names:
+            wrong = ", ".join(sorted(values.keys() ^ self._names))
             raise ConfigError(f"{config}: missing or unknown: {wrong}")
         return self.chosen(values)
 
@@ -282,3 +282,7 @@ class Family(Generic[P]):
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         """Plans the launches of a configuration on operands of an alignment."""
         return self.launch_plan(config, self.decode(config), problem, alignment)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.parameters)
