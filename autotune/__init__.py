@@ -26,7 +26,7 @@ Importing the package imports nothing else; each name is imported where it is fi
 
 TYPE_CHECKING = False  # `typing` takes longer to import than everything else here
 if TYPE_CHECKING:
-    from autotune import device, errors, export, occupancy
+    from autotune import device, errors, export, occupancy, roofline
     from autotune import torch as torch
     from autotune.api.fingerprints import fingerprint
     from autotune.api.interleaving import interleave
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from autotune.api.tune import tune
     from autotune.device import Device
     from autotune.families.config import Config
-    from autotune.occupancy import roofline
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning
@@ -130,7 +129,7 @@ _MODULES = {
     "export": "export",
     "occupancy": "occupancy",
     "records": "records",
-    "roofline": "occupancy.roofline",
+    "roofline": "roofline",
     "torch": "torch",
 }
 

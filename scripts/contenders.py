@@ -13,7 +13,7 @@ from typing import Any, get_args
 from rich.table import Table
 
 from autotune.candidates import cost, space
-from autotune.compiler import compile
+from autotune.cuda.compiler import compile
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Store

@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.compiler import compiler_version
-from autotune.driver.arguments import pack_arguments, resolve_arguments
+from autotune.cuda.compiler import compiler_version
+from autotune.cuda.launches import pack_arguments, resolve_arguments
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runtime import Kernel, UntunedWarning, current

@@ -34,8 +34,8 @@ from rich.table import Table
 import autotune
 from autotune.candidates import cost
 from autotune.candidates.space import survey
-from autotune.compiler import Program
-from autotune.compiler.cache import ProgramHeader
+from autotune.cuda.cache import ProgramHeader
+from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.families import registry

@@ -19,17 +19,18 @@ from itertools import chain, cycle, islice, product
 from pathlib import Path
 from random import Random
 
-from autotune import compiler, files
+from autotune import files
 from autotune.candidates.legality import is_legal
-from autotune.compiler import CompileFailure, Program, installed, source_hashes
 from autotune.cores import available
+from autotune.cuda import cache, compiler
+from autotune.cuda.program import CompileFailure, Program, source_hashes
 from autotune.device import Device, catalogue
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.nearest import Neighbourhood, choices, nearly_fastest
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.problem.sizes import log_uniform
+from autotune.problem.fields import log_uniform
 from autotune.records import Records, shipped
 from autotune.runners.objective import COLD
 
@@ -71,7 +72,7 @@ def compiled(arch: str, computes: Collection[str] = tuple(PRECISIONS), count: in
     with ThreadPoolExecutor(available()) as pool:
         results: list[Program | CompileFailure] = [*pool.map(build, wanted)]
     hashes = source_hashes({item.source: (item.source,) for item in wanted})
-    return installed.dumps((item for item in results if isinstance(item, Program)), hashes)
+    return cache.archive_of((item for item in results if isinstance(item, Program)), hashes)
 
 
 def covering(needs: Iterable[Needs], base: Iterable[Template]) -> list[Template]:
@@ -153,7 +154,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for arch in arguments.archs:
-        path = arguments.folder / f"{arch}{installed.SUFFIX}"
+        path = arguments.folder / f"{arch}{cache.SUFFIX}"
         files.write_whole(path, compiled(arch))
         print(f"{path.name}: {path.stat().st_size:,} bytes")
 

@@ -32,7 +32,7 @@ from sweep import record
 
 from autotune import settings
 from autotune.candidates import cost, space
-from autotune.compiler import compile
+from autotune.cuda.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config

@@ -23,9 +23,10 @@ from rich.console import Console
 from sweep import record
 from untuned import drawn
 
-from autotune import compiler, settings
+from autotune import settings
 from autotune.candidates import cost
 from autotune.candidates.space import survey
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config

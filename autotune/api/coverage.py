@@ -26,7 +26,7 @@ from autotune.families.config import Config
 from autotune.families.registry import AUTO
 from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.records.standing import BEST_FIRST

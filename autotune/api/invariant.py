@@ -9,11 +9,12 @@ from functools import cached_property, partial
 from itertools import islice
 from zlib import crc32
 
-from autotune import compiler, files, settings
+from autotune import files, settings
 from autotune.api.coverage import LOSS, cover
 from autotune.candidates import cost
 from autotune.candidates.legality import is_legal, order_of
 from autotune.candidates.space import survey
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families import registry
@@ -23,7 +24,7 @@ from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, outside_order
 from autotune.lookup.promising import RACED, Contenders
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Records, Store
 from autotune.records.ranges import Range
 from autotune.runners.base import Candidate, Failure, RowReference, Runner

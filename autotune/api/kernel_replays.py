@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from autotune.api.shown import shown
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.families.plan import Template
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Origin

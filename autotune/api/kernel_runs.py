@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from autotune import compiler, settings
+from autotune import settings
+from autotune.cuda import compiler
+from autotune.cuda.program import source_hash
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import Search
 from autotune.user_kernels import (
@@ -108,4 +110,4 @@ def digest_of(tunable: KernelTunable, places: Places) -> str:
     """A hash of all that times depend on but the device."""
     folder, includes = places
     file = tunable.kernel.source.file
-    return tunable.digest(compiler.source_hash(file, directory=folder, includes=includes))
+    return tunable.digest(source_hash(file, directory=folder, includes=includes))

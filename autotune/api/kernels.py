@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from autotune import compiler, files, settings
+from autotune import files, settings
 from autotune.api.kernel_replays import replay, replayed
 from autotune.api.kernel_runs import (
     checked,
@@ -20,9 +20,10 @@ from autotune.api.kernel_runs import (
 )
 from autotune.api.recordings import save_recording
 from autotune.api.shown import shown
+from autotune.cuda import compiler
 from autotune.errors import NotFoundError
 from autotune.families.config import Value
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.runners.recording import Origin
 from autotune.targets import targets

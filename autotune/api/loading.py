@@ -92,7 +92,8 @@ def kernel(
 
 def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
-    from autotune import compiler
+    from autotune.cuda import compiler
+    from autotune.cuda.program import CompileFailure
     from autotune.runtime.tuned_kernel import TunedKernel
     from autotune.user_kernels.sources import unpacked
 
@@ -109,7 +110,7 @@ def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
             includes=folders,
             cache=settings.cache_dir(),
         )
-    if isinstance(program, compiler.CompileFailure):
+    if isinstance(program, CompileFailure):
         raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
     return TunedKernel(own, ordinal, launch.call, plan, program)
 

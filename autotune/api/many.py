@@ -14,6 +14,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
+from autotune import roofline
 from autotune.api import tuning
 from autotune.device import Device
 from autotune.errors import (
@@ -27,7 +28,6 @@ from autotune.errors import (
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup.answer import Answer, recorded_prediction
 from autotune.lookup.lookup import recorded
-from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Records, Store
 from autotune.report.tuned_shapes import NO_TIME, TUNED, ShapeRow, ShapesReport

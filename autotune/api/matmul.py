@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
-    from autotune.problem.aliases import DtypeLike
     from autotune.problem.call import FurtherArrays
     from autotune.problem.fields import AccuracyText
+    from autotune.problem.words import DtypeLike
     from autotune.runtime.matmul import Array, Matmul
     from autotune.settings import Policy
 

@@ -10,7 +10,7 @@ from autotune.api import tuning
 from autotune.api.coverage import LOSS, cover
 from autotune.errors import UsageError
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Store
 from autotune.records.ranges import Range
 from autotune.settings import cache_dir

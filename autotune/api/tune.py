@@ -16,7 +16,7 @@ from autotune.api.shapes import Shapes, ShapesLike
 from autotune.api.shown import shown, shown_all, shown_each
 from autotune.errors import ProblemError, UsageError
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record
 from autotune.targets.local import ALL
 from autotune.targets.sources import DEFAULT, DeviceLike, gpu_numbers
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from autotune.problem.aliases import DtypeLike
+    from autotune.problem.words import DtypeLike
     from autotune.records.ranges import Range
     from autotune.report.tuned_shapes import ShapesReport
     from autotune.runners.objective import Objective, ObjectiveText

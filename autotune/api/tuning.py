@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune import compiler, files, settings
+from autotune import files, settings
 from autotune.candidates.space import unserved
+from autotune.cuda import compiler
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem import Problem
 from autotune.records import Record, Store

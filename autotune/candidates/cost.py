@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune import roofline
 from autotune.candidates import correction
 from autotune.candidates.features import (
     Description,
@@ -44,7 +45,6 @@ from autotune.families import registry
 from autotune.families.base import Between, Work
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.occupancy import roofline
 from autotune.problem import Problem
 
 SCHEDULERS = 4

@@ -211,14 +211,16 @@ def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Ma
 
 def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
     """The resources of a configuration's main launch as compiled."""
-    from autotune import compiler, settings
+    from autotune import settings
+    from autotune.cuda import compiler
+    from autotune.cuda.program import CompileFailure
     from autotune.errors import AutotuneError
     from autotune.families import registry
     from autotune.tuning.evaluate import resources_of
 
     launch = registry.plan(config, problem).main
     program = compiler.compile(launch.template, device.arch, cache=settings.cache_dir())
-    if isinstance(program, compiler.CompileFailure):
+    if isinstance(program, CompileFailure):
         raise AutotuneError(f"{config} for {device.arch}: {program.reason}")
     return resources_of(launch, program)
 

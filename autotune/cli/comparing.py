@@ -90,8 +90,9 @@ def _checked(
     allow_predicted: bool,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
-    from autotune import compiler, settings
+    from autotune import settings
     from autotune.api import lookups
+    from autotune.cuda import compiler
     from autotune.maintenance import exchange, regression
     from autotune.records import Record
     from autotune.targets import targets

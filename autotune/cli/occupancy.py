@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from autotune.device import SmLimits
-    from autotune.occupancy.sweeps import BlockDemand
+    from autotune.occupancy import BlockDemand
     from autotune.report.sweep import Sweep
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
@@ -114,7 +114,7 @@ def occupancy(
     Several devices stand side by side. --cluster adds the clusters that are resident on the whole
     GPU, and the SMs that they leave idle.
     """
-    from autotune.occupancy.sweeps import BlockDemand
+    from autotune.occupancy import BlockDemand
 
     specs = [name for name in names if name.endswith(".py")]
     texts = [name for name in (*names, *device) if name not in specs]
@@ -290,7 +290,7 @@ def _amounts(
     shared: tuple[str, ...],
 ) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """The block sizes, registers and bytes of a sweep; without threads all block sizes."""
-    from autotune.occupancy.sweeps import block_sizes
+    from autotune.occupancy import block_sizes
 
     sizes = (
         amounts(threads, "--threads", STEPS["--threads"])

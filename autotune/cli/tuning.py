@@ -30,7 +30,7 @@ from autotune.errors import UsageError
 if TYPE_CHECKING:
     from autotune.api.shapes import Shapes
     from autotune.problem import Problem
-    from autotune.problem.span import Span
+    from autotune.problem.arguments import Span
     from autotune.records import KernelRecord, Record
     from autotune.report.progress import Tally
     from autotune.runners.objective import Objective
@@ -159,7 +159,7 @@ def tune(
     """
     began = monotonic()  # before imports, which the budget includes
     from autotune.problem import problem_of
-    from autotune.problem.span import Span
+    from autotune.problem.arguments import Span
     from autotune.targets.sources import DEFAULT
 
     if device is not None and devices is None and (several := _GPUS.fullmatch(device)):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.export.manifest import MADE_BY
 from autotune.export.portable import ptx_file

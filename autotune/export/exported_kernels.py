@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.export.portable import portable_ptx
 from autotune.families.plan import Launch, Template
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import KernelEntry
 from autotune.records.kernel_source import KernelSource

@@ -12,7 +12,7 @@ from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.shared.launch_limits import LARGEST_GRID_X, has_cp_async
 from autotune.families.shared.tiles import tile_count
 from autotune.problem import GATE_SPAN, Problem
-from autotune.problem.element import F32
+from autotune.problem.precision import F32
 
 _SIMT = (
     "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy={copy},stages={stages},"

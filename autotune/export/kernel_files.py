@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotune import compiler
-from autotune.compiler import Program
+from autotune.cuda import compiler
+from autotune.cuda.program import Program
 from autotune.export.library import ExportedLibrary
 from autotune.export.portable import ptx_of
 from autotune.export.source import specialised

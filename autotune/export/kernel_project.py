@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.errors import AutotuneError
 from autotune.export.c_text import comment, comment_text, numbers, table
 from autotune.export.document import launch_json, ptx_json
@@ -18,7 +18,7 @@ from autotune.export.portable import ptx_file
 from autotune.families.config import Value
 from autotune.families.plan import ArgumentType
 from autotune.files.plain import is_macro_name
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import argument_type
 from autotune.version import __version__
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.export.c_text import c_string, comment, numbers, table
 from autotune.families.plan import Launch

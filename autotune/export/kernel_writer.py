@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from autotune import compiler, settings
-from autotune.compiler import CompileFailure, Program
+from autotune import settings
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import NotFoundError, UsageError, require_list
 from autotune.export.exported_kernels import KernelLibrary, gather_kernels
 from autotune.export.files import replace_files

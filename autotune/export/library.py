@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune import settings
 from autotune.candidates.space import unserved
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, NotFoundError
 from autotune.export.general import General, generals

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune import settings
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.export.c_text import line_comments
 from autotune.families.plan import Argument, Launch, Struct, TensorMap
 

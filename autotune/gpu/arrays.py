@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.driver.arguments import Values
+from autotune.cuda.launches import Values
 from autotune.errors import RunnerError
 from autotune.gpu.guarded import GUARD
 from autotune.gpu.session import Session

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsInt
 
-from autotune.compiler import Program
-from autotune.driver import bindings
+from autotune.cuda import bindings
+from autotune.cuda.program import Program
 from autotune.families.plan import ArgumentType
 from autotune.gpu.driver_kernels import DriverKernel
 from autotune.gpu.session import Mark, Session

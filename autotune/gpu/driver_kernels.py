@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.driver.arguments import pack_arguments
+from autotune.cuda.launches import pack_arguments
 from autotune.families.plan import ParameterType
 
 Dim3 = tuple[int, int, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.driver.arguments import Values
+from autotune.cuda.launches import Values
 from autotune.errors import RunnerError
 from autotune.gpu.guarded import GUARD, GuardedMatrix, OperandScales, vector
 from autotune.gpu.session import Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autotune.cuda import bindings
 from autotune.device import Device
-from autotune.driver import bindings
 from autotune.errors import DeviceError
 
 

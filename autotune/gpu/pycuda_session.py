@@ -8,8 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsInt
 
-from autotune.compiler import Program
-from autotune.driver.arguments import FORMATS
+from autotune.cuda.launches import FORMATS
+from autotune.cuda.program import Program
 from autotune.errors import MissingError
 from autotune.families.plan import ArgumentType
 from autotune.gpu.driver_kernels import Dim3

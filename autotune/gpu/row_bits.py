@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.driver.arguments import Values
+from autotune.cuda.launches import Values
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Session
 from autotune.runners.base import Candidate, Failure, RowReference

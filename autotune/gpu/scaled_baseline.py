@@ -12,9 +12,8 @@ from autotune.gpu.operands import Operands
 from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.session import Run
 from autotune.problem import SCALE_BLOCK
-from autotune.problem.activation import in_place
 from autotune.problem.integers import ceil_div
-from autotune.problem.vendor import library_sizes
+from autotune.problem.vendor import in_place, library_sizes
 
 View = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides, in elements, of an operand as op() presents it."""

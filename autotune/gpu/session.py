@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
-from autotune.compiler import Program
-from autotune.driver import bindings, tensor_maps
-from autotune.driver.arguments import Values, resolve_arguments
-from autotune.driver.dependent_launch import dependent_launches
+from autotune.cuda import bindings, launches
+from autotune.cuda.launches import Values, dependent_launches, resolve_arguments
+from autotune.cuda.program import Program
 from autotune.families.plan import ArgumentType, Launch, ParameterType, Resources, TensorMap
 from autotune.gpu.driver_kernels import Dim3, DriverKernel
 from autotune.gpu.nvml import EnergyCounter, open_counter
@@ -240,4 +239,4 @@ class Session(ABC):
         )
 
     def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
-        return tensor_maps.TensorMapEncoder(self._bindings)(tensor_map, values)
+        return launches.TensorMapEncoder(self._bindings)(tensor_map, values)

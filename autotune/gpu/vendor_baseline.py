@@ -15,7 +15,7 @@ from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.scaled_baseline import View, Viewed, scaled_run
 from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
-from autotune.problem.activation import fused, in_place
+from autotune.problem.vendor import fused, in_place
 
 OpenBaseline = Callable[[Session, Operands], Run | None]
 """Opens the run of the baseline; None if it cannot compute the problem."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autotune.driver.arguments import Values
+from autotune.cuda.launches import Values
 from autotune.gpu.drawn import DrawnBuffer, drawn_buffers, fill_added, read_places
 from autotune.gpu.findings import Findings
 from autotune.gpu.judgement import (

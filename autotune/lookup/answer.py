@@ -16,7 +16,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.shared.accuracy import MARGIN
 from autotune.problem import Problem
-from autotune.problem.accuracy import relative_bound
+from autotune.problem.problem import relative_bound
 from autotune.records import Entry, Record, Records
 from autotune.runners.base import Evidence
 from autotune.runners.objective import HOT, Objective

@@ -15,7 +15,7 @@ from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
 from autotune.problem import Problem
-from autotune.problem.span import sized
+from autotune.problem.arguments import sized
 from autotune.records import OrderedRecord, Records
 from autotune.records.ranges import Range, path_of
 from autotune.records.standing import BEST_FIRST

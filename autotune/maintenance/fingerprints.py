@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from autotune import compiler
+from autotune.cuda import compiler
+from autotune.cuda.program import source_hash
 from autotune.device import Device
 from autotune.errors import MissingError
 from autotune.families import registry
@@ -119,7 +120,7 @@ def _programs(answers: Iterable[Answer | None]) -> dict[tuple[Template, str], st
         }
     except MissingError:  # no compiler, so that no other machine's programs are equal either
         return {
-            (template, arch): compiler.source_hash(template.source)
+            (template, arch): source_hash(template.source)
             for arch, templates in wanted.items()
             for template in templates
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from autotune import files
-from autotune.compiler import cache as programs
+from autotune.cuda import cache as programs
 from autotune.files import limits
 from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
 from autotune.records.merging import changes, stale

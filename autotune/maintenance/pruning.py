@@ -6,8 +6,9 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from autotune import compiler, files
+from autotune import files
 from autotune.candidates.legality import Legality
+from autotune.cuda import compiler
 from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import Item

@@ -6,20 +6,23 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autotune.problem import legality
-from autotune.problem import text as texts
-from autotune.problem.aliases import canonical
-from autotune.problem.element import ELEMENT_TYPES, ElementType
-from autotune.problem.epilogue import PLAIN, Epilogue, EpilogueField
+from autotune.errors import ProblemError
 from autotune.problem.fields import (
+    GATE_SPAN,
     LARGEST_BATCH,
+    PLAIN,
+    SCALE_BLOCK,
     USUAL,
     VALUES,
+    Epilogue,
+    EpilogueField,
     ProblemFields,
+    parse_fields,
+    whole_size,
 )
-from autotune.problem.precision import PRECISIONS, Precision, SumError
-from autotune.problem.scales import scale_shapes
-from autotune.problem.sizes import whole_size
+from autotune.problem.integers import ceil_div
+from autotune.problem.precision import ELEMENT_TYPES, PRECISIONS, ElementType, Precision, SumError
+from autotune.problem.words import canonical
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -103,14 +106,14 @@ class Problem:
             if (value := getattr(self, name)) not in values:
                 object.__setattr__(self, name, canonical(name, value, values))
         if not self.epilogue.elementwise:
-            legality.check_epilogue(self)
+            check_epilogue(self)
         if self.output != "same":
             if self.output == self.precision.outputs[0].name:
                 object.__setattr__(self, "output", "same")
             else:
-                legality.check_output(self)
+                check_output(self)
         if (self.scale, self.accumulate, self.e5m2) != _NOT_EIGHT_BIT:
-            legality.check_eight_bit(self)
+            check_eight_bit(self)
 
     @classmethod
     def parse(cls, text: str, **defaults: Unpack[ProblemFields]) -> Problem:
@@ -123,7 +126,7 @@ class Problem:
         Raises:
             ProblemError: if the text has another form or names an impossible problem.
         """
-        sizes, stated = texts.parse(text)
+        sizes, stated = parse_fields(text)
         fields: ProblemFields = {**defaults, **stated}
         return cls(*sizes, **fields)
 
@@ -297,9 +300,143 @@ class Problem:
     def in_precision(self, compute: str) -> Problem:
         """The same problem in another precision; fields that it does not have get their
         defaults."""
-        kept: dict[str, Any] = legality.kept_fields(self, compute)
+        kept: dict[str, Any] = kept_fields(self, compute)
         return replace(self, **kept)
 
 
 _WORDS = tuple((name, words) for name, words in VALUES.items() if name != "epilogue")
 _NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]
+
+
+def scale_shapes(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shapes of the scales of A and B, fp32 without gaps; None without scales."""
+    if problem.scale == "none":
+        return None
+    if problem.scale == "tensor":
+        return (1,), (1,)
+    if problem.scale == "row":
+        return (problem.batch, problem.m), (problem.batch, problem.n)
+    blocks, down = ceil_div(problem.k, SCALE_BLOCK), ceil_div(problem.n, SCALE_BLOCK)
+    return (problem.batch, blocks, problem.m), (problem.batch, down, blocks)
+
+
+def check_output(problem: Problem) -> None:
+    """Checks an output other than the default.
+
+    Raises:
+        ProblemError: if the precision does not have it.
+    """
+    names = [element.name for element in problem.precision.outputs]
+    if problem.output not in names:
+        legal = ", ".join(dict.fromkeys(["same", *names]))
+        raise ProblemError(
+            f"compute {problem.compute} has no output {problem.output!r}; give one of {legal}"
+        )
+    if problem.output == "i32" and not (problem.scale == "none" and problem.epilogue.plain):
+        raise ProblemError(
+            f"output i32 has no scales and no epilogue, here scale {problem.scale} and epilogue "
+            f"{problem.epilogue}; leave them out or give another output"
+        )
+    if problem.has_fp8_output and problem.has_residual:
+        raise ProblemError(
+            f"output {problem.output} has no residual, here epilogue {problem.epilogue}; leave it "
+            "out or give another output"
+        )
+
+
+def check_epilogue(problem: Problem) -> None:
+    """Checks an epilogue beyond a bias and an activation.
+
+    Raises:
+        ProblemError: if the precision does not have it; for swiglu, if N is no whole number of
+            pairs of `GATE_SPAN` columns.
+    """
+    if problem.element_bytes > 2:
+        able = [row.name for row in PRECISIONS.values() if row.operand.bytes <= 2]
+        raise ProblemError(_only("epilogue", problem.epilogue, able, problem.compute))
+    if problem.gated and problem.n % (2 * GATE_SPAN):
+        raise ProblemError(
+            f"epilogue {problem.epilogue} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of "
+            f"what they are for; N is {problem.n}, give a multiple of {2 * GATE_SPAN}"
+        )
+
+
+def check_eight_bit(problem: Problem) -> None:
+    """Checks fields that only some precisions of 8 bits have.
+
+    Raises:
+        ProblemError: if the problem's precision is none of them.
+    """
+    precision = problem.precision
+    if problem.scale not in precision.scales:
+        able = [row.name for row in PRECISIONS.values() if problem.scale in row.scales]
+        raise ProblemError(_only("scale", problem.scale, able, problem.compute))
+    if problem.accumulate == "fast" and precision.fast_sum_error is None:
+        able = [row.name for row in PRECISIONS.values() if row.fast_sum_error is not None]
+        raise ProblemError(_only("accumulate", problem.accumulate, able, problem.compute))
+    if problem.e5m2 != "a" and precision.second is None:
+        able = [row.name for row in PRECISIONS.values() if row.second is not None]
+        raise ProblemError(_only("e5m2", problem.e5m2, able, problem.compute))
+
+
+def kept_fields(problem: Problem, compute: str) -> dict[str, str]:
+    """The fields of a problem that change in another precision: those that it does not have get
+    their defaults."""
+    row, kept = PRECISIONS[compute], {"compute": compute}
+    if problem.output not in ("same", *(element.name for element in row.outputs)):
+        kept["output"] = "same"
+    if problem.scale not in row.scales:
+        kept["scale"] = "none"
+    if row.fast_sum_error is None:
+        kept["accumulate"] = "exact"
+    if row.second is None:
+        kept["e5m2"] = "a"
+    if row.operand.bytes > 2 and not problem.epilogue.elementwise:
+        kept["epilogue"] = Epilogue(problem.has_bias)
+    return kept
+
+
+def _only(field: str, value: str, able: list[str], compute: str) -> str:
+    computes = ", ".join(able)
+    return f"{field} {value} is for compute {computes}, not {compute}; leave one out"
+
+
+UNIT_ROUNDOFF = 2.0**-24
+
+EXACT = 2 * UNIT_ROUNDOFF
+"""A relative error that is always accepted: a few roundings, because the baseline may have one or
+none, as at K = 1."""
+
+COMPARABLE = 512
+"""Elements of C needed to compare two relative errors.
+
+An error has an excess kurtosis of 4 (`autotune.verification.oracle.tolerance` has its law), so the
+root mean square of n of them scatters by sqrt(6 / n) / 2, and the ratio of two by 1.73 / sqrt(n):
+8 % at 512. A kernel that is as accurate as the baseline exceeds `Precision.accuracy` when that is
+6.5 standard deviations off."""
+
+
+def relative_bound(problem: Problem, baseline_error: float | None) -> float:
+    """The largest relative error (Frobenius norms) allowed beside the vendor baseline's.
+
+    Infinite if the baseline's is unknown, or if C has fewer than `COMPARABLE` elements: then the
+    tolerance of single elements alone decides.
+    """
+    if baseline_error is None or problem.batch * problem.m * problem.width < COMPARABLE:
+        return math.inf
+    return max(problem.precision.accuracy * baseline_error, _always_accepted(problem))
+
+
+def _always_accepted(problem: Problem) -> float:
+    """A relative error accepted however small the baseline's is, which may be 0 at K = 1.
+
+    Rounding both operands to tf32 causes 0.6 h, h = 2^-11, while the library may multiply in fp32;
+    rounding C to 16 bits causes 0.42 of its roundoff. Splitting operands in two parts causes up to
+    6.4 u, which is not accepted where K is so short that the library's sums err by less than half
+    of that: there the kernel has to be as accurate as fp32. The 14 bits of fp8 sums cause
+    1.3e-4 with exact accumulation and 2.1e-5 sqrt(K) with fast accumulation in the simulation of
+    `autotune.verification.oracle.tolerance`; 1.5 times that is accepted.
+    """
+    error = problem.sum_error
+    fp8 = error.accepted + error.accepted_drift * math.sqrt(problem.k)
+    return problem.precision.operand_roundoff or EXACT + fp8 + problem.output_element.roundoff / 2

@@ -16,8 +16,8 @@ from autotune.files import checksum
 from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Name, QualifiedName, Score, Share, Text
 from autotune.problem import Problem
+from autotune.problem.call import KernelCall
 from autotune.problem.fields import USUAL
-from autotune.problem.kernel_call import KernelCall
 from autotune.records import plausibility
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelRecord
 from autotune.records.kernel_source import KernelSource

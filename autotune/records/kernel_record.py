@@ -10,7 +10,7 @@ from msgspec import Meta
 from autotune.errors import NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.kernel_source import KernelSource
 from autotune.records.record import Entry, TuningRecord
 from autotune.runners.estimates import winner

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.device import Device
-from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records.record import Record, TuningRecord
+from autotune.roofline import least_hot_seconds
 from autotune.runners.base import Measurement
 
 SHARE = 0.25

@@ -26,7 +26,7 @@ from autotune.files import checksum, limits
 from autotune.files.decoding import convert, parse, require_schema
 from autotune.files.domains import Name, Size, Text
 from autotune.problem import Problem
-from autotune.problem.span import DIMENSIONS, sized
+from autotune.problem.arguments import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of
 from autotune.runners.base import Evidence
 from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named

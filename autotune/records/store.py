@@ -28,7 +28,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import codec, quarantine
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import (

@@ -12,8 +12,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from autotune import compiler, files, settings
-from autotune.compiler import CompileFailure, nvcc, nvrtc
+from autotune import files, settings
+from autotune.cuda import compiler, nvcc, nvrtc
+from autotune.cuda.program import CompileFailure
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
 from autotune.report import surroundings
@@ -127,10 +128,10 @@ def _python() -> _Result:
 
 
 def _kernels() -> _Result:
-    from autotune.compiler import installed
+    from autotune.cuda import cache
 
-    archives = sorted(settings.programs_dir().glob(f"*{installed.SUFFIX}"))
-    counts = ((path.stem, installed.count(path.stem)) for path in archives)
+    archives = sorted(settings.programs_dir().glob(f"*{cache.SUFFIX}"))
+    counts = ((path.stem, cache.installed_count(path.stem)) for path in archives)
     listed = ", ".join(f"{count} programs for {arch}" for arch, count in counts)
     return True, listed or "none: the first product of a shape compiles its kernel", ""
 

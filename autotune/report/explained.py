@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from autotune.families.config import Config, Value
 from autotune.lookup.answer import Answer
-from autotune.occupancy.roofline import attainable
 from autotune.report import precision, vendor
 from autotune.report.analysis.headline import why_it_won
 from autotune.report.explanation import Explanation, Fit, least_us
+from autotune.roofline import attainable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

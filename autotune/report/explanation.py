@@ -19,9 +19,9 @@ from autotune.families.shared.accuracy import ACCURACY
 from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
 from autotune.occupancy import Occupancy
-from autotune.occupancy.roofline import intensity
 from autotune.problem import Problem
 from autotune.records import Record
+from autotune.roofline import intensity
 from autotune.runners.objective import HOT, Objective
 
 Finding = Literal["holds", "slow", "broken", "not reached"]

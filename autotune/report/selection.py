@@ -16,7 +16,7 @@ from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
 from autotune.maintenance import inventory
 from autotune.problem import Problem, problem_of
-from autotune.problem.span import Span, sized
+from autotune.problem.arguments import Span, sized
 from autotune.records import (
     FamilyRecord,
     KernelRecord,

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from autotune.device import SmLimits
-from autotune.occupancy.sweeps import BlockDemand, Headroom, best_block_sizes, headroom
+from autotune.occupancy import BlockDemand, Headroom, best_block_sizes, headroom
 from autotune.report.occupancy import OccupancyRow, kernel_row
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.device import SmLimits
-from autotune.occupancy.sweeps import BlockDemand
+from autotune.occupancy import BlockDemand
 from autotune.report.figures.curves import curve_figures
 from autotune.report.page import Section, document, escape
 from autotune.report.parts import plot

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
@@ -141,7 +141,7 @@ class Runner(Protocol):
       baseline (`verification.accuracy.judged`), including earlier measurements.
     - If `evidence` is "measured" and `baseline` has returned a measurement, `rematch` compares
       accuracies on operands that all candidates share: a candidate whose relative error exceeds
-      `problem.accuracy.relative_bound` is a `Failure` at the stage "accuracy".
+      `problem.problem.relative_bound` is a `Failure` at the stage "accuracy".
     - `measure` may stop early once a candidate is clearly slower than the `best` time of the
       objective; its measurement then has few samples but is still a measurement. If `evidence` is
       "measured", it has a `cold_us` unless its hot time already exceeds the best cold time: such a

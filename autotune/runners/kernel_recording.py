@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.families.config import Value
 from autotune.files.decoding import convert
 from autotune.files.domains import Name, QualifiedName
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.runners.base import Measurement
 from autotune.runners.recording_file import (
     Origin,

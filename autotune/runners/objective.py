@@ -13,14 +13,14 @@ from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.problem import Problem
-from autotune.problem.frozen_word import FrozenWord
+from autotune.problem.words import FrozenWord
+from autotune.roofline import least_hot_seconds, least_seconds
 from autotune.runners.energy import Energy
 from autotune.runners.estimates import TIE, Timed, TimeEstimate, tied, winner
 
 if TYPE_CHECKING:
-    from autotune.problem.frozen_word import WordField
+    from autotune.problem.words import WordField
 
 ObjectiveText = Literal["hot", "cold", "energy"]
 """The words of the objectives, as the command line and public arguments take them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autotune.driver.dependent_launch import Dependence
+from autotune.cuda.launches import Dependence
 from autotune.errors import FrozenError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from autotune.cuda import bindings
+from autotune.cuda.bindings import entry_point
+from autotune.cuda.launches import TensorMapEncoder
 from autotune.device import Device
-from autotune.driver import bindings
-from autotune.driver.entry_points import entry_point
-from autotune.driver.tensor_maps import TensorMapEncoder
 from autotune.errors import RunnerError
 
 TYPE_CHECKING = False

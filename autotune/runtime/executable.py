@@ -8,9 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from autotune.compiler import Program
-from autotune.driver.arguments import PackedArguments, Resolver, Values, pack_arguments
-from autotune.driver.dependent_launch import Dependence, dependent_launches
+from autotune.cuda.launches import (
+    Dependence,
+    PackedArguments,
+    Resolver,
+    Values,
+    dependent_launches,
+    pack_arguments,
+)
+from autotune.cuda.program import Program
 from autotune.errors import ArrayError
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.problem.call import OPERANDS, Call

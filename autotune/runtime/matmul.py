@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from autotune.driver.dependent_launch import Dependence
+from autotune.cuda.launches import Dependence
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment

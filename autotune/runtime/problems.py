@@ -12,7 +12,7 @@ from autotune.problem import (
     SWIGLU,
     Problem,
 )
-from autotune.problem.aliases import canonical
+from autotune.problem.words import canonical
 from autotune.runtime.arrays import (
     OUTPUT_TYPES,
     TYPES,

@@ -9,8 +9,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings
+from autotune import settings
 from autotune.cores import available
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.plan import Alignment

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from autotune.errors import ArrayError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.problem import COMPUTES, ELEMENT_TYPES, PRECISIONS, ElementType, Problem
-from autotune.problem.aliases import canonical
 from autotune.problem.integers import round_up
+from autotune.problem.words import canonical
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks.base import dense

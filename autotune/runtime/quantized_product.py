@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, TypeVar
 
-from autotune.driver.dependent_launch import Dependence, has_dependent_launch
+from autotune.cuda.launches import Dependence, has_dependent_launch
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment

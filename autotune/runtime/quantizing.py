@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from autotune.driver.dependent_launch import Dependence
+from autotune.cuda.launches import Dependence
 from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, ElementType
-from autotune.problem.aliases import dtype_word
 from autotune.problem.call import Call
 from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div
+from autotune.problem.words import dtype_word
 from autotune.runtime import arrays
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory, listed
 from autotune.runtime.executable import Enqueue

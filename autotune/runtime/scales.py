@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from autotune.errors import ArrayError
 from autotune.problem import SCALE_BLOCK, SCALES, Problem
-from autotune.problem.aliases import canonical
 from autotune.problem.integers import ceil_div
+from autotune.problem.words import canonical
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory
 from autotune.runtime.frameworks.base import dense
 

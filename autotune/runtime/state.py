@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.candidates.space import unserved
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import word_of
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.executable import Enqueue, Executable

@@ -14,7 +14,7 @@ from autotune.errors import ArrayError
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Records, Store
 from autotune.report.layers import Report, Row
 from autotune.runtime.frameworks.libraries import tf32_allowed

@@ -16,7 +16,7 @@ from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
 from autotune.lookup.answer import untuned_card
 from autotune.problem import COMPUTES
-from autotune.problem.aliases import DtypeLike, canonical
+from autotune.problem.words import DtypeLike, canonical
 from autotune.records import Store
 from autotune.report import layers, quantized_layers, tuned_shapes
 from autotune.report.console import PlainConsole

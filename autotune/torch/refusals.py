@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autotune.errors import ArrayError
-from autotune.problem.tensors import obstacle
+from autotune.problem.vendor import obstacle
 from autotune.torch.scaled import SCHEMAS
 
 OPERATORS = ("mm", "mm_batch_invariant", "quantize", *SCHEMAS)

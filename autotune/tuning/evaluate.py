@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import CLUSTER_SIZES, Device
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template

@@ -10,8 +10,9 @@ from itertools import islice
 from threading import get_ident
 from time import monotonic
 
-from autotune.compiler import CompileFailure, Program, stop_compiling
 from autotune.cores import available
+from autotune.cuda.compiler import stop_compiling
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Template

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UsageError
-from autotune.problem.tensors import obstacle
+from autotune.problem.vendor import obstacle
 
 Function = Callable[..., Any]
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from autotune import compiler
-from autotune.compiler import CompileFailure, Program
-from autotune.compiler.cubin import sections
-from autotune.compiler.variables import SECTIONS, unfilled
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program, sections
+from autotune.cuda.variables import SECTIONS, unfilled
 from autotune.errors import UsageError
 from autotune.families.macros import override
 from autotune.families.plan import Template

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.user_kernels.definition import UserKernel

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from autotune.candidates.legality import Rejection
-from autotune.compiler import CompileFailure
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources

@@ -17,7 +17,7 @@ from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.files import limits
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Store
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage

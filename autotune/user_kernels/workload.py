@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import word_of
 from autotune.user_kernels.arrays import described, foreign
 from autotune.user_kernels.comparison import ExpectedArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.problem import Problem
-from autotune.problem.accuracy import relative_bound
+from autotune.problem.problem import relative_bound
 from autotune.runners.base import Failure, Measurement
 
 

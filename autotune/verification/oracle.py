@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.problem import GATE_SPAN, Problem
-from autotune.problem.accuracy import UNIT_ROUNDOFF as UNIT_ROUNDOFF
+from autotune.problem.problem import UNIT_ROUNDOFF as UNIT_ROUNDOFF
 from autotune.verification import quantised
 
 SLOPE = 1.13

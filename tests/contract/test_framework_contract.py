@@ -15,7 +15,7 @@ from autotune.runtime.frameworks import Framework
 from autotune.runtime.frameworks.interfaces import CudaArrayInterface, DLPack, PyCuda
 from autotune.runtime.frameworks.libraries import CuPy, Torch
 from autotune.testing import FrameworkContract
-from autotune.testing.framework import MakeArray
+from autotune.testing.contracts import MakeArray
 
 
 class DlpackArray:

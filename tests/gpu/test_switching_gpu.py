@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune import compiler
 from autotune.candidates import cost, space
+from autotune.cuda import compiler
 from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.gpu.runner import GpuRunner, open_runner

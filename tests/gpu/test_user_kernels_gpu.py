@@ -22,7 +22,9 @@ import transpose
 from numpy.typing import NDArray
 
 import autotune
-from autotune import compiler, gpu
+from autotune import gpu
+from autotune.cuda import compiler
+from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.errors import MissingError
 from autotune.gpu.benches.user_kernel import KernelBench
@@ -373,7 +375,7 @@ def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str
             sources=folder,
             includes=includes,
         )
-    assert isinstance(program, compiler.Program), program.log
+    assert isinstance(program, Program), program.log
     bench = KernelBench(session, work)
     for threads, blocks in product((64, 128, 256), (1, 2, 16)):
         launch = replace(plan.main, grid=(blocks, 1, 1), block=(threads, 1, 1))

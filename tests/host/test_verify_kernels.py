@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from support.host_cases import Case, Matrix, numbers, random_scales, stored
 from support.host_cuda import CUDA_SRC, Program, build, run
 
-from autotune import compiler
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
@@ -960,10 +961,10 @@ COMPILATIONS = [
 def test_verification_kernels_compile(text: str, arch: str) -> None:
     problem = Problem.parse(f"1x1x1:{text}")
     programs = [compiled(kernel, arch) for kernel in templates_of(problem).all]
-    assert {type(program) for program in programs} == {compiler.Program}
+    assert {type(program) for program in programs} == {Program}
 
 
 @cache
-def compiled(kernel: Template, arch: str) -> compiler.Program | compiler.CompileFailure:
+def compiled(kernel: Template, arch: str) -> Program | CompileFailure:
     """The program of a kernel, which several problems may share."""
     return compiler.compile(kernel, arch, cache=None)

@@ -23,7 +23,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import parse
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, bundle, codec, ranges
 from autotune.records.kernel_record import KernelEntry
 from autotune.runners.base import Failure, Measurement

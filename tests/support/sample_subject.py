@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report.analysis.subject import Subject

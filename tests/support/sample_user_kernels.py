@@ -11,8 +11,8 @@ import numpy as np
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.problem.call import KernelCall
 from autotune.problem.integers import ceil_div
-from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement

@@ -26,7 +26,7 @@ from autotune.families.shared.k_sharing import fill
 from autotune.families.shared.tiles import tile_count
 from autotune.families.summation import Summation, in_order
 from autotune.problem import SCALE_BLOCK, Problem
-from autotune.problem.accuracy import UNIT_ROUNDOFF, relative_bound
+from autotune.problem.problem import UNIT_ROUNDOFF, relative_bound
 
 ACCURACY = "accuracy"
 """The reason of the rule on the predicted error."""

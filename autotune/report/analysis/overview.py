@@ -8,11 +8,11 @@ from datetime import datetime
 from shlex import quote
 
 from autotune.lookup.answer import Answer
-from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, TuningRecord
 from autotune.records.ranges import Range
 from autotune.report.analysis.headline import age, over_vendor, roofline_share
+from autotune.roofline import least_hot_seconds
 from autotune.runners.base import Evidence
 from autotune.runners.objective import COLD, HOT
 

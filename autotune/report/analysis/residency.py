@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.plan import Resources
-from autotune.occupancy import BlockDemand, curve
-from autotune.occupancy.sweeps import LARGEST_REGISTERS, RESOURCES
+from autotune.occupancy import LARGEST_REGISTERS, RESOURCES, BlockDemand, curve
 from autotune.problem.integers import ceil_div
 from autotune.report.analysis.subject import Subject
 

@@ -10,9 +10,9 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.occupancy.roofline import bandwidth_bound, intensity
 from autotune.problem import Problem
 from autotune.report.analysis.subject import Subject
+from autotune.roofline import bandwidth_bound, intensity
 
 TEXTBOOK = (("naive", 1), ("TILE_WIDTH 8", 8), ("TILE_WIDTH 16", 16), ("TILE_WIDTH 32", 32))
 """Kernels of the textbook, with the side of the square of C that uses a loaded value."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.device import SmLimits
-from autotune.occupancy.sweeps import STAIRS, BlockDemand, Curve, curve
+from autotune.occupancy import STAIRS, BlockDemand, Curve, curve
 from autotune.report.figures.base import COLOURS, Figure, axis, figure, text
 from autotune.report.figures.residency import TITLES
 

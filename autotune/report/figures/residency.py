@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from autotune.occupancy.sweeps import STAIRS
+from autotune.occupancy import STAIRS
 from autotune.report.analysis.residency import KIB, OccupancyCurve, Residency
 from autotune.report.figures.base import (
     COLOURS,

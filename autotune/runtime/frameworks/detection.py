@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autotune.errors import ArrayError
-from autotune.problem.tensors import obstacle
+from autotune.problem.vendor import obstacle
 from autotune.runtime.frameworks.base import Framework
 from autotune.runtime.frameworks.interfaces import (
     CudaArrayInterface,

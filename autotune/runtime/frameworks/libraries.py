@@ -8,9 +8,7 @@ from typing import Any
 
 from autotune import settings
 from autotune.errors import ArrayError
-from autotune.problem.activation import fused, in_place
-from autotune.problem.scaled_product import scaled_product
-from autotune.problem.tensors import obstacle
+from autotune.problem.vendor import fused, in_place, obstacle, scaled_product
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks.base import GemmCall, in_elements
 

@@ -19,7 +19,7 @@ from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.lookup.batch_invariant import ordered_by_time
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
 from autotune.targets import targets

@@ -14,7 +14,7 @@ from support.sample_records import SQUARE
 from autotune.api.invariant import ROWS, RowChecks
 from autotune.candidates import space
 from autotune.candidates.legality import is_legal
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
 from autotune.families import registry

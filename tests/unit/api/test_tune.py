@@ -14,7 +14,7 @@ import autotune
 from autotune import Problem, Search, Shapes
 from autotune.api import many, ranges, tuning
 from autotune.errors import ProblemError, UsageError
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records.ranges import Range, Segment
 from autotune.report.tuned_shapes import ShapesReport
 from autotune.tuning.events import Silent

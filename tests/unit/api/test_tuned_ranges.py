@@ -12,7 +12,7 @@ import autotune
 from autotune.api import coverage, tuning
 from autotune.device import Device
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Store
 from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Search

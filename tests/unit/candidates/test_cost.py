@@ -18,8 +18,8 @@ from autotune.device import Device, catalogue, find
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.occupancy.roofline import least_seconds
 from autotune.problem import PRECISIONS, Problem
+from autotune.roofline import least_seconds
 
 H100 = replace(find("h100"), clusters=(66, 33, 16))
 """A card whose clusters leave few SMs idle."""

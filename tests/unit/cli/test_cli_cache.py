@@ -22,15 +22,16 @@ from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import kernel
 
-from autotune import compiler, gpu
+from autotune import gpu
 from autotune.cli.cache import parse_age
+from autotune.cuda import compiler
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.maintenance import exchange
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runners.base import Evidence

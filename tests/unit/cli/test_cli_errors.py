@@ -12,7 +12,7 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
 
 from autotune import gpu, settings
-from autotune.compiler import nvcc, nvrtc
+from autotune.cuda import nvcc, nvrtc
 from autotune.errors import CacheError, MissingError
 from autotune.gpu.pycuda_session import pycuda
 from autotune.problem import PRECISIONS

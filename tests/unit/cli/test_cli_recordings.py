@@ -16,7 +16,7 @@ from autotune import gpu
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.kernel_recording import KernelRecording
 from autotune.runners.recording import Recording

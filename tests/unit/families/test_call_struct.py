@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from autotune import settings
-from autotune.driver.arguments import layout, pack_arguments, resolve_arguments
+from autotune.cuda.launches import layout, pack_arguments, resolve_arguments
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, Struct

@@ -20,7 +20,7 @@ from autotune.families.shared.accuracy import (
     vendor_errors,
 )
 from autotune.problem import Problem
-from autotune.problem.accuracy import COMPARABLE, relative_bound
+from autotune.problem.problem import COMPARABLE, relative_bound
 from autotune.runners.base import Failure
 from autotune.runners.recording import Recording, SweepRow
 

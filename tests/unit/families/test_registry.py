@@ -8,7 +8,7 @@ import pytest
 
 from autotune import families, settings
 from autotune.candidates import space
-from autotune.compiler import source_hash
+from autotune.cuda.program import source_hash
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry

@@ -13,9 +13,9 @@ import pytest
 from support.sample_records import entry, record
 
 import autotune
-from autotune import compiler
 from autotune.candidates import space
 from autotune.candidates.legality import is_legal, order_of
+from autotune.cuda import compiler
 from autotune.device import find
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config

@@ -17,9 +17,9 @@ from autotune.lookup.digest import RecordDigest
 from autotune.lookup.digests import own
 from autotune.lookup.lookup import lookup
 from autotune.lookup.vendor_time import vendor_time_us
-from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle
+from autotune.roofline import least_hot_seconds
 from autotune.runners.objective import HOT
 
 NEAR = Problem(4096, 4096, 2048)

@@ -15,9 +15,9 @@ from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled, u
 from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import compiler
-from autotune.compiler import CompileFailure, Program
-from autotune.compiler import cache as program_cache
+from autotune.cuda import cache as program_cache
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import DeviceError, MissingError, RunnerError
 from autotune.families import registry

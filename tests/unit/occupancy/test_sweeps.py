@@ -8,7 +8,7 @@ import pytest
 
 from autotune.device import SMS, SmLimits, catalogue, find
 from autotune.errors import UsageError
-from autotune.occupancy.sweeps import BlockDemand, best_block_sizes, block_sizes, headroom
+from autotune.occupancy import BlockDemand, best_block_sizes, block_sizes, headroom
 
 H100 = find("h100")
 CARDS: dict[str, SmLimits] = {

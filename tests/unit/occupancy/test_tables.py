@@ -7,9 +7,7 @@ import random
 import pytest
 
 from autotune.device import SMS, SmLimits, find
-from autotune.occupancy import Occupancy
-from autotune.occupancy.sweeps import BlockDemand
-from autotune.occupancy.tables import LimitTables, limit_tables
+from autotune.occupancy import BlockDemand, LimitTables, Occupancy, limit_tables
 from autotune.problem.integers import ceil_div
 
 CARDS: dict[str, SmLimits] = {

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.errors import ProblemError
 from autotune.problem import ELEMENTWISE, EPILOGUES, Epilogue, Problem, epilogue_of
-from autotune.problem.epilogue import ACTIVATIONS, NO_EPILOGUE
+from autotune.problem.fields import ACTIVATIONS, NO_EPILOGUE
 
 EVERY = pytest.mark.parametrize("epilogue", EPILOGUES)
 SHAPE = 16, 16, 16

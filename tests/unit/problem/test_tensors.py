@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.problem.tensors import obstacle
+from autotune.problem.vendor import obstacle
 
 torch: Any = pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ from autotune.candidates.legality import kernel_kind
 from autotune.lookup.lookup import lookup
 from autotune.lookup.neighbours import differences
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Store, codec
 from autotune.runners.recording import Origin, Recording, SweepRow
 

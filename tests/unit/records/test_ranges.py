@@ -22,7 +22,7 @@ from autotune.device import Device
 from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment

@@ -14,7 +14,7 @@ from rich.console import Console
 from support.native_library import library_in
 
 from autotune import settings
-from autotune.compiler import nvcc, nvrtc
+from autotune.cuda import nvcc, nvrtc
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.report import doctor, driver_state

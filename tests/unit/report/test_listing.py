@@ -18,7 +18,7 @@ from autotune.api.listing import RecordList
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report import formatting, listing, printing

@@ -11,7 +11,7 @@ from support.chromium import NAMES, opened
 
 from autotune.device import SMS, SmLimits, find
 from autotune.errors import AutotuneError
-from autotune.occupancy.sweeps import BlockDemand
+from autotune.occupancy import BlockDemand
 from autotune.report.figures.curves import combined_figure, curve_figures
 from autotune.report.page import write
 from autotune.report.page.svg import write_svgs

@@ -11,8 +11,8 @@ import pytest
 from support.sample_records import H100, SQUARE, entry
 
 from autotune.errors import UsageError
-from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.records import Entry
+from autotune.roofline import least_hot_seconds, least_seconds
 from autotune.runners.base import BestTimes, Measurement
 from autotune.runners.energy import Energy
 from autotune.runners.estimates import TimeEstimate

@@ -15,7 +15,7 @@ from support.runtime_case import Case
 from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
-from autotune.problem.epilogue import ACTIVATIONS
+from autotune.problem.fields import ACTIVATIONS
 from autotune.runtime import CallOptions, Kernel
 from autotune.verification.oracle import activated
 

@@ -9,7 +9,7 @@ import pytest
 from support.runtime_case import Case
 from support.waiting import HANG_S, happens
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError
 from autotune.families.plan import Alignment, Template
 from autotune.problem import Problem

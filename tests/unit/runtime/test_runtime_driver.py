@@ -15,7 +15,7 @@ from support.runtime_case import SPLIT, Case
 
 import autotune
 from autotune import runtime
-from autotune.driver import attributes
+from autotune.cuda import bindings
 from autotune.errors import MissingError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel, UntunedWarning
@@ -168,7 +168,7 @@ def test_captured_graph_has_its_own_workspace(case: Case) -> None:
 
 
 def test_probed_device_has_the_driver_attributes() -> None:
-    expected = attributes.describe("NVIDIA H100 80GB HBM3", MEMORY, H100)
+    expected = bindings.describe("NVIDIA H100 80GB HBM3", MEMORY, H100)
     assert Driver(FakeCuda()).probe(0) == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.fake_driver import FakeCuda, Shape
 from support.fake_encoder import FakeEncoder
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.errors import ArrayError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template, TensorMap

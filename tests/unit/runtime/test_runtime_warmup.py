@@ -11,7 +11,7 @@ from support.waiting import HANG_S
 
 from autotune import gpu, runtime, warmup
 from autotune.api import tuning
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, ProblemError
 from autotune.families.plan import Template
 from autotune.problem import Problem

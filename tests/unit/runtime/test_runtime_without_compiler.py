@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.runtime_case import Case
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import MissingError
 from autotune.families.plan import Alignment, Template
 from autotune.problem import Problem

@@ -19,7 +19,7 @@ import autotune
 from autotune import runtime
 from autotune.errors import ArrayError, NotFoundError
 from autotune.families.config import Config
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import process
 from autotune.runtime.tuned_kernel import TunedKernel

@@ -20,7 +20,7 @@ import autotune
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.user_kernels import KernelTunable, UserKernel, define_kernel, source_folder
 from autotune.user_kernels.comparison import compare
 from autotune.user_kernels.workload import Workload, workload

@@ -22,7 +22,8 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import KernelRunner, recorded
 
-from autotune import compiler, gpu
+from autotune import gpu
+from autotune.cuda import compiler
 from autotune.device import find
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges

@@ -15,7 +15,7 @@ from support.sample_records import H100, SQUARE
 from support.waiting import HANG_S
 
 from autotune.candidates import space
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import MissingError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from autotune import compiler, settings
-from autotune.compiler import CompileFailure, Program
+from autotune import settings
+from autotune.cuda import compiler, nvrtc
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.user_kernels import Compilation, define_kernel, source_folder
 from autotune.user_kernels.mistakes import macros_kept, variables_filled
@@ -80,7 +81,7 @@ def test_header_that_sets_a_tuned_macro_is_refused(tmp_path: Path) -> None:
 
 @needs_nvcc
 def test_nvcc_finds_an_overridden_macro(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler.nvrtc, "version", lambda: None)
+    monkeypatch.setattr(nvrtc, "version", lambda: None)
     assert compiled(BODY).shared == 4 * 128
     with pytest.raises(UsageError, match="the source sets TILE to 64"):
         compiled("#define TILE 64\n" + BODY)
@@ -177,7 +178,7 @@ def test_variable_that_is_filled_or_unread_is_allowed(declaration: str, expressi
 
 @needs_nvcc
 def test_nvcc_finds_an_unfilled_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler.nvrtc, "version", lambda: None)
+    monkeypatch.setattr(nvrtc, "version", lambda: None)
     with pytest.raises(UsageError, match="k reads __constant__ w, which nothing fills"):
         compiled(reading("static __constant__ float w[9];", "x[i] = w[i]"), macros=False)
 

@@ -13,7 +13,7 @@ from support.sample_user_kernels import arguments, work
 
 from autotune.errors import UsageError
 from autotune.families.plan import Argument
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.user_kernels import call_of, comparison
 from autotune.user_kernels.comparison import ExpectedArray, compare
 from autotune.user_kernels.workload import (

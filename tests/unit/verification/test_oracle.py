@@ -14,8 +14,8 @@ from support import numpy_types
 from support.served_precisions import SERVED
 
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, Problem
-from autotune.problem.accuracy import COMPARABLE, EXACT, relative_bound
-from autotune.problem.epilogue import ACTIVATIONS
+from autotune.problem.fields import ACTIVATIONS
+from autotune.problem.problem import COMPARABLE, EXACT, relative_bound
 from autotune.verification.oracle import (
     CURVES,
     SLOPE,

@@ -8,7 +8,7 @@ from support.eight_bits import nearest
 from support.tensor_core_sums import sums
 
 from autotune.problem import Problem
-from autotune.problem.accuracy import relative_bound
+from autotune.problem.problem import relative_bound
 from autotune.verification import quantised
 from autotune.verification.oracle import largest_error, tolerance
 
