@@ -113,15 +113,6 @@ _HOMES = {
     "tune_kernel": "api.kernels",
     "warmup": "api.loading",
 }
-# What takes the place of earlier names.
-_MOVED = {
-    "frozen": "call autotune.policy(frozen=True) or policy(frozen='raise')",
-    **dict.fromkeys(
-        ("tune_all", "tune_range"),
-        "call autotune.tune, which takes a problem, a range, a list of problems or the path of a "
-        "file of shapes",
-    ),
-}
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
 _MODULES = {
     "device": "device",
@@ -139,8 +130,6 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES:
         return import_module(f"{__name__}.{_MODULES[name]}")
-    if name in _MOVED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {_MOVED[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Stored, so that only the first use comes here.

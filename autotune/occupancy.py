@@ -135,7 +135,7 @@ def preferred_shared(device: SmLimits, carve_out: int | None) -> int:
     Raises:
         DeviceError: for a compute capability whose rules are unknown.
     """
-    return _sm_shared(device, _preferred(device, carve_out))
+    return _sm_shared(device, 0, carve_out)
 
 
 def by_shared(device: SmLimits, shared: int, carve_out: int | None = None) -> int | None:
@@ -154,7 +154,7 @@ def by_shared(device: SmLimits, shared: int, carve_out: int | None = None) -> in
     if block_bytes > device.shared_per_block_optin + reserved:
         return 0
     # A block larger than the preference still runs: the SM takes the next size that fits it.
-    return _sm_shared(device, max(_preferred(device, carve_out), block_bytes)) // block_bytes
+    return _sm_shared(device, block_bytes, carve_out) // block_bytes
 
 
 def by_barriers(device: SmLimits, barriers: int) -> int | None:
@@ -163,24 +163,24 @@ def by_barriers(device: SmLimits, barriers: int) -> int | None:
     Raises:
         DeviceError: for a compute capability whose rules are unknown.
     """
-    slots = None if device.granularity is not None else _rules(device).barriers_per_slot
+    slots = _rules(device).barriers_per_slot
     if slots is None or barriers == 0:
         return None
     return slots * device.blocks_per_sm // barriers
 
 
-def _preferred(device: SmLimits, carve_out: int | None) -> int:
-    return device.shared_per_sm * (100 if carve_out is None else carve_out) // 100
-
-
-def _sm_shared(device: SmLimits, least: int) -> int:
-    """The smallest shared memory of the SM with at least that many bytes."""
-    carve_outs = () if device.granularity is not None else _rules(device).carve_outs
-    sizes = (1024 * size for size in carve_outs)
+def _sm_shared(device: SmLimits, least: int, carve_out: int | None) -> int:
+    """The smallest shared memory of the SM with that many bytes and the preferred share."""
+    share = 100 if carve_out is None else carve_out
+    least = max(least, device.shared_per_sm * share // 100)
+    sizes = (1024 * size for size in _rules(device).carve_outs)
     return next((size for size in sizes if size >= least), device.shared_per_sm)
 
 
 def _rules(device: SmLimits) -> Architecture:
+    """The rules of a device; those of a textbook device have no carve-outs and no barriers."""
+    if device.granularity is not None:
+        return Architecture()
     try:
         return ARCHITECTURES[device.compute_capability]
     except KeyError:
@@ -350,15 +350,7 @@ class BlockDemand:
             UsageError: for impossible amounts.
             DeviceError: for a compute capability whose rules are unknown.
         """
-        return occupancy(
-            device,
-            threads=self.threads,
-            registers=self.registers,
-            shared=self.shared,
-            barriers=self.barriers,
-            carve_out=self.carve_out,
-            cluster=self.cluster,
-        )
+        return occupancy(device, **vars(self))
 
 
 RESOURCES = ("threads", "registers", "shared")

@@ -1,7 +1,7 @@
 """Compiles the programs of a wheel: `python scripts/programs.py FOLDER sm_90 ...`.
 
-The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` names. It needs NVRTC
-or nvcc, and no GPU. Sizes are arguments of a kernel; layout, precision, scales, the widths of
+The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` names. It needs
+NVRTC, and no GPU. Sizes are arguments of a kernel; layout, precision, scales, the widths of
 vectors and whether tiles fit are compiled in. The programs worth compiling are those that look-ups
 choose: problems are drawn at random, on every card of the architecture in turn, and a greedy cover
 takes the programs that serve most of them. The fastest kernels of the package's records come too;

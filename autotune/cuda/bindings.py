@@ -16,11 +16,129 @@ from pathlib import Path
 from typing import Any
 
 from autotune import files, settings
-from autotune.cuda import bindings
 from autotune.device import CLUSTER_SIZES, Device, fp32_lanes
 from autotune.device.device import Clusters
 from autotune.errors import AutotuneError, MissingError, RunnerError
 from autotune.files import limits
+
+_LIMITS = {
+    "sms": "MULTIPROCESSOR_COUNT",
+    "warp_size": "WARP_SIZE",
+    "registers_per_block": "MAX_REGISTERS_PER_BLOCK",
+    "registers_per_sm": "MAX_REGISTERS_PER_MULTIPROCESSOR",
+    "shared_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "shared_per_block_optin": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "shared_per_sm": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
+    "reserved_shared_per_block": "RESERVED_SHARED_MEMORY_PER_BLOCK",
+    "threads_per_block": "MAX_THREADS_PER_BLOCK",
+    "threads_per_sm": "MAX_THREADS_PER_MULTIPROCESSOR",
+    "blocks_per_sm": "MAX_BLOCKS_PER_MULTIPROCESSOR",
+    "l2_bytes": "L2_CACHE_SIZE",
+}
+"""The fields of `Device` that the driver reports as they are."""
+
+NAMES = (
+    *("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", *_LIMITS.values()),
+    *("CLOCK_RATE", "MEMORY_CLOCK_RATE", "GLOBAL_MEMORY_BUS_WIDTH"),
+)
+"""The attributes that describe a device: `CU_DEVICE_ATTRIBUTE_<name>` of the driver."""
+
+
+def describe(name: str, memory_bytes: int, values: Mapping[str, int]) -> Device:
+    """The device with these values of the attributes in `NAMES`, in the driver's units.
+
+    Clocks are in kHz, the bus width in bits. Memory transfers on both clock edges, so the peak
+    bandwidth is 2 x memory clock x bus width / 8 (bytes/s). The fp32 peak is
+    SMs x lanes x 2 x SM clock (FLOP/s).
+    """
+    capability = values["COMPUTE_CAPABILITY_MAJOR"], values["COMPUTE_CAPABILITY_MINOR"]
+    sm_clock, memory_clock = 1000 * values["CLOCK_RATE"], 1000 * values["MEMORY_CLOCK_RATE"]
+    limits: dict[str, Any] = {field: values[attribute] for field, attribute in _LIMITS.items()}
+    return Device(
+        name=name,
+        compute_capability=capability,
+        memory_bytes=memory_bytes,
+        sm_clock=sm_clock,
+        memory_clock=memory_clock,
+        memory_bandwidth=2 * memory_clock * values["GLOBAL_MEMORY_BUS_WIDTH"] / 8,
+        peak_fp32=float(limits["sms"] * fp32_lanes(capability) * 2 * sm_clock),
+        **limits,
+    )
+
+
+Call = Callable[..., Any]
+"""Calls a function of the driver with arguments; returns its values, or raises if it fails."""
+
+
+def initialised() -> Any:
+    """`cuda.bindings.driver`, initialised.
+
+    Raises:
+        MissingError: if there is no `cuda.bindings`, no driver or no GPU.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise MissingError(
+            f"cuda.bindings cannot be imported ({error}); install tile-autotune[cu13]"
+        ) from error
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError as error:
+        raise MissingError(
+            "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver (580 or newer)"
+        ) from error
+    if status:
+        raise MissingError(f"no usable GPU: cuInit gave {status.name}; nvidia-smi says more")
+    return driver
+
+
+def described(cuda: Any, call: Call, ordinal: int, *, enter: bool = False) -> Device:
+    """The identity and limits of a GPU, which needs no context.
+
+    Resident clusters are those that its driver stated, or states to a process with a context on it;
+    to `enter` creates one. See `with_clusters`.
+    """
+    device = call(cuda.cuDeviceGet, ordinal)
+    name = call(cuda.cuDeviceGetName, 256, device)
+    kinds = cuda.CUdevice_attribute
+    values = {
+        name: int(
+            call(cuda.cuDeviceGetAttribute, getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), device)
+        )
+        for name in NAMES
+    }
+    memory = int(call(cuda.cuDeviceTotalMem, device))
+    described = describe(name.partition(b"\0")[0].decode(), memory, values)
+    return with_clusters(cuda, described, ordinal, enter=enter)
+
+
+def worded(cuda: Any, status: Any) -> str:
+    """A status of the driver in words."""
+    result = cuda.CUresult(status)
+    _, text = cuda.cuGetErrorString(result)
+    return f"{result.name}: {(text or b'').decode()}"
+
+
+def entry_point(cuda: Any, name: str, since: int) -> int:
+    """The address of a function of the driver.
+
+    Args:
+        cuda: `cuda.bindings.driver` or a stand-in.
+        name: as `cuda.h` has it, without a version.
+        since: the CUDA version that introduced this form of it, such as 12000.
+
+    Raises:
+        RunnerError: if the driver does not have it.
+    """
+    status, function, *_ = cuda.cuGetProcAddress(name.encode(), since, 0)
+    if status or not function:
+        raise RunnerError(
+            f"the driver has no {name}; update it: it came with CUDA {since // 1000}."
+            f"{since % 1000 // 10}"
+        )
+    return int(function)
+
 
 FOLDER = "clusters"
 """The folder of the cache that keeps the answers: a file for each card and version of a driver."""
@@ -175,132 +293,3 @@ def _checked(answer: tuple[Any, ...]) -> Any:
     if status:
         raise RunnerError(f"the driver does not state its resident clusters: {status!r}")
     return values[0] if values else None
-
-
-# `CU_DEVICE_ATTRIBUTE_<name>` of the driver.
-NAMES: tuple[str, ...] = (
-    "COMPUTE_CAPABILITY_MAJOR",
-    "COMPUTE_CAPABILITY_MINOR",
-    "MULTIPROCESSOR_COUNT",
-    "WARP_SIZE",
-    "MAX_REGISTERS_PER_BLOCK",
-    "MAX_REGISTERS_PER_MULTIPROCESSOR",
-    "MAX_SHARED_MEMORY_PER_BLOCK",
-    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
-    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
-    "RESERVED_SHARED_MEMORY_PER_BLOCK",
-    "MAX_THREADS_PER_BLOCK",
-    "MAX_THREADS_PER_MULTIPROCESSOR",
-    "MAX_BLOCKS_PER_MULTIPROCESSOR",
-    "L2_CACHE_SIZE",
-    "CLOCK_RATE",
-    "MEMORY_CLOCK_RATE",
-    "GLOBAL_MEMORY_BUS_WIDTH",
-)
-
-
-def describe(name: str, memory_bytes: int, values: Mapping[str, int]) -> Device:
-    """The device with these values of the attributes in `NAMES`, in the driver's units.
-
-    Clocks are in kHz, the bus width in bits. Memory transfers on both clock edges, so the peak
-    bandwidth is 2 x memory clock x bus width / 8 (bytes/s). The fp32 peak is
-    SMs x lanes x 2 x SM clock (FLOP/s).
-    """
-    capability = values["COMPUTE_CAPABILITY_MAJOR"], values["COMPUTE_CAPABILITY_MINOR"]
-    sm_clock, memory_clock = 1000 * values["CLOCK_RATE"], 1000 * values["MEMORY_CLOCK_RATE"]
-    sms = values["MULTIPROCESSOR_COUNT"]
-    return Device(
-        name=name,
-        compute_capability=capability,
-        sms=sms,
-        warp_size=values["WARP_SIZE"],
-        registers_per_block=values["MAX_REGISTERS_PER_BLOCK"],
-        registers_per_sm=values["MAX_REGISTERS_PER_MULTIPROCESSOR"],
-        shared_per_block=values["MAX_SHARED_MEMORY_PER_BLOCK"],
-        shared_per_block_optin=values["MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"],
-        shared_per_sm=values["MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"],
-        reserved_shared_per_block=values["RESERVED_SHARED_MEMORY_PER_BLOCK"],
-        threads_per_block=values["MAX_THREADS_PER_BLOCK"],
-        threads_per_sm=values["MAX_THREADS_PER_MULTIPROCESSOR"],
-        blocks_per_sm=values["MAX_BLOCKS_PER_MULTIPROCESSOR"],
-        l2_bytes=values["L2_CACHE_SIZE"],
-        memory_bytes=memory_bytes,
-        sm_clock=sm_clock,
-        memory_clock=memory_clock,
-        memory_bandwidth=2 * memory_clock * values["GLOBAL_MEMORY_BUS_WIDTH"] / 8,
-        peak_fp32=float(sms * fp32_lanes(capability) * 2 * sm_clock),
-    )
-
-
-def entry_point(cuda: Any, name: str, since: int) -> int:
-    """The address of a function of the driver.
-
-    Args:
-        cuda: `cuda.bindings.driver` or a stand-in.
-        name: as `cuda.h` has it, without a version.
-        since: the CUDA version that introduced this form of it, such as 12000.
-
-    Raises:
-        RunnerError: if the driver does not have it.
-    """
-    status, function, *_ = cuda.cuGetProcAddress(name.encode(), since, 0)
-    if status or not function:
-        raise RunnerError(
-            f"the driver has no {name}; update it: it came with CUDA {since // 1000}."
-            f"{since % 1000 // 10}"
-        )
-    return int(function)
-
-
-Call = Callable[..., Any]
-"""Calls a function of the driver with arguments; returns its values, or raises if it fails."""
-
-
-def initialised() -> Any:
-    """`cuda.bindings.driver`, initialised.
-
-    Raises:
-        MissingError: if there is no `cuda.bindings`, no driver or no GPU.
-    """
-    try:
-        from cuda.bindings import driver
-    except ImportError as error:
-        raise MissingError(
-            f"cuda.bindings cannot be imported ({error}); install tile-autotune[cu13]"
-        ) from error
-    try:
-        (status,) = driver.cuInit(0)
-    except RuntimeError as error:
-        raise MissingError(
-            "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver (580 or newer)"
-        ) from error
-    if status:
-        raise MissingError(f"no usable GPU: cuInit gave {status.name}; nvidia-smi says more")
-    return driver
-
-
-def described(cuda: Any, call: Call, ordinal: int, *, enter: bool = False) -> Device:
-    """The identity and limits of a GPU, which needs no context.
-
-    Resident clusters are those that its driver stated, or states to a process with a context on it;
-    to `enter` creates one. See `clusters.with_clusters`.
-    """
-    device = call(cuda.cuDeviceGet, ordinal)
-    name = call(cuda.cuDeviceGetName, 256, device)
-    kinds = cuda.CUdevice_attribute
-    values = {
-        name: int(
-            call(cuda.cuDeviceGetAttribute, getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), device)
-        )
-        for name in bindings.NAMES
-    }
-    memory = int(call(cuda.cuDeviceTotalMem, device))
-    described = bindings.describe(name.partition(b"\0")[0].decode(), memory, values)
-    return with_clusters(cuda, described, ordinal, enter=enter)
-
-
-def worded(cuda: Any, status: Any) -> str:
-    """A status of the driver in words."""
-    result = cuda.CUresult(status)
-    _, text = cuda.cuGetErrorString(result)
-    return f"{result.name}: {(text or b'').decode()}"

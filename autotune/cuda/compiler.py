@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType
 
 from autotune import settings
-from autotune.cuda import program
+from autotune.cuda import nvrtc, program
 from autotune.cuda.cache import FORMAT, cached, find_installed, kept, target_of
 from autotune.cuda.program import CompileFailure, Program, source_hash, source_hashes
 from autotune.errors import FrozenError, MissingError
@@ -49,9 +48,11 @@ def compile(
         MissingError: if there is no compiler.
         FrozenError: in the frozen mode, if the cache does not have the program.
     """
-    if with_installed and (program := _installed(template, arch)) is not None:
-        return program
-    version, tool = _toolchain()
+    if with_installed:
+        with suppress(OSError):
+            if (installed := find_installed(template, arch)) is not None:
+                return installed
+    version = compiler_version()
     target = target_of(template, arch)
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
@@ -61,16 +62,16 @@ def compile(
         return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
     key = _key(source, template, target)
     if settings.mode().frozen:
-        program = None if cache is None else kept(cache, key, template, target)
-        if program is None:
+        earlier = None if cache is None else kept(cache, key, template, target)
+        if earlier is None:
             raise FrozenError(
                 f"{template.label} is not compiled for {target}, and the mode is frozen; run this "
                 "once, or autotune.warmup, where the mode is not"
             )
-        return program
+        return earlier
 
     def build() -> Program | CompileFailure:
-        cubin, log = tool.build(template, target, directory, folders, here=here)
+        cubin, log = nvrtc.build(template, target, directory, folders, here=here)
         return _outcome(template, target, cubin, log, version, key)
 
     return build() if cache is None else cached(cache, key, template, target, build)
@@ -96,26 +97,20 @@ def ptx(
         FrozenError: in the frozen mode.
     """
     settings.refuse_frozen(f"cannot compile {template.label} to PTX")
-    _, tool = _toolchain()
+    compiler_version()
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
-    text: bytes | None
-    text, log = tool.ptx(template, target, directory, folders)
+    text, log = nvrtc.ptx(template, target, directory, folders)
     return CompileFailure(template, target, _first_error(log), log) if text is None else text
 
 
-def keys(templates: Iterable[Template], arch: str) -> set[str]:
-    """The cache keys of the package's templates, as compiled for an architecture.
+def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
+    """The cache key of each of the package's templates, as compiled for an architecture.
 
     Raises:
         MissingError: if there is no compiler.
         OSError: if a source cannot be read.
     """
-    return set(named_keys(templates, arch).values())
-
-
-def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
-    """The cache key of each of the package's templates, as `keys`."""
     wanted = dict.fromkeys(templates)
     hashes = source_hashes({item.source: (item.source,) for item in wanted})
     return {item: _key(hashes[item.source], item, target_of(item, arch)) for item in wanted}
@@ -124,9 +119,7 @@ def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
 def stop_compiling(threads: Collection[int]) -> None:
     """Ends the compilations in helper processes that threads, given by their identifiers, wait
     for; each counts as failed."""
-    from autotune.cuda.nvrtc import SHARED
-
-    SHARED.stop(threads)
+    nvrtc.SHARED.stop(threads)
 
 
 def compiler_version() -> str:
@@ -135,37 +128,20 @@ def compiler_version() -> str:
     Raises:
         MissingError: if there is none.
     """
-    return _toolchain()[0]
-
-
-def _installed(template: Template, arch: str) -> Program | None:
-    with suppress(OSError):
-        return find_installed(template, arch)
-    return None
+    if (version := nvrtc.version()) is not None:
+        return version
+    remedy = nvrtc.mismatch() or "run `pip install 'tile-autotune[cu13]'`"
+    raise MissingError(f"no CUDA compiler: NVRTC is not installed; {remedy}")
 
 
 def _key(source: str, template: Template, target: str) -> str:
     """The cache key: a hash of all that determines the program. `source` is its source hash."""
-    version, tool = _toolchain()
+    version = compiler_version()
     instance = template.declaration + template.expression
-    parts: tuple[object, ...] = (FORMAT, source, instance, tool.OPTIONS, version, target)
+    parts: tuple[object, ...] = (FORMAT, source, instance, nvrtc.OPTIONS, version, target)
     if template.macros or template.options:
         parts = (*parts, template.macros, template.options)
     return sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _toolchain() -> tuple[str, ModuleType]:
-    """Version and module of the compiler: NVRTC, else nvcc."""
-    from autotune.cuda import nvrtc
-
-    if (version := nvrtc.version()) is not None:
-        return version, nvrtc
-    from autotune.cuda import nvcc
-
-    if (version := nvcc.version()) is not None:
-        return version, nvcc
-    remedy = nvrtc.mismatch() or "run `pip install 'tile-autotune[cu13]'`"
-    raise MissingError(f"no CUDA compiler: neither NVRTC nor nvcc is here; {remedy}")
 
 
 def _outcome(
@@ -186,14 +162,10 @@ def _outcome(
         arch=arch,
         cubin=cubin,
         symbol=symbol,
-        registers=usage.registers,
-        shared=usage.shared,
-        local=usage.local,
-        spills=usage.spills,
-        barriers=usage.barriers,
         compiler=version,
         key=key,
         log=log,
+        **usage,
     )
 
 

@@ -227,13 +227,6 @@ class Resolver:
         return resolved
 
 
-def resolve_arguments(
-    arguments: Sequence[Argument], values: Values, encode: Encode
-) -> tuple[int | float | bytes, ...]:
-    """The arguments with their symbols replaced by values (see `Resolver`)."""
-    return Resolver(arguments)(values, encode)
-
-
 def pack_arguments(
     types: Sequence[ParameterType], values: Sequence[int | float | bytes]
 ) -> PackedArguments:

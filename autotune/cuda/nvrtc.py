@@ -51,22 +51,6 @@ MEMORY = 8 << 30
 """Most bytes of private memory; kernels that include CUTLASS take 2 to 4 GiB."""
 
 
-def too_long(compiler: str) -> str:
-    """The log of a compiler that was stopped."""
-    return f"error: {compiler} took longer than {SECONDS:g} s and was stopped"
-
-
-def too_large(compiler: str) -> str:
-    """The log of a compiler that ran out of memory."""
-    return f"error: {compiler} needs more than the {MEMORY >> 30} GiB of memory that it may take"
-
-
-def restrict(process: int) -> None:
-    """Limits the memory of a process and of those that it starts."""
-    with suppress(OSError):  # it has ended, or has lower limits already
-        resource.prlimit(process, resource.RLIMIT_DATA, (MEMORY, MEMORY))
-
-
 @dataclass(frozen=True)
 class Request:
     """A program to compile.
@@ -256,12 +240,14 @@ class Helper:
         try:
             if not self._ready:
                 self._connection.recv()
-                restrict(self._process.pid)
+                with suppress(OSError):  # it has ended, or has lower limits already
+                    memory = MEMORY, MEMORY
+                    resource.prlimit(self._process.pid, resource.RLIMIT_DATA, memory)
                 self._ready = True
             self._connection.send(request)
             if not self._connection.poll(SECONDS):
                 self.stop()
-                return None, too_long("NVRTC")
+                return None, f"error: NVRTC took longer than {SECONDS:g} s and was stopped"
             output: Output = self._connection.recv()
             return output
         except (EOFError, OSError) as error:
@@ -384,7 +370,8 @@ def _within_memory(request: Request) -> Output:
     try:
         return compiled(request)
     except MemoryError:
-        return None, too_large("NVRTC")
+        limit = f"{MEMORY >> 30} GiB of memory that it may take"
+        return None, f"error: NVRTC needs more than the {limit}"
 
 
 def _end_with(parent: int) -> None:

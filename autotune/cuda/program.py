@@ -198,17 +198,6 @@ _LOSS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Usage:
-    """Resources of one entry function, as the fields of `Program` of the same names."""
-
-    registers: int
-    shared: int
-    local: int
-    spills: int
-    barriers: int
-
-
 def symbol(log: str, kernel: str) -> str | None:
     """The mangled name of `kernel`, which is given without template arguments.
 
@@ -222,22 +211,22 @@ def symbol(log: str, kernel: str) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def usage(log: str, symbol: str) -> Usage | None:
-    """Resources of an entry function; None if the log does not state them."""
+def usage(log: str, symbol: str) -> dict[str, int] | None:
+    """Resources of an entry function, as fields of `Program`; None if the log states none."""
     section = log.partition(f"{_ENTRY}{symbol}'")[2].partition(_ENTRY)[0]
     frame = _FRAME.search(section)
     registers = re.search(r"Used (\d+) registers", section)
     if frame is None or registers is None:
         return None
     stack, stores, loads = (int(size) for size in frame.groups())
-    return Usage(
-        registers=int(registers[1]),
-        shared=_number(r"(\d+) bytes smem", section, absent=0),
+    return {
+        "registers": int(registers[1]),
+        "shared": _number(r"(\d+) bytes smem", section, absent=0),
         # The frame is the entry function's own; the cumulative size includes its callees.
-        local=_number(r"(\d+) bytes cumulative stack size", section, absent=stack),
-        spills=stores + loads,
-        barriers=_number(r"used (\d+) barriers", section, absent=0),
-    )
+        "local": _number(r"(\d+) bytes cumulative stack size", section, absent=stack),
+        "spills": stores + loads,
+        "barriers": _number(r"used (\d+) barriers", section, absent=0),
+    }
 
 
 def loss(log: str) -> str | None:

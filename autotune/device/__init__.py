@@ -12,8 +12,8 @@ from autotune.device.catalogue import (
     same_architecture,
     same_model,
 )
-from autotune.device.device import CLUSTER_SIZES, Device
-from autotune.device.sm import SMS, Sm, SmLimits, fp32_lanes, sm_named, tensor_rate
+from autotune.device.device import CLUSTER_SIZES, Device, SmLimits
+from autotune.device.sm import SMS, Sm, fp32_lanes, sm_named, tensor_rate
 
 __all__ = [
     "CLUSTER_SIZES",

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
-from autotune.device.sm import tensor_rate
+from autotune.device.sm import Sm, tensor_rate
 from autotune.errors import DeviceError, UsageError
 from autotune.files.decoding import convert, shown
 from autotune.files.plain import NAMED_LINE
@@ -268,6 +268,10 @@ class Device:
                     f"device field clusters states {count} clusters of {size} blocks that fill an "
                     f"SM; {self.sms} SMs hold at most {self.sms // size}"
                 )
+
+
+SmLimits: TypeAlias = Device | Sm
+"""What has the limits of an SM that decide how many blocks are resident."""
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from autotune.errors import DeviceError
 from autotune.problem.words import DtypeLike, precision_of
@@ -13,37 +12,6 @@ from autotune.problem.words import DtypeLike, precision_of
 _KIB = 1024
 _REGISTERS = 64 * _KIB
 _ARCH = re.compile(r"(?:(?:sm|compute)_(\d{1,3})[af]?|(\d{1,2})\.(\d))", re.IGNORECASE)
-
-
-class SmLimits(Protocol):
-    """The limits of an SM that decide how many blocks are resident; `Device` and `Sm` have them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def compute_capability(self) -> tuple[int, int]: ...
-    @property
-    def warp_size(self) -> int: ...
-    @property
-    def registers_per_block(self) -> int: ...
-    @property
-    def registers_per_sm(self) -> int: ...
-    @property
-    def shared_per_block(self) -> int: ...
-    @property
-    def shared_per_block_optin(self) -> int: ...
-    @property
-    def shared_per_sm(self) -> int: ...
-    @property
-    def reserved_shared_per_block(self) -> int: ...
-    @property
-    def threads_per_block(self) -> int: ...
-    @property
-    def threads_per_sm(self) -> int: ...
-    @property
-    def blocks_per_sm(self) -> int: ...
-    @property
-    def granularity(self) -> int | None: ...
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
 from autotune.cuda import bindings, launches
-from autotune.cuda.launches import Values, dependent_launches, resolve_arguments
+from autotune.cuda.launches import Resolver, Values, dependent_launches
 from autotune.cuda.program import Program
 from autotune.families.plan import ArgumentType, Launch, ParameterType, Resources, TensorMap
 from autotune.gpu.driver_kernels import Dim3, DriverKernel
@@ -179,7 +179,7 @@ class Session(ABC):
                 kernel.step(
                     launch.grid,
                     launch.block,
-                    resolve_arguments(launch.arguments, values, self._encode),
+                    Resolver(launch.arguments)(values, self._encode),
                 )
                 for kernel, launch in zip(kernels, launches, strict=True)
             ]

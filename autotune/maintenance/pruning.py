@@ -67,7 +67,7 @@ def used(records: Iterable[Record]) -> frozenset[str]:
         for config in (entry.config for entry in record.entries if legal(entry.config)):
             launches = registry.plan(config, record.problem).launches
             wanted[record.device.arch].update(launch.template for launch in launches)
-    names = (compiler.keys(templates, arch) for arch, templates in wanted.items())
+    names = (compiler.named_keys(templates, arch).values() for arch, templates in wanted.items())
     return frozenset().union(*names)
 
 

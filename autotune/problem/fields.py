@@ -66,14 +66,9 @@ class Epilogue(FrozenWord):
         gate: bool = False,
     ) -> Epilogue:
         """The value of these parts."""
-        _check(bias, SWIGLU if gate and activation is None else activation, residual, gate)
-        last = SWIGLU if gate else "residual" if residual else activation
-        word = "_".join(filter(None, ("bias" if bias else None, last))) or "none"
-        if word in _BY_WORD:
-            return _BY_WORD[word]
-        self = super().__new__(cls, word)
-        self._hold({"activation": activation, "bias": bias, "gate": gate, "residual": residual})
-        return _BY_WORD.setdefault(word, self)
+        if gate and activation not in (None, SWIGLU):
+            raise ProblemError(f"{SWIGLU} has no activation, here {activation}; leave one out")
+        return epilogue_of(bias, SWIGLU if gate else activation, residual)
 
     def __reduce__(self) -> tuple[Callable[[object], Epilogue], tuple[str]]:
         """A copy, also that of another process, is the same value."""
@@ -100,43 +95,6 @@ class Epilogue(FrozenWord):
         return not (self.residual or self.gate)
 
 
-_BY_WORD: dict[str, Epilogue] = {}
-
-
-def _check(bias: bool, activation: object, residual: bool, gate: bool = False) -> None:
-    if activation is not None and activation not in (*ACTIVATIONS, SWIGLU):
-        raise ProblemError(
-            f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)}, {SWIGLU} "
-            "or None"
-        )
-    if gate and activation != SWIGLU:
-        raise ProblemError(f"{SWIGLU} has no activation, here {activation}; leave one out")
-    if bias and activation == SWIGLU:
-        raise ProblemError(f"{SWIGLU} comes without a bias; leave one out")
-    if residual and activation is not None:
-        raise ProblemError(
-            f"a residual comes without an activation, here {activation}; leave one out"
-        )
-
-
-NO_EPILOGUE: Final = Epilogue()
-
-# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation, the
-# residual or SwiGLU.
-EPILOGUES: Final = (
-    *(Epilogue(bias, last) for last in (None, *ACTIVATIONS) for bias in (False, True)),
-    *(Epilogue(bias, residual=True) for bias in (False, True)),
-    Epilogue(gate=True),
-)
-ELEMENTWISE: Final = tuple(epilogue for epilogue in EPILOGUES if epilogue.elementwise)
-"""The epilogues that every precision has: a bias and an activation."""
-
-_OF_CALLS = {
-    (epilogue.bias, SWIGLU if epilogue.gate else epilogue.activation, epilogue.residual): epilogue
-    for epilogue in EPILOGUES
-}
-
-
 def epilogue_of(bias: bool, activation: str | None, residual: bool = False) -> Epilogue:
     """The epilogue of a call that adds a bias or not and then applies an activation, adds a
     residual or does neither; `swiglu` counts as an activation.
@@ -145,10 +103,50 @@ def epilogue_of(bias: bool, activation: str | None, residual: bool = False) -> E
         ProblemError: for an unknown activation, or one with a residual; for `swiglu` with a bias.
     """
     try:
-        return _OF_CALLS[bias, activation, residual]
+        return _BY_PARTS[bias, activation, residual]
     except (KeyError, TypeError):
-        _check(bias, activation, residual)
-        raise
+        if activation not in (*ACTIVATIONS, SWIGLU):
+            raise ProblemError(
+                f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)}, "
+                f"{SWIGLU} or None"
+            ) from None
+        if residual:
+            raise ProblemError(
+                f"a residual comes without an activation, here {activation}; leave one out"
+            ) from None
+        raise ProblemError(f"{SWIGLU} comes without a bias; leave one out") from None
+
+
+def _made(bias: bool, activation: str | None, residual: bool) -> Epilogue:
+    last = "residual" if residual else activation
+    word = "_".join(filter(None, ("bias" if bias else None, last))) or "none"
+    gate = activation == SWIGLU
+    made = str.__new__(Epilogue, word)
+    made._hold(
+        {
+            "activation": None if gate else activation,
+            "bias": bias,
+            "gate": gate,
+            "residual": residual,
+        }
+    )
+    return made
+
+
+# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation, the
+# residual or SwiGLU.
+_BY_PARTS = {
+    parts: _made(*parts)
+    for parts in (
+        *((bias, last, False) for last in (None, *ACTIVATIONS) for bias in (False, True)),
+        *((False, None, True), (True, None, True), (False, SWIGLU, False)),
+    )
+}
+EPILOGUES: Final = tuple(_BY_PARTS.values())
+ELEMENTWISE: Final = tuple(epilogue for epilogue in EPILOGUES if epilogue.elementwise)
+"""The epilogues that every precision has: a bias and an activation."""
+NO_EPILOGUE: Final = EPILOGUES[0]
+_BY_WORD = {str(epilogue): epilogue for epilogue in EPILOGUES}
 
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -106,14 +107,19 @@ class Problem:
             if (value := getattr(self, name)) not in values:
                 object.__setattr__(self, name, canonical(name, value, values))
         if not self.epilogue.elementwise:
-            check_epilogue(self)
+            _require(self, "epilogue")
+            if self.gated and self.n % (2 * GATE_SPAN):
+                raise ProblemError(
+                    f"epilogue {self.epilogue} takes {GATE_SPAN} columns of gates and {GATE_SPAN} "
+                    f"of their values; N is {self.n}, give a multiple of {2 * GATE_SPAN}"
+                )
         if self.output != "same":
             if self.output == self.precision.outputs[0].name:
                 object.__setattr__(self, "output", "same")
             else:
-                check_output(self)
+                _check_output(self)
         if (self.scale, self.accumulate, self.e5m2) != _NOT_EIGHT_BIT:
-            check_eight_bit(self)
+            _require(self, "scale", "accumulate", "e5m2")
 
     @classmethod
     def parse(cls, text: str, **defaults: Unpack[ProblemFields]) -> Problem:
@@ -230,7 +236,14 @@ class Problem:
     @property
     def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Shapes of the scales of A and B, fp32 without gaps; None without scales."""
-        return scale_shapes(self)
+        if self.scale == "none":
+            return None
+        if self.scale == "tensor":
+            return (1,), (1,)
+        if self.scale == "row":
+            return (self.batch, self.m), (self.batch, self.n)
+        blocks, down = ceil_div(self.k, SCALE_BLOCK), ceil_div(self.n, SCALE_BLOCK)
+        return (self.batch, blocks, self.m), (self.batch, down, blocks)
 
     @property
     def scale_counts(self) -> tuple[int, int]:
@@ -298,36 +311,44 @@ class Problem:
         return self.m * self.k, self.k * self.n, self.m * self.width
 
     def in_precision(self, compute: str) -> Problem:
-        """The same problem in another precision; fields that it does not have get their
-        defaults."""
-        kept: dict[str, Any] = kept_fields(self, compute)
-        return replace(self, **kept)
+        """The problem in another precision; fields that it does not have get their defaults."""
+        row = PRECISIONS[compute]
+        changed: dict[str, Any] = {"compute": compute}
+        for name, rule in _RULES.items():
+            if not rule(row, getattr(self, name)):
+                changed[name] = Epilogue(self.has_bias) if name == "epilogue" else USUAL[name]
+        return replace(self, **changed)
 
 
 _WORDS = tuple((name, words) for name, words in VALUES.items() if name != "epilogue")
 _NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]
 
 
-def scale_shapes(problem: Problem) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Shapes of the scales of A and B, fp32 without gaps; None without scales."""
-    if problem.scale == "none":
-        return None
-    if problem.scale == "tensor":
-        return (1,), (1,)
-    if problem.scale == "row":
-        return (problem.batch, problem.m), (problem.batch, problem.n)
-    blocks, down = ceil_div(problem.k, SCALE_BLOCK), ceil_div(problem.n, SCALE_BLOCK)
-    return (problem.batch, blocks, problem.m), (problem.batch, down, blocks)
+_RULES: Mapping[str, Callable[[Precision, Any], bool]] = {
+    "epilogue": lambda row, epilogue: epilogue.elementwise or row.operand.bytes <= 2,
+    "output": lambda row, output: output in ("same", *(element.name for element in row.outputs)),
+    "scale": lambda row, scale: scale in row.scales,
+    "accumulate": lambda row, sums: sums == "exact" or row.fast_sum_error is not None,
+    "e5m2": lambda row, operand: operand == "a" or row.second is not None,
+}
+"""Whether a precision has a value of a field that only some precisions have."""
 
 
-def check_output(problem: Problem) -> None:
-    """Checks an output other than the default.
+def _require(problem: Problem, *names: str) -> None:
+    """Raises a `ProblemError` if the precision does not have the values of these fields."""
+    for name in names:
+        value, rule = getattr(problem, name), _RULES[name]
+        if not rule(problem.precision, value):
+            able = ", ".join(row.name for row in PRECISIONS.values() if rule(row, value))
+            raise ProblemError(
+                f"{name} {value} is for compute {able}, not {problem.compute}; leave one out"
+            )
 
-    Raises:
-        ProblemError: if the precision does not have it.
-    """
-    names = [element.name for element in problem.precision.outputs]
-    if problem.output not in names:
+
+def _check_output(problem: Problem) -> None:
+    """Raises a `ProblemError` for an output that the other fields do not allow."""
+    if not _RULES["output"](problem.precision, problem.output):
+        names = (element.name for element in problem.precision.outputs)
         legal = ", ".join(dict.fromkeys(["same", *names]))
         raise ProblemError(
             f"compute {problem.compute} has no output {problem.output!r}; give one of {legal}"
@@ -342,63 +363,6 @@ def check_output(problem: Problem) -> None:
             f"output {problem.output} has no residual, here epilogue {problem.epilogue}; leave it "
             "out or give another output"
         )
-
-
-def check_epilogue(problem: Problem) -> None:
-    """Checks an epilogue beyond a bias and an activation.
-
-    Raises:
-        ProblemError: if the precision does not have it; for swiglu, if N is no whole number of
-            pairs of `GATE_SPAN` columns.
-    """
-    if problem.element_bytes > 2:
-        able = [row.name for row in PRECISIONS.values() if row.operand.bytes <= 2]
-        raise ProblemError(_only("epilogue", problem.epilogue, able, problem.compute))
-    if problem.gated and problem.n % (2 * GATE_SPAN):
-        raise ProblemError(
-            f"epilogue {problem.epilogue} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of "
-            f"what they are for; N is {problem.n}, give a multiple of {2 * GATE_SPAN}"
-        )
-
-
-def check_eight_bit(problem: Problem) -> None:
-    """Checks fields that only some precisions of 8 bits have.
-
-    Raises:
-        ProblemError: if the problem's precision is none of them.
-    """
-    precision = problem.precision
-    if problem.scale not in precision.scales:
-        able = [row.name for row in PRECISIONS.values() if problem.scale in row.scales]
-        raise ProblemError(_only("scale", problem.scale, able, problem.compute))
-    if problem.accumulate == "fast" and precision.fast_sum_error is None:
-        able = [row.name for row in PRECISIONS.values() if row.fast_sum_error is not None]
-        raise ProblemError(_only("accumulate", problem.accumulate, able, problem.compute))
-    if problem.e5m2 != "a" and precision.second is None:
-        able = [row.name for row in PRECISIONS.values() if row.second is not None]
-        raise ProblemError(_only("e5m2", problem.e5m2, able, problem.compute))
-
-
-def kept_fields(problem: Problem, compute: str) -> dict[str, str]:
-    """The fields of a problem that change in another precision: those that it does not have get
-    their defaults."""
-    row, kept = PRECISIONS[compute], {"compute": compute}
-    if problem.output not in ("same", *(element.name for element in row.outputs)):
-        kept["output"] = "same"
-    if problem.scale not in row.scales:
-        kept["scale"] = "none"
-    if row.fast_sum_error is None:
-        kept["accumulate"] = "exact"
-    if row.second is None:
-        kept["e5m2"] = "a"
-    if row.operand.bytes > 2 and not problem.epilogue.elementwise:
-        kept["epilogue"] = Epilogue(problem.has_bias)
-    return kept
-
-
-def _only(field: str, value: str, able: list[str], compute: str) -> str:
-    computes = ", ".join(able)
-    return f"{field} {value} is for compute {computes}, not {compute}; leave one out"
 
 
 UNIT_ROUNDOFF = 2.0**-24

@@ -6,7 +6,7 @@ PyTorch's and NumPy's dtypes, `float16` and BLAS's `NN` are such spellings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from autotune.errors import ProblemError
 from autotune.problem.precision import ELEMENT_TYPES, PRECISIONS, Precision
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     class WordField(Generic[Given, Held]):
         """The type of a dataclass field that takes a `Given` and holds a `Held`."""
 
-        @overload
-        def __get__(self, instance: None, owner: Any) -> Held: ...
-        @overload
-        def __get__(self, instance: object, owner: Any) -> Held: ...
         def __get__(self, instance: object, owner: Any) -> Held: ...
         def __set__(self, instance: object, value: Given) -> None: ...
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from autotune import files, settings
-from autotune.cuda import compiler, nvcc, nvrtc
+from autotune.cuda import compiler, nvrtc
 from autotune.cuda.program import CompileFailure
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
@@ -150,15 +150,7 @@ def _nvrtc() -> _Result:
     if wanted := settings.nvrtc():
         extra = f"pip install 'tile-autotune[cu{wanted}]', or unset AUTOTUNE_NVRTC"
         return False, f"not installed in version {wanted}, for which AUTOTUNE_NVRTC asks", extra
-    if nvcc.version():
-        return None, "not installed; nvcc takes its place and is slower", mismatch or _INSTALL_NVRTC
-    return False, "not installed, and there is no nvcc either", mismatch or _INSTALL_NVRTC
-
-
-def _nvcc() -> _Result:
-    if version := nvcc.version():
-        return True, f"{version} at {settings.nvcc()}", ""
-    return None, "not installed; not needed where NVRTC is", ""
+    return False, "not installed", mismatch or _INSTALL_NVRTC
 
 
 def _compilation() -> _Result:
@@ -280,7 +272,6 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("Python", _python),
     ("CUDA sources", _sources),
     ("NVRTC", _nvrtc),
-    ("nvcc", _nvcc),
     ("compilation", _compilation),
     ("compiled kernels", _kernels),
     ("driver", _driver),

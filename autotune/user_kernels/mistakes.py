@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, sections
-from autotune.cuda.variables import SECTIONS, unfilled
+from autotune.cuda.variables import SECTION, unfilled
 from autotune.errors import UsageError
 from autotune.families.macros import override
 from autotune.families.plan import Template
@@ -55,17 +55,17 @@ def variables_filled(compile: Compile, source: KernelSource, places: Places) -> 
 
     def compiled(template: Template, arch: str) -> Program | CompileFailure:
         program = compile(template, arch)
-        if isinstance(program, CompileFailure) or SECTIONS.isdisjoint(sections(program.cubin)):
+        if isinstance(program, CompileFailure) or SECTION not in sections(program.cubin):
             return program
         folder, includes = places
         ptx = compiler.ptx(template, program.arch, sources=folder, includes=includes)
         text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
-        for variable in unfilled(text, program.symbol):
-            if not initialised(variable.name):
+        for name in unfilled(text, program.symbol):
+            if not initialised(name):
                 raise UsageError(
-                    f"{template.kernel} reads {variable}, which nothing fills before a launch, so "
-                    "that it would count as zeros; pass it as an argument (an array as a pointer), "
-                    "or initialise it in the source"
+                    f"{template.kernel} reads __constant__ {name}, which nothing fills before a "
+                    "launch, so that it would count as zeros; pass it as an argument (an array as "
+                    "a pointer), or initialise it in the source"
                 )
         return program
 

@@ -17,6 +17,7 @@ from support.host_cuda import CUDA_SRC, Program, build, run
 
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure
+from autotune.cuda.program import Program as CudaProgram
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
@@ -961,10 +962,10 @@ COMPILATIONS = [
 def test_verification_kernels_compile(text: str, arch: str) -> None:
     problem = Problem.parse(f"1x1x1:{text}")
     programs = [compiled(kernel, arch) for kernel in templates_of(problem).all]
-    assert {type(program) for program in programs} == {Program}
+    assert {type(program) for program in programs} == {CudaProgram}
 
 
 @cache
-def compiled(kernel: Template, arch: str) -> Program | CompileFailure:
+def compiled(kernel: Template, arch: str) -> CudaProgram | CompileFailure:
     """The program of a kernel, which several problems may share."""
     return compiler.compile(kernel, arch, cache=None)

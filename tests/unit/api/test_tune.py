@@ -169,12 +169,6 @@ def test_other_problems_are_refused(calls: Calls, problem: tuple[Any, ...]) -> N
     assert calls == []
 
 
-@pytest.mark.parametrize("name", ["tune_all", "tune_range"])
-def test_former_functions_name_the_new_one(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"no attribute '{name}'; call autotune.tune, which"):
-        getattr(autotune, name)
-
-
 @pytest.mark.parametrize(
     ("function", "most"), [(autotune.tune, 14), (autotune.tune_kernel, 18), (autotune.matmul, 14)]
 )

@@ -34,7 +34,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def no_compiler() -> None:
         raise MissingError("no CUDA compiler")
 
-    monkeypatch.setattr(compiler, "_toolchain", no_compiler)
+    monkeypatch.setattr(compiler, "compiler_version", no_compiler)
     path = tmp_path / f"sm_90{cache.SUFFIX}"
     made = [program(NAIVE), program(Template("made.cu", "made"), b"other")]
     path.write_bytes(cache.archive_of(made, SOURCES))

@@ -15,7 +15,7 @@ import cuda.bindings
 import pytest
 
 from autotune import settings
-from autotune.cuda import compiler, nvcc, nvrtc
+from autotune.cuda import compiler, nvrtc
 from autotune.errors import MissingError, UsageError
 from autotune.report import doctor
 
@@ -105,7 +105,6 @@ def test_doctor_names_a_wheel_that_does_not_match(
 @pytest.mark.usefixtures("only_the_wheel_of_13")
 def test_no_compiler_names_a_wheel_that_does_not_match(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
-    monkeypatch.setattr(nvcc, "version", lambda: None)
     with pytest.raises(MissingError) as raised:
         compiler.compiler_version()
     assert str(raised.value).endswith(WARNING)

@@ -154,7 +154,7 @@ def test_tensor_maps_are_passed_by_value(fake: FakeEncoder) -> None:
         Argument("i32", 7),
         Argument("f32", "alpha"),
     )
-    encoded, *scalars = launches.resolve_arguments(parameters, VALUES, TensorMapEncoder(fake))
+    encoded, *scalars = launches.Resolver(parameters)(VALUES, TensorMapEncoder(fake))
     assert isinstance(encoded, bytes)
     assert scalars == [4096, 7, 0.5]
     members = launches.layout(tuple(argument.parameter for argument in parameters)).members

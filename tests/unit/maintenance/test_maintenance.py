@@ -401,11 +401,11 @@ def test_programs_of_records_count_as_used(store: Store) -> None:
     old = entries_of(16)
     plan = registry.plan(old.best.config, SMALL)
     for template in [plan.main.template, Template("tiled.cu", "other")]:
-        key = next(iter(compiler.keys([template], "sm_90")))
+        key = compiler.named_keys([template], "sm_90")[template]
         program = replace(_program(template), key=key)
         program_cache.cached(store.root, key, template, "sm_90", lambda made=program: made)  # type: ignore[misc]
     store.save(old)
-    unused = compiler.keys([Template("tiled.cu", "other")], "sm_90")
+    unused = {*compiler.named_keys([Template("tiled.cu", "other")], "sm_90").values()}
     found = pruning.unused_programs(listed(store.root), [old])
     assert {item.path.stem for item in found} == unused
 

@@ -328,7 +328,7 @@ def test_swiglu_halves_the_columns_of_c(compute: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 8, 24, 31])
 def test_swiglu_takes_whole_pairs_of_columns(n: int) -> None:
-    text = f"8 columns of gates and 8 of what they are for; N is {n}, give a multiple of 16"
+    text = f"8 columns of gates and 8 of their values; N is {n}, give a multiple of 16"
     with pytest.raises(ProblemError, match=text):
         Problem(4, n, 4, "bf16", epilogue="swiglu")
 

@@ -203,7 +203,7 @@ def test_matmul_that_tunes_elsewhere_runs_what_is_recorded(
 
 def test_only_kept_programs_are_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = Template("naive.cu", "naive", (("VECTOR", 1),))
-    monkeypatch.setattr(compiler, "_toolchain", lambda: ("NVRTC 1", nvrtc))
+    monkeypatch.setattr(compiler, "compiler_version", lambda: "NVRTC 1")
     monkeypatch.setenv("AUTOTUNE_MODE", "frozen")
     for kept in (cache, None):
         with pytest.raises(FrozenError, match=r"naive.* is not compiled for sm_90"):
@@ -211,7 +211,7 @@ def test_only_kept_programs_are_taken(cache: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(FrozenError, match=r"cannot compile naive.* to PTX: the mode is frozen"):
         compiler.ptx(template, "sm_90")
     assert not cache.exists()
-    key = compiler.keys([template], "sm_90").pop()
+    key = compiler.named_keys([template], "sm_90")[template]
     program = Program(template, "sm_90", b"cubin", "naive", 32, 0, 0, 0, 1, "NVRTC 1", key, "")
     built = cached(cache, key, template, "sm_90", lambda: program)
     assert compiler.compile(template, "sm_90", cache=cache) == built
