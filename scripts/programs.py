@@ -11,8 +11,9 @@ they serve their own problems and their neighbours.
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import chain, cycle, islice, product
@@ -30,7 +31,6 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.nearest import Neighbourhood, choices, nearly_fastest
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.problem.fields import log_uniform
 from autotune.records import Records, shipped
 from autotune.runners.objective import COLD
 
@@ -111,6 +111,14 @@ def _part_needs(arch: str, count: int, part: tuple[str, int]) -> list[Needs]:
 def cards(arch: str) -> list[Device]:
     """The catalogue's cards of an architecture."""
     return [card for card in catalogue().values() if card.arch == arch]
+
+
+def log_uniform(random: Random, smallest: Sequence[int], largest: Sequence[int]) -> list[float]:
+    """Random sizes whose logarithms are uniform between those of `smallest` and `largest`."""
+    return [
+        math.exp(random.uniform(math.log(low), math.log(high)))
+        for low, high in zip(smallest, largest, strict=True)
+    ]
 
 
 def drawn(compute: str, count: int) -> Iterator[Problem]:

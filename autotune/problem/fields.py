@@ -6,12 +6,10 @@ the epilogue: `512x512x64:f8:nt:scale=row:fast:out=f16`.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from operator import index
-from random import Random
 from typing import TYPE_CHECKING, Final, Literal, SupportsIndex, TypedDict, cast, get_args
 
 from autotune.errors import ProblemError
@@ -338,11 +336,3 @@ def whole_size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int
     if not 1 <= (whole := index(size)) <= largest:
         raise ProblemError(f"{name} is {whole}; give 1 to {largest}")
     return whole
-
-
-def log_uniform(random: Random, smallest: Sequence[int], largest: Sequence[int]) -> list[float]:
-    """Random sizes whose logarithms are uniform between those of `smallest` and `largest`."""
-    return [
-        math.exp(random.uniform(math.log(low), math.log(high)))
-        for low, high in zip(smallest, largest, strict=True)
-    ]

@@ -8,7 +8,7 @@ their own which precisions they serve.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -213,6 +213,23 @@ class Precision:
         return 2.0 ** -(self.mantissa_bits + 1) if rounded else 0.0
 
 
+_F8 = Precision(
+    name="f8",
+    label="fp8",
+    operand=E4M3,
+    outputs=(BF16, F16, F32, E4M3, E5M2),
+    mantissa_bits=3,
+    sums="promoted",
+    sum_error=PROMOTED_EIGHT_BIT_SUM,
+    fast_sum_error=EIGHT_BIT_SUM,
+    tensor_map=TENSOR_MAP_TYPES["u8"],
+    tensor_rate=2.0,
+    compute_capability=(8, 9),
+    vendor="f8",
+    twin="f8e5",
+    scales=("none", "tensor", "row", "block"),
+)
+
 _ROWS = (
     Precision(
         name="f32",
@@ -288,38 +305,15 @@ _ROWS = (
         vendor="bf16",
         twin="f16",
     ),
-    Precision(
-        name="f8",
-        label="fp8",
-        operand=E4M3,
-        outputs=(BF16, F16, F32, E4M3, E5M2),
-        mantissa_bits=3,
-        sums="promoted",
-        sum_error=PROMOTED_EIGHT_BIT_SUM,
-        fast_sum_error=EIGHT_BIT_SUM,
-        tensor_map=TENSOR_MAP_TYPES["u8"],
-        tensor_rate=2.0,
-        compute_capability=(8, 9),
-        vendor="f8",
-        twin="f8e5",
-        scales=("none", "tensor", "row", "block"),
-    ),
-    Precision(
+    _F8,
+    replace(
+        _F8,
         name="f8e5",
         label="fp8e5",
         operand=E5M2,
         second=E4M3,
-        outputs=(BF16, F16, F32, E4M3, E5M2),
-        mantissa_bits=3,
-        sums="promoted",
-        sum_error=PROMOTED_EIGHT_BIT_SUM,
-        fast_sum_error=EIGHT_BIT_SUM,
-        tensor_map=TENSOR_MAP_TYPES["u8"],
-        tensor_rate=2.0,
-        compute_capability=(8, 9),
         vendor="f8e5",
         twin="f8",
-        scales=("none", "tensor", "row", "block"),
     ),
     Precision(
         name="i8",

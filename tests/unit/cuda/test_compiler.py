@@ -16,17 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.paths import TESTS
 
 from autotune import settings
 from autotune.cuda import cache as program_cache
 from autotune.cuda import compiler, nvrtc, program
+from autotune.cuda.compiler import compile
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.families.shared.arguments import each_type, scale
+from autotune.families.shared.quantizing import Quantizing
 from autotune.files import limits, trust
-from autotune.problem import Problem
+from autotune.problem import ELEMENT_TYPES, Problem
 
 KERNELS = """
 #include "outer.cuh"
@@ -712,3 +716,26 @@ def test_source_hash_covers_nested_headers(tmp_path: Path) -> None:
 def test_template_instance_may_be_spelt_out(sources: Path) -> None:
     template = Template("kernels.cu", "scaled", (("N", 32),), form="scaled<2 * {N}>")
     assert compiled(template, sources).symbol == "_Z6scaledILi64EEvPf"
+
+
+@pytest.mark.parametrize("scale", ["tensor", "row", "block"])
+@pytest.mark.parametrize("source", ["f32", "f16", "bf16"])
+def test_quantising_rounds_the_product_before_the_int8_number(source: str, scale: str) -> None:
+    quantizing = Quantizing(ELEMENT_TYPES[source], ELEMENT_TYPES["i8"], scale, 16, 1024, vector=4)
+    for launch in quantizing.plan().launches:
+        text = compiler.ptx(launch.template, "sm_90")
+        assert isinstance(text, bytes), text.reason
+        # ptxas contracts `add`, and never `add.rn`.
+        assert b"add.f32" not in text
+        assert b"fma" not in text
+        assert (b"add.rn.f32" in text) == (launch.template.kernel == "quantize")
+
+
+@pytest.mark.parametrize("text", ["f8e5:scale=row", "i8:scale=row", "f16:out=f32"])
+def test_planted_kernels_compile(text: str) -> None:
+    problem = Problem.parse(f"8x8x8:{text}")
+    template = Template(
+        "planted.cu", "planted", (*each_type(problem), scale(problem), ("FAULT", 12))
+    )
+    program = compile(template, "sm_90", cache=None, sources=TESTS / "gpu")
+    assert isinstance(program, Program)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import time
 import timeit
 from dataclasses import replace
@@ -9,9 +10,20 @@ import pytest
 from support import nvidia_occupancy
 from support.nvidia_occupancy import DEVICES, Kernel, differing, evaluate, random_kernels
 
-from autotune.device import find
+from autotune.device import SMS, SmLimits, catalogue, find
 from autotune.errors import DeviceError, UsageError
-from autotune.occupancy import ARCHITECTURES, occupancy
+from autotune.occupancy import (
+    ARCHITECTURES,
+    BlockDemand,
+    LimitTables,
+    Occupancy,
+    best_block_sizes,
+    block_sizes,
+    headroom,
+    limit_tables,
+    occupancy,
+)
+from autotune.problem.integers import ceil_div
 
 H100 = find("h100")
 TEXTBOOK = find("textbook-d")
@@ -210,3 +222,135 @@ def test_text_h100_has_112_shared_bytes_a_thread() -> None:
     needed = 2 * 16 * 16 * 4 // (16 * 16)
 
     assert (max(full), needed) == (112, 8)
+
+
+CARDS: dict[str, SmLimits] = {
+    **{sm.name: sm for sm in SMS.values()},
+    "textbook-d": find("textbook-d"),
+}
+
+
+def looked_up(tables: LimitTables, demand: BlockDemand) -> tuple[int, int, float, tuple[str, ...]]:
+    """Blocks, warps, occupancy and limiters, from the tables alone."""
+    row = ceil_div(demand.threads, tables.slot) - 1
+    steps = tables.shared[
+        tables.carve_outs[0 if demand.carve_out is None else demand.carve_out + 1]
+    ]
+    limits: dict[str, int | None] = {
+        "warps": tables.warps[row],
+        "blocks": tables.blocks,
+        "registers": sum(demand.registers <= most for most in tables.registers[row]),
+        "shared memory": sum(demand.shared <= most for most in steps),
+        "barriers": tables.barriers[demand.barriers],
+    }
+    taken = {"registers": demand.registers, "shared memory": demand.shared}
+    for name in tables.unlimited:
+        if taken[name] == 0:
+            limits[name] = None
+    applying = {name: blocks for name, blocks in limits.items() if blocks is not None}
+    blocks = min(applying.values())
+    used = blocks * (row + 1)
+    limiters = tuple(name for name, allowed in applying.items() if allowed == blocks)
+    return blocks, tables.resident_warps[used], tables.shares[used], limiters
+
+
+def exact(resident: Occupancy) -> tuple[int, int, float, tuple[str, ...]]:
+    return (
+        resident.blocks_per_sm,
+        resident.warps_per_sm,
+        resident.occupancy,
+        resident.limiters,
+    )
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_tables_give_the_occupancy(card: str) -> None:
+    device = CARDS[card]
+    tables, draw = limit_tables(device), random.Random(card)
+    for _ in range(2000):
+        demand = BlockDemand(
+            draw.choice((draw.randint(1, 1024), 32 * draw.randint(1, 32))),
+            draw.choice((draw.randint(0, 255), 8 * draw.randint(0, 31))),
+            draw.choice(
+                (0, draw.randint(0, device.shared_per_block_optin), 1024 * draw.randint(0, 9))
+            ),
+            draw.randint(0, 16),
+            draw.choice((None, draw.randint(0, 100))),
+        )
+        assert looked_up(tables, demand) == exact(demand.on(device)), demand
+
+
+def test_carve_outs_of_one_size_share_a_step_table() -> None:
+    tables = limit_tables(find("h100"))
+
+    assert len(tables.shared) == 10
+    assert set(tables.carve_outs) == set(range(10))
+
+
+SWEPT: dict[str, SmLimits] = {
+    **{sm.name: sm for sm in SMS.values()},
+    "textbook-d": find("textbook-d"),
+}
+
+
+def test_best_block_sizes_fill_the_sm() -> None:
+    """32 blocks of 32 threads fill half an SM; 21 of 96 leave a warp free, 2 of 768 a fourth."""
+    best = set(best_block_sizes(H100, BlockDemand(1, registers=32)))
+
+    assert best >= {64, 128, 256, 512, 1024}
+    assert best.isdisjoint({32, 96, 768})
+
+
+def test_no_block_size_beats_the_best() -> None:
+    demand = BlockDemand(1, registers=72, shared=20_000)
+    best = best_block_sizes(H100, demand)
+    shares = {n: replace(demand, threads=n).on(H100).occupancy for n in block_sizes(H100)}
+
+    assert {n for n, share in shares.items() if share == max(shares.values())} == set(best)
+
+
+def test_kernel_that_never_runs_has_no_best_block_size() -> None:
+    assert best_block_sizes(H100, BlockDemand(1, registers=32, shared=10**6)) == ()
+
+
+@pytest.mark.parametrize("card", SWEPT)
+@pytest.mark.parametrize("threads", [32, 96, 256, 1024])
+def test_headroom_is_used_up_by_one_more(card: str, threads: int) -> None:
+    device, demand = SWEPT[card], BlockDemand(threads)
+    most = demand.on(device).blocks_per_sm
+    for blocks in range(1, most + 1):
+        room = headroom(device, demand, blocks)
+        full = BlockDemand(threads, room.registers, room.shared)
+        assert full.on(device).blocks_per_sm >= blocks
+        more = replace(full, registers=room.registers + 1).on(device)
+        assert more.blocks_per_sm < blocks or room.registers == 255
+        assert replace(full, shared=room.shared + 1).on(device).blocks_per_sm < blocks
+        assert room.occupancy == pytest.approx(blocks / most * demand.on(device).occupancy)
+
+
+def test_impossible_number_of_blocks_names_the_limit() -> None:
+    room = headroom(H100, BlockDemand(1024), 3)
+
+    assert (room.registers, room.shared, room.limiter) == (0, 0, "warps")
+
+
+def test_less_than_one_block_is_refused() -> None:
+    with pytest.raises(UsageError, match="0 blocks an SM; give 1 or more"):
+        headroom(H100, BlockDemand(256), 0)
+
+
+def test_text_device_d_keeps_three_blocks_at_ten_registers() -> None:
+    assert headroom(find("textbook-d"), BlockDemand(512), 3).registers == 10
+
+
+def test_carve_out_shrinks_the_headroom() -> None:
+    whole = headroom(H100, BlockDemand(256), 4)
+    quarter = headroom(H100, BlockDemand(256, carve_out=25), 4)
+
+    assert quarter.shared < whole.shared
+
+
+def test_every_card_of_the_catalogue_has_an_occupancy() -> None:
+    resident = {key: BlockDemand(256, 32, 1024).on(card) for key, card in catalogue().items()}
+
+    assert {key: o.limiter for key, o in resident.items() if o.blocks_per_sm < 2} == {}

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from cuda.bindings import driver
-from support.fake_driver import FakeCuda
+from support.fake_driver import H100 as ATTRIBUTES
+from support.fake_driver import MEMORY, FakeCuda
 
 from autotune.cuda import bindings
-from autotune.cuda.bindings import query_clusters, with_clusters
+from autotune.cuda.bindings import NAMES, describe, query_clusters, with_clusters
 from autotune.device import Device, catalogue, find
 from autotune.errors import RunnerError
 
@@ -260,3 +261,27 @@ def test_refused_query_names_the_status() -> None:
 
     with pytest.raises(RunnerError, match=r"clusters: .*CUDA_ERROR_NOT_SUPPORTED"):
         query_clusters(fake, H100)
+
+
+def test_driver_has_every_attribute() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    assert [
+        n for n in NAMES if not hasattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{n}")
+    ] == []
+
+
+def test_bandwidth_counts_both_edges_of_the_memory_clock() -> None:
+    # NVIDIA's H100 SXM data sheet: 3.35 TB/s.
+    bandwidth = describe("H100", MEMORY, ATTRIBUTES).memory_bandwidth
+    assert bandwidth == pytest.approx(3.35e12, rel=0.002)
+
+
+def test_peak_counts_a_fused_multiply_add_twice() -> None:
+    # NVIDIA's H100 SXM data sheet: 67 TFLOP/s in fp32.
+    assert describe("H100", MEMORY, ATTRIBUTES).peak_fp32 == pytest.approx(67e12, rel=0.002)
+
+
+def test_limits_are_those_of_the_driver() -> None:
+    device = describe("H100", MEMORY, ATTRIBUTES)
+    limits = device.shared_per_block_optin, device.reserved_shared_per_block, device.blocks_per_sm
+    assert limits == (232448, 1024, 32)
