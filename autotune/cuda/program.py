@@ -38,14 +38,6 @@ thread block clusters)."""
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Why CUDA refuses a launch: a short reason, and what is wrong with its numbers."""
-
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True)
 class LaunchBounds:
     """The launches that a compiled kernel allows.
 
@@ -81,25 +73,26 @@ class LaunchBounds:
         """Blocks of a cluster."""
         return prod(self.cluster)
 
-    def refusal(self, launch: Launch) -> Refusal | None:
-        """Why CUDA refuses a launch of the kernel; None if nothing compiled speaks against it."""
+    def refusal(self, launch: Launch) -> tuple[str, str] | None:
+        """Why CUDA refuses a launch of the kernel: a short reason, and what is wrong with its
+        numbers; None if nothing compiled speaks against it."""
         if self.block is not None and launch.block != self.block:
             detail = f"{_times(launch.block)} threads, the kernel requires {_times(self.block)}"
-            return Refusal("required block", detail)
+            return "required block", detail
         if self.threads is not None and launch.threads > self.threads:
             bound = f"the kernel's launch bound is {self.threads}"
-            return Refusal("launch bound", f"{launch.threads} threads a block, {bound}")
+            return "launch bound", f"{launch.threads} threads a block, {bound}"
         if self.open_cluster:
             detail = "the kernel leaves its cluster to the launch; write __cluster_dims__(x, y, z)"
-            return Refusal("cluster", detail)
+            return "cluster", detail
         if self.cluster_blocks > LARGEST_CLUSTER:
             limit = f"CUDA allows {LARGEST_CLUSTER} without an opt-in, which is not made here"
-            return Refusal("cluster", f"{self.cluster_blocks} blocks a cluster, {limit}")
+            return "cluster", f"{self.cluster_blocks} blocks a cluster, {limit}"
         if not self.grid_of_clusters and any(
             blocks % step for blocks, step in zip(launch.grid, self.cluster, strict=True)
         ):
             detail = f"{_times(launch.grid)} blocks, not a multiple of the cluster's"
-            return Refusal("grid", f"{detail} {_times(self.cluster)}")
+            return "grid", f"{detail} {_times(self.cluster)}"
         return None
 
 

@@ -257,17 +257,13 @@ class Device:
                     f"device field {less} is {getattr(device, less)}; it must be at most {more}, "
                     f"{getattr(device, more)}"
                 )
-        device._check_clusters()
-        return device
-
-    def _check_clusters(self) -> None:
-        """Raises a `DeviceError` if the clusters have more blocks than the device has SMs."""
-        for size, count in zip(CLUSTER_SIZES, self.clusters or (), strict=False):
-            if count * size > self.sms:
+        for size, count in zip(CLUSTER_SIZES, device.clusters or (), strict=False):
+            if count * size > device.sms:
                 raise DeviceError(
                     f"device field clusters states {count} clusters of {size} blocks that fill an "
-                    f"SM; {self.sms} SMs hold at most {self.sms // size}"
+                    f"SM; {device.sms} SMs hold at most {device.sms // size}"
                 )
+        return device
 
 
 SmLimits: TypeAlias = Device | Sm

@@ -123,7 +123,7 @@ def _refused(launch: Launch, program: Program) -> Failure | None:
     refusal = program.bounds.refusal(launch)
     if refusal is None:
         return None
-    return Failure("resources", f"{launch.template.kernel}: {refusal.reason}: {refusal.detail}")
+    return Failure("resources", f"{launch.template.kernel}: {': '.join(refusal)}")
 
 
 def _spilled(program: Program) -> Failure | None:
