@@ -28,17 +28,12 @@ TYPE_CHECKING = False  # `typing` takes longer to import than everything else he
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy, roofline
     from autotune import torch as torch
-    from autotune.api.fingerprints import fingerprint
-    from autotune.api.interleaving import interleave
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
-    from autotune.api.listing import list_records, table
-    from autotune.api.loading import kernel, warmup
-    from autotune.api.lookups import best, choose
-    from autotune.api.matmul import matmul
-    from autotune.api.policy import policy
-    from autotune.api.quantize import quantize
+    from autotune.api.lookups import best, choose, fingerprint, list_records, table
+    from autotune.api.matmul import kernel, matmul, policy, warmup
+    from autotune.api.operands import interleave, quantize
     from autotune.api.shapes import Shapes
-    from autotune.api.tune import tune
+    from autotune.api.tuning import tune
     from autotune.device import Device
     from autotune.families.config import Config
     from autotune.problem import Problem
@@ -46,7 +41,8 @@ if TYPE_CHECKING:
     from autotune.runtime import UntunedWarning
     from autotune.settings import Policy
     from autotune.tuning.options import Search
-    from autotune.user_kernels import Compilation, Verification
+    from autotune.user_kernels.definition import Compilation
+    from autotune.user_kernels.workload import Verification
     from autotune.version import __version__ as __version__
 
 __all__ = [
@@ -85,7 +81,7 @@ __all__ = [
 
 # The module of each name.
 _HOMES = {
-    "Compilation": "user_kernels",
+    "Compilation": "user_kernels.definition",
     "Config": "families.config",
     "Device": "device",
     "KernelRecord": "records",
@@ -95,23 +91,23 @@ _HOMES = {
     "Search": "tuning.options",
     "Shapes": "api.shapes",
     "UntunedWarning": "runtime",
-    "Verification": "user_kernels",
+    "Verification": "user_kernels.workload",
     "__version__": "version",
     "best": "api.lookups",
     "best_kernel": "api.kernels",
     "choose": "api.lookups",
-    "fingerprint": "api.fingerprints",
-    "interleave": "api.interleaving",
-    "kernel": "api.loading",
+    "fingerprint": "api.lookups",
+    "interleave": "api.operands",
+    "kernel": "api.matmul",
     "kernel_occupancy": "api.kernels",
-    "list_records": "api.listing",
+    "list_records": "api.lookups",
     "matmul": "api.matmul",
-    "policy": "api.policy",
-    "quantize": "api.quantize",
-    "table": "api.listing",
-    "tune": "api.tune",
+    "policy": "api.matmul",
+    "quantize": "api.operands",
+    "table": "api.lookups",
+    "tune": "api.tuning",
     "tune_kernel": "api.kernels",
-    "warmup": "api.loading",
+    "warmup": "api.matmul",
 }
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
 _MODULES = {

@@ -103,13 +103,18 @@ class Policy(NamedTuple):
         where a new call is bound: a warm call has no time for it.
 
         Raises:
-            UsageError: with the field and its values.
+            UsageError: with the field and its values, or for both `tune` and `batch_invariant`.
         """
         for name, value in zip(self._fields, self, strict=True):
             word = _WORDS.get(name)
             if value not in (True, False) and (word is None or value != word):
                 words = "True or False" if word is None else f"True, False or {word!r}"
                 raise UsageError(f"{name} is {value!r}; give {words}")
+        if self.tune and self.batch_invariant:
+            raise UsageError(
+                "a batch-invariant kernel is not tuned alone; tune its range: "
+                "autotune.tune(..., batch_invariant=True)"
+            )
 
 
 _WORDS = {"tune": "quick", "frozen": "raise"}
@@ -162,7 +167,7 @@ _ENTERED: list[Mode] = []
 
 def mode() -> Mode:
     """The mode that the program has entered last, else that of `AUTOTUNE_MODE`: `auto`, `quick`,
-    `frozen` or `frozen:raise`. `AUTOTUNE_TUNE=quick` is the mode `quick` too.
+    `frozen` or `frozen:raise`.
 
     Raises:
         UsageError: for another text.
@@ -170,7 +175,7 @@ def mode() -> Mode:
     if _ENTERED:
         return _ENTERED[-1]
     name, _, missing = os.environ.get("AUTOTUNE_MODE", "").partition(":")
-    return Mode(name or os.environ.get("AUTOTUNE_TUNE") or "auto", missing or "vendor")
+    return Mode(name or "auto", missing or "vendor")
 
 
 @contextmanager
@@ -270,15 +275,6 @@ def is_private(directory: Path, denied: int = stat.S_IWGRP | stat.S_IWOTH) -> bo
     return owned and not status.st_mode & denied
 
 
-def spare_dirs() -> list[Path]:
-    """Directories for temporary files, the most lasting first: what does not fit into the cache may
-    fit there."""
-    named = (os.environ.get("TMPDIR"), os.environ.get("XDG_RUNTIME_DIR"))
-    places = (Path(place) for place in ("/var/tmp", *named, "/tmp", "/dev/shm") if place)
-    absolute = dict.fromkeys(place for place in places if place.is_absolute())
-    return [place for place in absolute if os.access(f"{place}/.", os.X_OK)]  # a directory
-
-
 def shipped_dir() -> Path:
     """The directory of the shipped records.
 
@@ -297,13 +293,19 @@ def _data(name: str) -> Path:
     return Path(__file__).resolve().parent / "data" / name
 
 
-def wisdom_dirs() -> list[Path]:
-    """Directories of a site's records, in `AUTOTUNE_WISDOM_DIR` with the separator of PATH.
+def site_dirs() -> list[Path]:
+    """Directories of a site's records, in `AUTOTUNE_SITE_DIR` with the separator of PATH.
 
     Look-ups prefer the user's records of the same evidence, and prefer these to shipped ones, the
     first directory first.
     """
-    return environment.directories("AUTOTUNE_WISDOM_DIR")
+    if former := environment.directories(FORMER_SITE_DIR):
+        environment.warn_once(f"{FORMER_SITE_DIR} is now AUTOTUNE_SITE_DIR; rename it")
+    return environment.directories("AUTOTUNE_SITE_DIR") + former
+
+
+FORMER_SITE_DIR = "AUTOTUNE_WISDOM_DIR"
+"""The former name of `AUTOTUNE_SITE_DIR`, which this release still reads."""
 
 
 def source_dir() -> Path:
@@ -378,8 +380,8 @@ VARIABLES: dict[str, Callable[[], object]] = {
     "AUTOTUNE_PROGRAMS_DIR": programs_dir,
     "AUTOTUNE_SESSION": session,
     "AUTOTUNE_SHIPPED_DIR": shipped_dir,
-    "AUTOTUNE_TUNE": mode,
-    "AUTOTUNE_WISDOM_DIR": partial(environment.require_directories, "AUTOTUNE_WISDOM_DIR"),
+    "AUTOTUNE_SITE_DIR": partial(environment.require_directories, "AUTOTUNE_SITE_DIR"),
+    FORMER_SITE_DIR: partial(environment.require_directories, FORMER_SITE_DIR),
 }
 """The environment variables of the package, each with the function that reads it."""
 

@@ -24,7 +24,7 @@
 // the negative row of B. Partners cancel, and C is the sum over the unpaired places alone, however
 // long K is: so small that every type holds it, and odd, so never 0. A term that is missing, comes
 // twice or has another factor changes it by a whole number. `fill_exact` writes A and B,
-// `compare_exact` works out C from the positions alone. autotune/verification/exact.py is the same
+// `compare_exact` works out C from the positions alone. autotune/measure/exact.py is the same
 // in NumPy.
 //
 // The operands of 8 bits have scales. Those of normal numbers differ by up to 1.25 from `size`,

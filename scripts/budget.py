@@ -24,8 +24,8 @@ from provenance import provenance
 
 import autotune
 from autotune.cuda.compiler import compiler_version
+from autotune.measure import devices
 from autotune.problem import Problem
-from autotune.targets import local
 
 COUNTS = {
     (HIDDEN, HIDDEN): 2 * LAYERS,
@@ -62,8 +62,8 @@ def main(
         gains = ", ".join(f"{m} rows {gain:.3f}" for m, gain in result["gain"].items())
         typer.echo(f"{name}: {result['seconds']:.1f} s, over cuBLAS {gains}")
     if out:
-        device = local.probe(0).name
-        origin = provenance(device, local.driver_version(), compiler_version(), commit=commit)
+        device = devices.probe(0).name
+        origin = provenance(device, devices.driver_version(), compiler_version(), commit=commit)
         content = {**origin, "budget_s": budget, **measured}
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

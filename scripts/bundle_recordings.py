@@ -1,6 +1,6 @@
 """Bundles the best of recordings as shipped records.
 
-    python scripts/bundle_recordings.py docs/results/h100/trials \
+    python scripts/bundle_recordings.py docs/results/h100/trials.zip \
         autotune/data/shipped/nvidia-h100-80gb-hbm3-suites.jsonl.xz
 
 needs no GPU. The ten fastest rows of each recording become a record that states the kernels, driver
@@ -23,7 +23,7 @@ CONSOLE = Console(width=110, soft_wrap=True)
 
 
 def main(
-    recordings: Annotated[Path, typer.Argument(help="Folder of recordings.")],
+    recordings: Annotated[Path, typer.Argument(help="Folder or archive of recordings.")],
     out: Annotated[Path, typer.Argument(help="Bundle to write.")],
 ) -> None:
     """Writes the records of a folder's recordings to OUT."""

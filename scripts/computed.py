@@ -16,7 +16,7 @@ import numpy.typing as npt
 from spaces import Space
 
 from autotune.families.config import Config
-from autotune.runners.base import Failure, Measurement
+from autotune.measure.measurement import Failure, Measurement
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,24 +12,29 @@ from typing import Any, get_args
 
 from rich.table import Table
 
-from autotune.candidates import cost, space
 from autotune.cuda.compiler import compile
 from autotune.families.config import Config
+from autotune.measure import targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.runner import Runner
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import cell
-from autotune.runners.base import Measurement, Runner
-from autotune.targets import targets
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import Candidates, GemmTunable
 
 FAMILY = "simt"
+
+
 OURS, THEIRS = "autotune", "kernel tuner"
+
+
 BACKENDS = {"cupy": "CUPY", "nvcuda": "NVCUDA"}  # Kernel Tuner's names of the languages
+
+
 WITHIN = 0.05, 0.02
 
 
@@ -105,14 +110,14 @@ class RestrictedGemm(GemmTunable):
     configs: tuple[Config, ...] = ()
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates:
         """The configurations, ranked by the cost model."""
         safe = [config for config in self.configs if not unsafe(config)]
-        most = survey or len(safe)
-        surveyed, rest = space.spread(safe, most), space.skipped(safe, most)
-        ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
-        return Candidates(ranked, tuple(rest), {})
+        most = ranked or len(safe)
+        sampled, rest = space.spread(safe, most), space.skipped(safe, most)
+        by_time = cost.rank(sampled, self.problem, runner.device)
+        return Candidates(tuple(config for _, config in by_time), tuple(rest), {})
 
 
 def run_autotune(contest: Contest, seed: int, folder: Path) -> Trace:

@@ -1,6 +1,6 @@
 """cuBLASLt as a further baseline: each result of its heuristic as a run.
 
-The bench of `autotune.gpu` calls `cublaslt:open_baselines` in its worker process (see `suite.py`).
+The GPU's bench calls `cublaslt:open_baselines` in its worker process (see `suite.py`).
 
 It calls the library that comes with PyTorch, through ctypes: nvmath-python has bindings too, but
 would be another dependency and loads only with a driver. Constants and structure are those of
@@ -14,9 +14,9 @@ from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_uint64, 
 from typing import Any
 
 from autotune.errors import RunnerError
-from autotune.gpu.cublas import library_path
-from autotune.gpu.operands import Operands
-from autotune.gpu.session import Run, Session
+from autotune.measure.cublas import library_path
+from autotune.measure.operands import Operands
+from autotune.measure.session import Run, Session
 
 REQUESTED = 16
 WORKSPACE = 64 * 2**20

@@ -27,9 +27,9 @@ from rich.table import Table
 
 import autotune
 from autotune.cuda.compiler import compiler_version
+from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.runtime import UntunedWarning
-from autotune.targets import local
 
 PRODUCTS = 8
 CHAINS = 5
@@ -60,7 +60,7 @@ def main(
     rows = [measured(torch, problem, rounds) for problem in problems]
     Console(width=120).print(table(rows))
     if out:
-        name, driver = torch.cuda.get_device_name(), local.driver_version()
+        name, driver = torch.cuda.get_device_name(), devices.driver_version()
         origin = provenance(name, driver, compiler_version(), commit=commit)
         content = {**origin, "products": PRODUCTS, "rounds": rounds, "rows": rows}
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

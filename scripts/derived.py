@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,9 +27,8 @@ HASHES = Path(__file__).with_suffix(".json")
 DATA = "autotune/data"
 COST, CORRECTION, DEVICES = f"{DATA}/cost.json", f"{DATA}/correction.npz", f"{DATA}/devices.json"
 BUNDLES, DIGESTS = f"{DATA}/shipped/*.jsonl.xz", f"{DATA}/shipped/*.digest"
-H100, H200 = "docs/results/h100/trials", "docs/results/h200/trials"
-SWEEPS, DRAWN = f"{DATA}/recordings/h100", "docs/results/h200/drawn"
-RECORDINGS = "*.json.gz"
+H100, H200 = "docs/results/h100/trials.zip", "docs/results/h200/trials.zip"
+SWEEPS, DRAWN = f"{DATA}/recordings/h100", "docs/results/h200/drawn.zip"
 EIGHT_BIT = ("--precision", "f8", "--precision", "i8")
 LEARN = ("--learn", H100, "--learn", H200, "--learn", DRAWN)
 
@@ -53,14 +52,10 @@ class Step:
         return {pattern: _hash(pattern) for pattern in (*self.inputs, *self.outputs)}
 
 
-def _each(folders: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{folder}/{RECORDINGS}" for folder in folders)
-
-
 STEPS: Mapping[str, Step] = {
     "cost model": Step(
         (COST,),
-        _each((H100, SWEEPS, H200)),
+        (H100, f"{SWEEPS}/*.json.gz", H200),
         (
             ("scripts/fit_cost.py", H100, SWEEPS, "--out", COST),
             ("scripts/fit_cost.py", H200, *EIGHT_BIT, "--out", COST),
@@ -68,7 +63,7 @@ STEPS: Mapping[str, Step] = {
     ),
     "correction": Step(
         (CORRECTION,),
-        (COST, *_each((H100, H200, DRAWN))),
+        (COST, H100, H200, DRAWN),
         (("scripts/fit_correction.py", H100, H200, DRAWN, "--out", CORRECTION),),
     ),
     "digests": Step((DIGESTS,), (BUNDLES, COST, CORRECTION, DEVICES), (("scripts/digests.py",),)),
@@ -79,7 +74,7 @@ STEPS: Mapping[str, Step] = {
     ),
     "expected loss": Step(
         (f"{DATA}/expected_loss.json",),
-        (COST, CORRECTION, *_each((H100, H200, DRAWN))),
+        (COST, CORRECTION, H100, H200, DRAWN),
         (("scripts/left_out.py", H100, *LEARN, "--fit"),),
     ),
 }

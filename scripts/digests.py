@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from autotune import settings
-from autotune.lookup import digests
+from autotune.lookup import digest
 from autotune.records import bundle, shipped
 from autotune.records.bundle import BundleReader
 
@@ -25,7 +25,7 @@ def main(
 ) -> None:
     """Writes a digest for each bundle of a folder."""
     for path in shipped.paths(folder or settings.shipped_dir()):
-        print(f"{write(path)}: {digests.beside(path).stat().st_size:,} bytes")
+        print(f"{write(path)}: {digest.beside(path).stat().st_size:,} bytes")
 
 
 def write(path: Path) -> Path:
@@ -33,8 +33,8 @@ def write(path: Path) -> Path:
     content = bundle.loads(path.read_bytes())
     data = bundle.dumps(content.records, content.ranges)
     path.write_bytes(data)
-    out = digests.beside(path)
-    out.write_bytes(digests.made(BundleReader(data).content, content.records))
+    out = digest.beside(path)
+    out.write_bytes(digest.made(BundleReader(data).content, content.records))
     return out
 
 

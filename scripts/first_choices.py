@@ -39,7 +39,7 @@ from autotune.files import write_whole
 from autotune.lookup.lookup import lookup
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Store
-from autotune.tuning.evaluate import resources_of, with_cluster
+from autotune.tuning.pipeline import resources_of, with_cluster
 
 SHOWN = Console(width=110, soft_wrap=True)
 CARDS = ("a100-80", "rtx-3090", "rtx-4090", "b200", "rtx-5090")

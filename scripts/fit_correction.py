@@ -1,7 +1,7 @@
 """Trains the networks that correct the cost model, and checks them on shapes left out.
 
-    python scripts/fit_correction.py docs/results/h100/trials docs/results/h200/trials \\
-        docs/results/h200/drawn --out autotune/data/correction.npz
+    python scripts/fit_correction.py docs/results/h100/trials.zip docs/results/h200/trials.zip \\
+        docs/results/h200/drawn.zip --out autotune/data/correction.npz
 
 learns the logarithm of measured over modelled time from the recordings in the folders, which have
 to be of one compute capability. Run it after `fit_cost.py`, whose coefficients it builds on, and
@@ -28,32 +28,47 @@ from joblib import Parallel, delayed
 from left_out_rows import geomean
 from numpy.typing import NDArray
 from provenance import of_recordings
+from recordings import contents
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
 from sklearn.cluster import KMeans
 from sklearn.neural_network import MLPRegressor
 
-from autotune.candidates import correction, cost
-from autotune.candidates.correction import Network
-from autotune.candidates.cost import Load
-from autotune.candidates.features import Parameters
 from autotune.families.config import Config
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
+from autotune.model import cost
+from autotune.model.cost import Load, Network
+from autotune.model.features import Parameters
 
 LAYERS = (64, 32)
+
+
 MEMBERS = 3
+
+
 LEAST_WEIGHT = 0.1
 """A configuration weighs this and the square of its speed over that of its shape's fastest."""
+
+
 FEWEST = 200
 """Configurations of a family that are enough to learn from."""
+
+
 CONSTANT = 1e-6
 """Standard deviation below which a column is left out."""
+
+
 NEIGHBOURHOODS, FOLDS = 24, 6
+
+
 RANKED = 8
 """Least number of configurations of a shape in the table."""
 
+
 Floats = NDArray[np.float64]
+
+
 Networks = Mapping[str, Network]
 
 
@@ -83,12 +98,12 @@ class Sample:
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders or archives of recordings.")],
     out: Annotated[Path | None, typer.Option(help="npz file for the networks.")] = None,
 ) -> None:
     """Train the correction on the recordings in FOLDERS and check it on shapes left out."""
-    paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
-    recordings = [Recording.load(path) for path in paths]
+    files = [file for folder in folders for file in contents(folder).values()]
+    recordings = [*map(Recording.loads, files)]
     capabilities = {recording.device.compute_capability for recording in recordings}
     if len(capabilities) != 1:
         raise typer.BadParameter(f"the recordings are of {len(capabilities)} compute capabilities")
@@ -103,7 +118,7 @@ def main(
             "compute_capability": [*capabilities.pop()],
             "recordings": len(recordings),
             "configurations": sum(len(sample.configs) for sample in samples),
-            "sha256": hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest(),
+            "sha256": hashlib.sha256(b"".join(files)).hexdigest(),
         }
         with out.open("wb") as file:
             np.savez_compressed(file, **arrays(trained(samples), about))
@@ -237,7 +252,7 @@ def logs(networks: Networks, sample: Sample) -> Floats:
     if made is None:
         return np.zeros(len(sample.configs))
     columns = made.columns(sample.shared, Parameters.of(sample.configs))
-    return correction.bounded(made.logs(columns))
+    return cost.bounded(made.logs(columns))
 
 
 def figures(

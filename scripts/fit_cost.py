@@ -33,42 +33,52 @@ import numpy as np
 import scores
 import typer
 from numpy.typing import NDArray
+from recordings import contents
 from rich.console import Console
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 from scores import FIRST, Score
 
-from autotune.candidates import cost
-from autotune.candidates.cost import Coefficients, Load
-from autotune.candidates.space import diverse
 from autotune.families import registry
-from autotune.families.base import Between
 from autotune.families.config import Config
+from autotune.families.family import Between
 from autotune.families.plan import Resources
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
+from autotune.model import cost
+from autotune.model.cost import Coefficients, Load
+from autotune.model.space import diverse
 
 COST = Path("autotune/data/cost.json")
+
+
 SAMPLE = 100.0
 """Measurements that a shape counts as, however many it has: they are not independent."""
+
 
 COEFFICIENT, TRAIT, SHAPE = 0.7, 0.15, 0.05
 """Prior standard deviations of logarithms: of a coefficient, of a trait's factor, of the error
 that all configurations of a shape share."""
 
+
 NOISE = 0.05
 """Standard deviation of the logarithm of a prediction."""
+
 
 STEP, GAIN = 1e-4, 1e-4
 """Step of the numerical slopes; relative gain below which the fit ends."""
 
+
 LARGE = 2.0
 """Standard deviations beyond which an error counts by its size instead of its square."""
+
 
 RANKED = 3
 """Least number of configurations that a rank correlation makes sense for."""
 
+
 NAMES = tuple(field.name for field in fields(Coefficients) if field.name != "traits")
+
 
 Floats = NDArray[np.float64]
 
@@ -132,27 +142,27 @@ def completed(config: Config, recording: Recording) -> Config:
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders or archives of recordings.")],
     out: Annotated[Path | None, typer.Option(help="JSON file for the coefficients.")] = None,
     precision: Annotated[
         list[str] | None, typer.Option(help="Fit the traits of this precision alone; repeatable.")
     ] = None,
 ) -> None:
     """Fit the model to the recordings in FOLDERS and check it on shapes left out."""
-    paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
-    samples = [Sample.of(Recording.load(path)) for path in paths]
+    files = [file for folder in folders for file in contents(folder).values()]
+    samples = [Sample.of(Recording.loads(file)) for file in files]
     precisions = frozenset(precision or ())
     if precisions:
-        rows = [row for row in zip(paths, samples, strict=True) if row[1].traits(precisions)]
+        rows = [row for row in zip(files, samples, strict=True) if row[1].traits(precisions)]
         if not rows:
             names = ", ".join(sorted(precisions))
-            raise typer.BadParameter(f"none of {len(paths)} recordings has traits of {names}")
-        paths, samples = map(list, zip(*rows, strict=True))
+            raise typer.BadParameter(f"none of {len(files)} recordings has traits of {names}")
+        files, samples = map(list, zip(*rows, strict=True))
     coefficients = fit(samples, cost.fitted() if precisions else None, precisions)
     left_out_scores = list(left_out(samples, coefficients, precisions))
     Console().print(scores.table(left_out_scores))
     if out:
-        origin = provenance(paths, samples, left_out_scores)
+        origin = provenance(files, samples, left_out_scores)
         origins = added(origin, precisions) if precisions else {"provenance": origin}
         data = {**origins, "coefficients": rounded(coefficients)}
         out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
@@ -305,7 +315,7 @@ def soft(sizes: Floats) -> tuple[Floats, Floats]:
 
 
 def provenance(
-    paths: Sequence[Path], samples: Sequence[Sample], left_out_scores: Sequence[Score]
+    files: Sequence[bytes], samples: Sequence[Sample], left_out_scores: Sequence[Score]
 ) -> dict[str, Any]:
     """The recordings that the coefficients were fitted to, and the scores of shapes left out."""
     recordings = [sample.recording for sample in samples]
@@ -318,9 +328,9 @@ def provenance(
                 "source": recording.origin.source,
                 "date": recording.date,
                 "ran": len(sample.configs),
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                "sha256": hashlib.sha256(file).hexdigest(),
             }
-            for path, recording, sample in zip(paths, recordings, samples, strict=True)
+            for file, recording, sample in zip(files, recordings, samples, strict=True)
         ],
         "left out": [
             {

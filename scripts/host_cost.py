@@ -30,10 +30,10 @@ from rich.table import Table
 import autotune
 from autotune.cuda.compiler import compiler_version
 from autotune.cuda.launches import Resolver, pack_arguments
+from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runtime import Kernel, UntunedWarning, current
-from autotune.targets import local
 
 CALLS, ROTATION = 100, 64
 QUANTILES = {"p5": 5, "median": 50, "p95": 95, "p99": 99}
@@ -58,7 +58,7 @@ def main(
         content = {
             **provenance(
                 torch.cuda.get_device_name(),
-                local.driver_version(),
+                devices.driver_version(),
                 compiler_version(),
                 commit=commit,
             ),

@@ -28,11 +28,11 @@ from untuned import timed
 from untuned_rows import VENDOR
 
 import autotune
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.records import Store
-from autotune.runners.base import Measurement
-from autotune.targets import sources, targets
-from autotune.targets.workplace import Workplace
 from autotune.tuning.loop import Search
 
 ROWS = (1, 16, 128, 2048)
@@ -64,7 +64,7 @@ def main(
     layers: Annotated[int, typer.Option(help="Number of layers.")] = 16,
     each: Annotated[float, typer.Option(help="Seconds of each search, of either kind.")] = 5.0,
     seconds: Annotated[float, typer.Option(help="No layer starts after these seconds.")] = 3600.0,
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Prints the ratio at each number of rows."""
@@ -74,7 +74,7 @@ def main(
     done = {row.problem for row in rows}
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
-        Workplace(device) as places,
+        TargetOpener(device) as places,
     ):
         os.environ["AUTOTUNE_CACHE_DIR"] = name  # an empty cache
         for columns, inner in by_turns()[:layers]:
@@ -106,7 +106,7 @@ def by_turns() -> list[tuple[int, int]]:
     return [layer for turn in zip_longest(*MODELS.values()) for layer in turn if layer]
 
 
-def row_of(problem: Problem, device: str, places: Workplace, store: Store, each: float) -> Row:
+def row_of(problem: Problem, device: str, places: TargetOpener, store: Store, each: float) -> Row:
     """Tunes a problem freely and times its kernel beside that of the range."""
     record = tune_at(problem, places, store, Search(seconds=each))
     ordered = autotune.choose(problem, device=device, batch_invariant=True).config

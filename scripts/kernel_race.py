@@ -32,8 +32,6 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.candidates import cost
-from autotune.candidates.space import survey
 from autotune.cuda.cache import ProgramHeader
 from autotune.cuda.program import Program
 from autotune.device import Device
@@ -42,13 +40,15 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.files import write_whole
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.opening import open_session
-from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Timer
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.measure.bench import GemmBench
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Run, Session, open_session
+from autotune.measure.timing import Timer
+from autotune.model import cost
+from autotune.model.space import sample
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure
 
 SHAPES = (
     *("4096x4096x4096:f32", "512x512x512:f32:nt", "1x4096x4096:f32:nt:bias"),
@@ -57,11 +57,19 @@ SHAPES = (
     *("2047x2049x2045:bf16", "4096x4096x4096:f8:nt:scale=row", "32x8192x4096:f8:nt:scale=row"),
 )
 """Square, small, thin and odd shapes."""
+
+
 FILE = "programs.json"
 """The file of a folder of kernels."""
+
+
 ROUNDS, REPLAY_US, REPLAY_RUNS = 31, 2_000.0, (1, 200)
 """Rounds; about the microseconds of a replay; its fewest and most runs."""
+
+
 CONSOLE = Console(width=120, soft_wrap=True)
+
+
 app = typer.Typer(pretty_exceptions_enable=False)
 
 
@@ -71,7 +79,7 @@ def cases(device: Device) -> Iterator[tuple[Problem, Config]]:
         problem = Problem.parse(text)
         accurate = accuracy_filter(problem, device, ()).accurate
         for family in registry.tuned(problem):
-            legal = accurate(survey(problem, device, family))
+            legal = accurate(sample(problem, device, family))
             for _, config in cost.rank(legal, problem, device)[:1]:
                 yield problem, config
 

@@ -51,23 +51,25 @@ from contenders import (
 )
 from rich.console import Console
 
-from autotune.candidates import space
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.targets import Target
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.report import cell
-from autotune.runners.base import Candidate, Measurement, Runner
-from autotune.runners.recording import Recording
-from autotune.targets import sources, targets
-from autotune.targets.targets import Target
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 # Number of fastest configurations of a recording that are timed too.
 RECORDED = 10
+
 
 SHOWN = Console(width=110, soft_wrap=True)
 
@@ -88,7 +90,7 @@ def main(
     ] = "adaptive_tabu_greywolf",
     backend: Annotated[str, typer.Option(help="Backend of Kernel Tuner: cupy or nvcuda.")] = "cupy",
     sampler: Annotated[str, typer.Option(help="Sampler of autotune.")] = "gp",
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     recordings: Annotated[
         list[Path] | None,
         typer.Option("--recording", help="Recording whose fastest configurations are timed too."),
@@ -259,7 +261,7 @@ def rehearse(contest: Contest, device: Device) -> None:
     """
     with targets.opened(contest.problem, contest.device) as target:
         candidates = RestrictedGemm(contest.problem, FAMILY, contest.configs).candidates(
-            target.runner, lambda _: False, survey=None
+            target.runner, lambda _: False, ranked=None
         )
     first = candidates.ranked[0]
     launch = registry.plan(first, contest.problem).main

@@ -22,7 +22,7 @@ from kernel_tuner.interface import strategy_map
 from spaces import Outcome, Space
 
 from autotune.families.config import Config, Value
-from autotune.runners.base import Failure
+from autotune.measure.measurement import Failure
 
 STRATEGIES: tuple[str, ...] = tuple(strategy_map)
 

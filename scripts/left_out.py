@@ -1,7 +1,7 @@
 """Measures how good look-ups are for shapes that were never tuned.
 
-    python scripts/left_out.py docs/results/h100/trials --learn docs/results/h100/trials \
-        --learn docs/results/h200/trials --learn docs/results/h200/drawn --fit
+    python scripts/left_out.py docs/results/h100/trials.zip --learn docs/results/h100/trials.zip \
+        --learn docs/results/h200/trials.zip --learn docs/results/h200/drawn.zip --fit
 
 needs no GPU. Each recorded problem is looked up from the records of the other recordings, without
 those of the same sizes, and the time of the picked configuration is compared with the fastest
@@ -24,31 +24,36 @@ from unittest.mock import patch
 import typer
 from fit_correction import folds_of, samples_of, trained
 from left_out_rows import SHOWN, Row, geomean, show, write
+from recordings import read
 from shipped_files import record_of
 
-from autotune.candidates import correction
-from autotune.candidates.model_error import ModelError
 from autotune.families.config import Config
 from autotune.lookup import nearest
 from autotune.lookup.answer import expected_loss
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.digests import Pool
-from autotune.lookup.neighbours import TEACHERS
-from autotune.runners.base import Measurement
-from autotune.runners.objective import HOT
-from autotune.runners.recording import Recording
+from autotune.lookup.neighbours import TEACHERS, Pool
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import HOT
+from autotune.measure.recording import Recording
+from autotune.model import cost
+from autotune.model.model_error import ModelError
 
 LOSSES = Path("autotune/data/expected_loss.json")
+
+
 FEWEST = 10
 """Problems with fewer recorded configurations are skipped: they cannot rank a choice."""
+
+
 BINS = 3
 """Bins by standard deviation, with equally many look-ups each."""
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="Folder of recordings.")],
+    folder: Annotated[Path, typer.Argument(help="Folder or archive of recordings.")],
     learn: Annotated[
-        list[Path] | None, typer.Option(help="Folder of recordings for the correction; repeatable.")
+        list[Path] | None,
+        typer.Option(help="Recordings to train the correction on; repeatable."),
     ] = None,
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit the expected losses and write them.")
@@ -57,7 +62,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="JSON file for the rows.")] = None,
 ) -> None:
     """Leave each recorded problem out in turn and look it up."""
-    recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
+    recordings = read(folder)
     records = [record for recording in recordings if (record := record_of(recording)) is not None]
     rich = [recording for recording in recordings if len(times(recording)) >= FEWEST]
     rows, models = list[Row](), list[float]()
@@ -83,14 +88,14 @@ def by_correction(
     if not learn:
         yield recordings
         return
-    seen = [Recording.load(path) for folder in learn for path in sorted(folder.glob("*.json.gz"))]
+    seen = [recording for place in learn for recording in read(place)]
     folds = folds_of([*recordings, *seen])
     samples = [sample for place, item in enumerate(seen) for sample in samples_of(place, item)]
     capability = recordings[0].device.compute_capability
     for fold in sorted({*folds[: len(recordings)].tolist()}):
         others = [item for item in samples if folds[len(recordings) + item.place] != fold]
         unseen = capability, trained(others)
-        with patch.object(correction, "trained", return_value=unseen):
+        with patch.object(cost, "trained", return_value=unseen):
             yield [item for item, own in zip(recordings, folds, strict=False) if own == fold]
 
 
@@ -99,9 +104,7 @@ def row_of(recording: Recording, digests: Sequence[RecordDigest]) -> Row:
     problem, device, measured = recording.problem, recording.device, times(recording)
     sizes = problem.m, problem.n, problem.k
     rest = Pool(
-        digests=(
-            each for each in digests if (each.problem.m, each.problem.n, each.problem.k) != sizes
-        )
+        each for each in digests if (each.problem.m, each.problem.n, each.problem.k) != sizes
     )
     began = monotonic()
     resources = {row.config: row.resources for row in recording.rows}

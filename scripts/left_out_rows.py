@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.device import Device
-from autotune.targets import targets
+from autotune.measure import targets
 
 SHOWN = Console(width=110, soft_wrap=True)
 

@@ -32,10 +32,10 @@ from rich.table import Table
 from autotune import cores
 from autotune.errors import NotFoundError
 from autotune.files import write_whole
+from autotune.measure import recording
+from autotune.measure.devices import numbered
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
-from autotune.runners import recording
-from autotune.runners.base import Measurement
-from autotune.targets.local import numbered
 
 GOOD = 1.02
 SHOWN = Console(width=120, soft_wrap=True)
@@ -45,7 +45,7 @@ PROGRAM = """
 import json, sys, time
 from autotune import cli
 from autotune.api import tuning
-from autotune.tuning.events import Silent
+from autotune.tuning.trials import Silent
 from autotune.tuning.options import Search
 from autotune.problem import Problem
 
@@ -63,8 +63,8 @@ class Reporter(Silent):
         time_us = trial.time_us if trial.time_us < float("inf") else None
         say(kind="trial", time_us=time_us, busy=progress.busy, seconds=progress.seconds)
 
-    def enough(self, outlook):
-        say(kind="enough", outlook=outlook)
+    def enough(self, gain):
+        say(kind="enough", outlook=gain)
 
     def finished(self, record, progress):
         made = record.provenance

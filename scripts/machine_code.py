@@ -38,8 +38,6 @@ from kernel_race import FILE, cases, content
 from rich.console import Console
 from rich.table import Table
 
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.legality import is_legal
 from autotune.cuda import compiler
 from autotune.cuda.cache import ProgramHeader
 from autotune.cuda.program import CompileFailure, Program, sections
@@ -49,30 +47,54 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.files import write_whole
-from autotune.lookup import portfolio
+from autotune.lookup import nearest
+from autotune.model.legality import is_legal
+from autotune.model.space import Adaptation
 from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
 from autotune.records import shipped
 
 DEVICES = {"sm_80": "a100-80", "sm_86": "rtx-3090", "sm_90": "h200"}
 """A card of each architecture; kernels with wgmma are compiled for sm_90a."""
+
+
 SIZES = (
     *((4096, 4096, 4096), (1001, 1003, 1005), (16, 4096, 4096), (8, 1000, 3000)),
     *((512, 512, 512), (3000, 4, 1001), (1000, 1000, 1000), (1, 4096, 4096)),
     *((64, 128, 16384), (2, 8192, 1024), (8192, 16, 512), (4096, 16, 4096)),
     *((4096, 2048, 64), (2000, 3001, 30)),
 )
+
+
 PLAIN, BATCHES = "none", (1, 1, 1, 3)
+
+
 RACED = "sm_90"
 """The architecture whose kernels are raced."""
+
+
 SHARES = {"portfolio": 3, "records": 10}
 """Every third member of the portfolio and every tenth winner of the records is compiled."""
+
+
 _PARAMETER = re.compile(r"c\[0x0\]\[0x[0-9a-f]+\]")
+
+
 _NAMES = (".strtab", ".shstrtab", ".symtab")
 """Sections of a cubin that have its names, or depend on how long these are."""
+
+
 _LINE = re.compile(r"^(\.L_x_\d+):|^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", re.MULTILINE)
+
+
 CONSTANT_LOADS = ("LDC", "LDCU", "ULDC")
+
+
 LOADS = ("LDG", "LDGSTS", "LDS", "LDSM", "LDL", "UTMALDG", *CONSTANT_LOADS)
+
+
 CONSOLE = Console(width=120)
+
+
 app = typer.Typer(pretty_exceptions_enable=False)
 
 
@@ -151,7 +173,7 @@ def members(device: Device) -> Iterator[tuple[Problem, Config]]:
     """The members of the portfolio, each adapted to one of the problems in turn."""
     for compute in PRECISIONS:
         asked = [(problem, Adaptation(problem, device)) for problem in problems(compute)]
-        for place, member in enumerate(portfolio.members_of(asked[0][0], device)):
+        for place, member in enumerate(nearest.members_of(asked[0][0], device)):
             turn = place % len(asked)
             turned = [*asked[turn:], *asked[:turn]]
             adapted = ((problem, adaptation(member)) for problem, adaptation in turned)

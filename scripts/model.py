@@ -32,8 +32,8 @@ from rich.table import Table
 
 import autotune
 from autotune.cuda.compiler import compiler_version
+from autotune.measure import devices
 from autotune.runtime import UntunedWarning
-from autotune.targets import local
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,7 @@ def main(
             measured.append(row_of(torch, model, number, options, compiled))
             Console(width=100).print(table(measured))
     if out:
-        name, driver = torch.cuda.get_device_name(), local.driver_version()
+        name, driver = torch.cuda.get_device_name(), devices.driver_version()
         origin = provenance(name, driver, compiler_version(), commit=commit)
         content = {**origin, **options, "compiled": compiled, "layers": LAYERS, "rows": measured}
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

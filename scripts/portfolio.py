@@ -25,28 +25,33 @@ import typer
 from drawn_sizes import drawn_sizes
 from numpy.typing import NDArray
 
-from autotune.candidates import cost
-from autotune.candidates.adaptation import Adaptation
-from autotune.candidates.legality import Legality, for_compute
-from autotune.candidates.model_error import ModelError
-from autotune.candidates.space import rejection, survey
 from autotune.cores import available
 from autotune.device import Device, find
 from autotune.families.config import Config
-from autotune.lookup import digests
+from autotune.lookup import neighbours
 from autotune.lookup.digest import RecordDigest, samples
 from autotune.lookup.nearest import CAUTION
 from autotune.lookup.neighbours import TEACHERS, accuracy_filter
+from autotune.measure.objective import HOT
+from autotune.model import cost
+from autotune.model.legality import Legality, for_compute
+from autotune.model.model_error import ModelError
+from autotune.model.space import Adaptation, rejection, sample
 from autotune.problem import LAYOUTS as ALL_LAYOUTS
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Records
-from autotune.runners.objective import HOT
 
 DEVICES = {"sm_90": "h200", "sm_80": "a100", "sm_89": "l40s"}
 """A card of each architecture."""
+
+
 KINDS = ("f32", "tf32", "tf32x3", "bf16", "f8", "i8")
 """Precisions; twins share a list (`Precision.twin`)."""
+
+
 LAYOUTS = ("nn", "nt", "tn")
+
+
 SIZES = (
     *((4096, 4096, 4096), (1000, 1000, 1000), (8, 1000, 1000), (1000, 8, 1000)),
     *((1001, 1001, 1001), (1001, 1000, 1000), (1000, 1001, 1000), (1000, 1000, 1001)),
@@ -56,15 +61,27 @@ SIZES = (
 )
 """Sizes that some member has to run: of whole tiles or not, wide or narrow, with rows that start at
 multiples of 16 bytes, of a few elements, or anywhere."""
+
+
 STEPS = (1, 8, 64, 64)
 """Sizes of a problem are multiples of one of these."""
+
+
 KEPT = 4
 """Configurations of a problem that are considered for all, the fastest."""
+
+
 LISTED = 160
 """Configurations of a list."""
+
+
 LARGEST_RATIO = 4.0
 """The ratio of a problem that no listed configuration can run."""
+
+
 app = typer.Typer(pretty_exceptions_enable=False)
+
+
 Floats = NDArray[np.float64]
 
 
@@ -113,7 +130,7 @@ def best_of(problem: Problem, name: str) -> tuple[list[str], float]:
     """The texts of the configurations expected to be the fastest, and the time of the first."""
     device = find(name)
     pool = recorded(problem, device)
-    configs = dict.fromkeys(survey(problem, device)) | dict.fromkeys(legal(pool, problem, device))
+    configs = dict.fromkeys(sample(problem, device)) | dict.fromkeys(legal(pool, problem, device))
     times, accurate = expected([*configs], problem, device, pool)
     ranked = sorted(zip(times, map(str, accurate), strict=True))[:KEPT]
     runs = [(time_us, text) for time_us, text in ranked if math.isfinite(time_us)]
@@ -145,7 +162,7 @@ def expected(
 
 def recorded(problem: Problem, device: Device) -> list[RecordDigest]:
     """The digests of what is recorded on the device's architecture, the nearest first."""
-    pool = digests.of_architecture(device, Records.shipped_only())
+    pool = neighbours.of_architecture(device, Records.shipped_only())
     return [row for _, row in pool.nearest(problem, device, len(pool.problems))]
 
 
@@ -179,7 +196,7 @@ def missing(listed: Sequence[str], compute: str, device: Device) -> list[str]:
         for sizes in SIZES:
             problem = Problem(*sizes, compute, layout)
             if not any(map(Adaptation(problem, device), [*members, *added])):
-                accurate = accuracy_filter(problem, device, ()).accurate(survey(problem, device))
+                accurate = accuracy_filter(problem, device, ()).accurate(sample(problem, device))
                 added += [config for _, config in cost.rank(accurate, problem, device)[:2]]
     return [*dict.fromkeys(map(str, added))]
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from random import Random
 
 from autotune import files
-from autotune.candidates.legality import is_legal
 from autotune.cores import available
 from autotune.cuda import cache, compiler
 from autotune.cuda.program import CompileFailure, Program, source_hashes
@@ -30,20 +29,30 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.nearest import Neighbourhood, choices, nearly_fastest
+from autotune.measure.objective import COLD
+from autotune.model.legality import is_legal
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.records import Records, shipped
-from autotune.runners.objective import COLD
 
 DRAWN, PART = 2000, 100
 """Problems drawn for each precision; problems in a part, which one process handles."""
+
+
 SMALLEST, LARGEST = (1, 16, 16), (16384, 32768, 32768)
 """Sizes M, N and K between which problems are drawn."""
+
+
 MOST_FLOPS = 2e12
 """A product with more takes longer than its kernel's compilation."""
+
+
 STEPS = 1, 8, 64
 """All sizes of a drawn problem are multiples of one of these, chosen with equal probability."""
+
+
 FEWEST = 2
 """Problems that a program has to serve to be added; an average, if several are added together."""
+
 
 Needs = tuple[tuple[Template, ...], ...]
 """The programs of each configuration that serves a problem: one configuration's are enough."""

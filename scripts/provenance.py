@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
 
 FIELDS = ("device", "driver", "toolkit", "commit", "date")
 UNKNOWN = "not recorded"

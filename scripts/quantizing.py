@@ -32,9 +32,9 @@ from rich.table import Table
 
 import autotune
 from autotune.cuda.compiler import compiler_version
+from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.runtime import UntunedWarning
-from autotune.targets import local
 
 SIZES = (4096, 8192, 16384)
 PROBLEM = "16x4096x14336"
@@ -77,7 +77,7 @@ def main(
     for shown in (bandwidth_table(bandwidths), product_table(products)):
         Console(width=120).print(shown)
     if out:
-        name, driver = torch.cuda.get_device_name(), local.driver_version()
+        name, driver = torch.cuda.get_device_name(), devices.driver_version()
         origin = provenance(name, driver, compiler_version(), commit=commit)
         content = {**origin, "rounds": rounds, "bandwidth": bandwidths, "products": products}
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -31,19 +31,18 @@ from rich.progress import (
 from sweep import record
 
 from autotune import settings
-from autotune.candidates import cost, space
 from autotune.cuda.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.families.registry import AUTO
+from autotune.measure import recording, targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
-from autotune.runners import recording
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Origin, Recording, SweepRow
-from autotune.targets import targets
 from autotune.tuning import ladder
 
 # Configurations of a family, evenly spread, that the model ranks.

@@ -24,22 +24,25 @@ from sweep import record
 from untuned import drawn
 
 from autotune import settings
-from autotune.candidates import cost
-from autotune.candidates.space import survey
 from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.lookup.promising import contenders
+from autotune.measure import devices, recording, targets
+from autotune.measure.targets import TargetOpener
+from autotune.model import cost
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners import recording
-from autotune.targets import sources, targets
-from autotune.targets.workplace import Workplace
 
 SEED = 1
 """Not the seed of `untuned.py`, whose shapes test the model that is fitted to these."""
+
+
 SLOWEST = 3.0
+
+
 SHOWN = Console(width=110, soft_wrap=True)
 
 
@@ -48,7 +51,7 @@ def main(
     count: Annotated[int, typer.Option(help="Number of shapes.")] = 400,
     configs: Annotated[int, typer.Option(help="Configurations of a shape.")] = 20,
     seconds: Annotated[float, typer.Option(help="No shape starts after these seconds.")] = 3600.0,
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     seed: Annotated[int, typer.Option(help="Random seed.")] = SEED,
 ) -> None:
     """Records and prints a line for each shape."""
@@ -60,7 +63,7 @@ def main(
     left = [problem for problem, path in paths.items() if not path.exists()]
     SHOWN.print(f"{len(paths) - len(left)} of {len(paths)} shapes are there already")
     pick = partial(chosen, device=where, count=configs, seed=seed)
-    with Workplace(device) as workplace, ThreadPoolExecutor(1, "choose") as pool:
+    with TargetOpener(device) as opener, ThreadPoolExecutor(1, "choose") as pool:
         coming = [pool.submit(pick, problem) for problem in left[:1]]
         for place, problem in enumerate(left):
             if monotonic() - began > seconds:
@@ -68,7 +71,7 @@ def main(
             picked = coming.pop().result()
             coming = [pool.submit(pick, after) for after in left[place + 1 : place + 2]]
             try:
-                with workplace.opening(problem) as ready:
+                with opener.opening(problem) as ready:
                     target = ready()
                     recorded = record(
                         *(problem, target.runner, picked, paths[problem]),
@@ -86,7 +89,7 @@ def chosen(problem: Problem, device: Device, count: int, seed: int) -> list[Conf
     """The configurations to measure: promising ones, and drawn ones that are not hopeless."""
     records = Records(Store(settings.cache_dir()))
     best = contenders(problem, device, records, count=count // 2).first
-    surveyed = survey(problem, device)
+    surveyed = sample(problem, device)
     times = cost.times(surveyed, problem, device)
     slowest = SLOWEST * min(times, default=0.0)
     others = [

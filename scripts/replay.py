@@ -41,16 +41,18 @@ from autotune.cores import available
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Measurement
-from autotune.runners.estimates import winner
-from autotune.runners.replay import ROUNDS
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.leaderboard import Leaderboard
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import winner
+from autotune.measure.without_gpu import ROUNDS
 from autotune.tuning.options import Sampler
-from autotune.tuning.search import Proposer
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trials import Leaderboard, Trial
 
 KERNEL_TUNER = "kernel-tuner:"
+
+
 UNKNOWN = Resources(threads=0, registers=0, shared=0)
+
 
 SHOWN = Console(width=120, soft_wrap=True)
 

@@ -15,12 +15,12 @@ from rich.table import Table
 
 from autotune.device import Device
 from autotune.files import write_whole
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.problem.vendor import is_padded
 from autotune.records import Record
 from autotune.report import cell
-from autotune.runners.base import Measurement
-from autotune.runners.objective import COLD
 
 Row = dict[str, Any]
 TRITON = "triton"

@@ -39,16 +39,19 @@ from shipped_problems import problems
 from autotune import settings
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError, UsageError
-from autotune.maintenance import exchange
+from autotune.measure import devices, targets
+from autotune.measure.targets import TargetOpener
 from autotune.problem import COMPUTES, Problem
-from autotune.records import Record, Store, bundle
-from autotune.targets import sources, targets
-from autotune.targets.workplace import Workplace
-from autotune.tuning.gemm import GemmTunable
+from autotune.records import Record, Store, bundle, exchange
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
-TRIALS = Path("docs/results/h100/trials")
+TRIALS = Path("docs/results/h100/trials.zip")
+
+
 WRITTEN_EACH = 10
+
+
 CONSOLE = Console(width=110, soft_wrap=True)
 
 
@@ -60,12 +63,12 @@ def main(
         list[str] | None, typer.Option("--compute", help="Tune only these precisions.")
     ] = None,
     only: Annotated[str, typer.Option(help="Tune only problems whose text contains this.")] = "",
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default the package's.")
     ] = None,
     trials: Annotated[
-        Path, typer.Option(help="Folder of recordings to start searches from.")
+        Path, typer.Option(help="Folder or archive of recordings to start searches from.")
     ] = TRIALS,
     again: Annotated[bool, typer.Option("--again", help="Tune recorded problems again.")] = False,
     submitted: Annotated[
@@ -84,7 +87,7 @@ def main(
     wanted = [problem for problem in problems(checked(computes)) if only in str(problem)]
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
-        Workplace(device, seed=seed) as places,
+        TargetOpener(device, seed=seed) as places,
     ):
         file = ShippedFile(path, Store(Path(name) / "store"), targets.here().source)
         file.resume(best_of_recordings(trials), Path(name) / "shipped")
@@ -144,7 +147,7 @@ def checked(computes: list[str] | None) -> list[str] | None:
     return computes
 
 
-def tuned(problem: Problem, places: Workplace, file: ShippedFile, options: Search) -> bool:
+def tuned(problem: Problem, places: TargetOpener, file: ShippedFile, options: Search) -> bool:
     """Tunes a problem into the file and prints a line; returns whether it worked."""
     began = monotonic()
     try:
@@ -157,7 +160,7 @@ def tuned(problem: Problem, places: Workplace, file: ShippedFile, options: Searc
     return True
 
 
-def tune_at(problem: Problem, places: Workplace, store: Store, options: Search) -> Record:
+def tune_at(problem: Problem, places: TargetOpener, store: Store, options: Search) -> Record:
     """Tunes a problem on the reused target with the shared program cache.
 
     Raises:

@@ -10,15 +10,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from recordings import read
 from rich.table import Table
 
 from autotune import settings
 from autotune.files import write_whole
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle, shipped
 from autotune.records.merging import made_from
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
 
 TIME_DIGITS = 4
 """Significant digits of shipped times: 0.5 per mille at most, below most spreads."""
@@ -29,7 +30,7 @@ TIMES = ("time_us", "cold_us")
 
 def best_of_recordings(folder: Path) -> list[Record]:
     """The ten fastest rows of each recording in a folder, as records."""
-    recordings = (Recording.load(path) for path in sorted(folder.glob("*.json.gz")))
+    recordings = read(folder)
     records = map(record_of, recordings)
     return [record for record in records if record is not None]
 

@@ -16,16 +16,17 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
-from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner, noisy
-from autotune.tuning.gemm import GemmTunable, guesses
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.without_gpu import ReplayRunner, noisy
+from autotune.model.features import Describe
+from autotune.tuning.tunable import GemmTunable, guesses
 
 TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"
+
 
 Outcome = Measurement | Failure
 
@@ -101,7 +102,7 @@ def _of_recording(recording: Recording, blind: bool) -> Space:
     describe: Describe | None = None
     if not blind:
         runner, problem = ReplayRunner(recording), recording.problem
-        ranked = GemmTunable(problem).candidates(runner, lambda _: False, survey=None)
+        ranked = GemmTunable(problem).candidates(runner, lambda _: False, ranked=None)
         configs, first = ranked.configs, guesses(ranked.ranked, problem)
         describe = GemmTunable(problem).describe(recording.device)
     return Space(

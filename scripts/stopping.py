@@ -27,12 +27,11 @@ from replay import SHOWN, RetimedLeader, search_of, versions
 from rich.table import Table
 from spaces import Space
 
+from autotune.measure.objective import winner
+from autotune.measure.recording import Recording
 from autotune.report import cell
-from autotune.runners.estimates import winner
-from autotune.runners.recording import Recording
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.leaderboard import Leaderboard
-from autotune.tuning.search import Patience
+from autotune.tuning.proposals import Patience
+from autotune.tuning.trials import Leaderboard, Trial
 
 COMPUTED_SEEDS = (1, 2)
 
@@ -131,7 +130,7 @@ def stopped(space: Space, seed: int, limit: int) -> tuple[int, float]:
         search.tell(trial)
         board.add(trial)
         if patience.due(len(board.trials)):
-            patience.look(len(board.trials), search.outlook())
+            patience.look(len(board.trials), search.expected_gain())
         if patience.over:
             break
     chosen = winner(RetimedLeader.of(space, trial.config, again) for trial in board.leaders)

@@ -45,20 +45,20 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import BASELINE
+from autotune.measure import devices, recording, targets
+from autotune.measure.bench import BASELINE
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import COLD
+from autotune.measure.recording import Origin, Recording
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.targets import Target
 from autotune.problem import LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store
-from autotune.runners import recording
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.runners.objective import COLD
-from autotune.runners.recording import Origin, Recording
-from autotune.targets import sources, targets
-from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Compile, Trial, prepare
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 SUITE = (
     *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
@@ -68,9 +68,16 @@ SUITE = (
     *("256x256x8192", "65536x64x64", "100000x128x128", "32x32x1000000", "4096x4096x64"),
     *("2048x512x8192", "37x53x71"),
 )
+
+
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
+
+
 CUBLASLT = "cublaslt:open_baselines"
+
+
 TRITON = "triton_baselines:open_baselines"
+
 
 SHOWN = Console(width=110, soft_wrap=True)
 
@@ -87,7 +94,7 @@ def main(
     accumulate: Annotated[str, typer.Option(help="Sums of fp8: exact or fast.")] = "exact",
     name: Annotated[str, typer.Option(help="Name of the files before the precision.")] = "",
     budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     trials: Annotated[Path | None, typer.Option(help="Folder for recordings of trials.")] = None,
     triton: Annotated[bool, typer.Option("--triton", help="Time Triton's products too.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Tune shapes of the files again.")] = False,

@@ -11,11 +11,11 @@ from pathlib import Path
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
+from autotune.measure.measurement import Failure
+from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.measure.runner import Candidate, Runner
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure, Runner
-from autotune.runners.recording import Origin, Recording, SweepRow
-from autotune.tuning.evaluate import Compile
-from autotune.tuning.pipeline import Compiler, ahead
+from autotune.tuning.pipeline import Compile, Compiler, ahead
 
 WINDOW = 64
 """Candidates under way. The order is fixed, so compiling further ahead than a search does costs

@@ -1,6 +1,6 @@
 """Triton kernels as baselines of `suite.py`: scales of blocks, and plain products of 16 bits.
 
-The bench of `autotune.gpu` calls `triton_baselines:open_baselines` in its worker process. Triton's
+The GPU's bench calls `triton_baselines:open_baselines` in its worker process. Triton's
 own autotuner chooses among the tiles of `triton_kernels.py` when the first run is verified.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 
 from results import TRITON
 
-from autotune.families.shared.tiles import tile_count
-from autotune.gpu.operands import Operands
-from autotune.gpu.session import Run, Session
-from autotune.gpu.vendor_baseline import FlatView
+from autotune.families.shared.tiling import tile_count
+from autotune.measure.baseline import FlatView
+from autotune.measure.operands import Operands
+from autotune.measure.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
 
 

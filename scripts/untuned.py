@@ -53,26 +53,34 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import BASELINE
 from autotune.lookup.answer import vendor_wins
 from autotune.lookup.lookup import lookup
+from autotune.measure import devices, targets
+from autotune.measure.bench import BASELINE
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT
+from autotune.measure.oracle import checked_accuracy
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.runners.objective import HOT
-from autotune.targets import sources, targets
-from autotune.targets.targets import Target
-from autotune.targets.workplace import Workplace
-from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Search, tune
-from autotune.verification.accuracy import judged
+from autotune.tuning.pipeline import prepare
 
 SHOWN = Console(width=110, soft_wrap=True)
+
+
 PRECISIONS = ("f32", "bf16", "tf32", "f16", "tf32x3", "f8:scale=row", "i8")
 """Precisions, and scales of 8 bits; they take turns."""
+
+
 LAYOUTS = ("nn", "nt", "tn")
+
+
 STEPS = (1, 8, 64)
 """Sizes of a shape are multiples of one of these."""
+
+
 MOST_FLOPS = 2e12
 
 
@@ -81,7 +89,7 @@ def main(
     count: Annotated[int, typer.Option(help="Number of shapes.")] = 24,
     each: Annotated[float, typer.Option(help="Tuning seconds for each shape.")] = 10.0,
     seconds: Annotated[float, typer.Option(help="No shape starts after these seconds.")] = 3600.0,
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
     tuned: Annotated[
@@ -97,7 +105,7 @@ def main(
     before = {row.problem: row for row in read(tuned)} if tuned else {}
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
-        Workplace(device, seed=seed) as places,
+        TargetOpener(device, seed=seed) as places,
     ):
         os.environ["AUTOTUNE_CACHE_DIR"] = str(Path(name) / "programs")
         folders = ("races", "again", "searches")
@@ -137,7 +145,7 @@ class Contest:
     races: Store
     again: Store
     searches: Store
-    places: Workplace
+    places: TargetOpener
     options: Search
 
     def row(self, problem: Problem, device: Device, before: Row | None = None) -> Row:
@@ -218,7 +226,9 @@ def timed(
     vendor = named.pop(BASELINE, None)
     error = vendor.relative_error if isinstance(vendor, Measurement) else None
     configs_timed = (item.config for item in candidates)
-    outcomes |= {config: judged(problem, named[str(config)], error) for config in configs_timed}
+    outcomes |= {
+        config: checked_accuracy(problem, named[str(config)], error) for config in configs_timed
+    }
     every = {kind: outcomes[config] for kind, config in configs.items()}
     return every | ({VENDOR: vendor} if vendor else {})
 

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from autotune.device import Device
 from autotune.files import write_whole
+from autotune.measure import targets
 from autotune.problem import Problem
-from autotune.targets import targets
 
 LOOKUP, RACE, TUNED, VENDOR = "lookup", "quick", "tuned", "vendor"
 UNTUNED = (LOOKUP, RACE)

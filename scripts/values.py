@@ -21,13 +21,14 @@ from typing import Annotated
 
 import typer
 from provenance import of_recordings
+from recordings import read
 from rich.console import Console
 from rich.table import Table
 
 from autotune.families.config import Config, Value
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
 from autotune.report import cell
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
 
 NEAR = 1.02
 
@@ -74,7 +75,7 @@ class Worth:
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders or archives of recordings.")],
     as_json: Annotated[
         Path | None, typer.Option("--json", help="JSON file for the values.")
     ] = None,
@@ -166,10 +167,9 @@ def _recordings(folders: Sequence[Path]) -> dict[str, Recording]:
     """The recordings by problem, with the folder in front if there are several folders."""
     recordings = {}
     for folder in folders:
-        for path in sorted(folder.glob("*.json.gz")):
-            recorded = Recording.load(path)
+        for recorded in read(folder):
             name = str(recorded.problem)
-            recordings[name if len(folders) == 1 else f"{folder.name} {name}"] = recorded
+            recordings[name if len(folders) == 1 else f"{folder.stem} {name}"] = recorded
     return recordings
 
 

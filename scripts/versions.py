@@ -29,10 +29,10 @@ import autotune
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.files import write_whole
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
-from autotune.runners.base import Measurement
-from autotune.targets import sources, targets
-from autotune.targets.workplace import Workplace
 
 BEFORE, AFTER = "before", "after"
 _CHOOSE = """
@@ -61,14 +61,14 @@ def main(
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Prints a line for each shape, and the geometric means."""
-    began, device = monotonic(), targets.resolve(sources.DEFAULT)
+    began, device = monotonic(), targets.resolve(devices.DEFAULT)
     taken: dict[str, dict[str, Config]] = {str(Problem.parse(text)): {} for text in shapes or ()}
     for row in read(tuned)[:count] if tuned else ():
         taken[row.problem] = {TUNED: Config.parse(row.configs[TUNED])}
     here = Path(autotune.__file__).parents[1]
     choices = {kind: chosen(tree, [*taken]) for kind, tree in ((BEFORE, earlier), (AFTER, here))}
     rows: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory() as cache, Workplace(sources.DEFAULT) as places:
+    with tempfile.TemporaryDirectory() as cache, TargetOpener(devices.DEFAULT) as places:
         os.environ["AUTOTUNE_CACHE_DIR"] = cache
         for text, known in taken.items():
             if monotonic() - began > seconds:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from autotune.records import plausibility
+from autotune.records import codec
 
 
 def pytest_configure() -> None:
@@ -41,6 +41,7 @@ def pytest_configure() -> None:
 def _no_shipped_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """They know of no records but their own, whichever the package ships."""
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(Path(os.devnull) / "shipped"))
+    monkeypatch.delenv("AUTOTUNE_SITE_DIR", raising=False)
     monkeypatch.delenv("AUTOTUNE_WISDOM_DIR", raising=False)
 
 
@@ -64,8 +65,8 @@ def plausible_times() -> None:
 def _made_up_times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their records may state times that no GPU reaches, without `plausible_times`."""
     if "plausible_times" not in request.fixturenames:
-        monkeypatch.setattr(plausibility, "SHARE", 0.0)
-        monkeypatch.setattr(plausibility, "LEAST_US", 0.0)
+        monkeypatch.setattr(codec, "ROOFLINE_SHARE", 0.0)
+        monkeypatch.setattr(codec, "LEAST_US", 0.0)
 
 
 @pytest.fixture(scope="session")

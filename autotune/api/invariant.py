@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from zlib import crc32
 
 from autotune import files, settings
-from autotune.api.coverage import LOSS, cover
-from autotune.candidates import cost
-from autotune.candidates.legality import is_legal, order_of
-from autotune.candidates.space import survey
+from autotune.api.ranges import LOSS, cover
 from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
@@ -23,35 +20,50 @@ from autotune.families.plan import Alignment
 from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, outside_order
 from autotune.lookup.promising import RACED, Contenders
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, option
+from autotune.measure.measurement import Evidence, Failure, Measurement
+from autotune.measure.objective import Objective
+from autotune.measure.runner import Candidate, RowReference, Runner
+from autotune.measure.targets import TargetOpener
+from autotune.model import cost, orders
+from autotune.model.orders import legality, order_of
+from autotune.model.space import Space, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
-from autotune.records import Record, Records, Store
+from autotune.records import Entry, OrderedRecord, Provenance, Record, Records, Store
+from autotune.records.ordered import order_slug
 from autotune.records.ranges import Range
-from autotune.runners.base import Candidate, Failure, RowReference, Runner
 from autotune.settings import cache_dir
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, option
-from autotune.targets.workplace import Workplace
 from autotune.tuning import loop
-from autotune.tuning.evaluate import Compile, prepare
-from autotune.tuning.events import Observer
-from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Observer
+from autotune.tuning.tunable import GemmTunable, QuickTunable
 
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""
 
+
 PROBES = 4
 """Sizes at which orders are compared: both ends of a span, and the rest between."""
+
+
 LEADERS = 3
 """Orders of a probe that are compared at the others."""
+
+
 SLOWEST = 1.6
 """Factor of the best time at a probe from which an order is given up, if others are left."""
 
+
 ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 200)
 """Rows that a reference computes: around the sides of tiles and of instructions."""
+
+
 START = 16
 """Rows start at a multiple of this, so that their operands are as aligned as C's."""
+
 
 Observed = Callable[[Problem], Observer | None]
 
@@ -82,18 +94,18 @@ def tune(
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
     records = Records(Store(cache_dir()))
-    with Workplace(device, seed=options.seed) as workplace:
+    with TargetOpener(device, seed=options.seed) as opener:
         order = order_recorded(span.problem, resolved, records)
         if order is None:
-            order = choose_order(span, resolved, workplace, options)
+            order = choose_order(span, resolved, opener, options)
         references = _references(span, order, resolved, records, option(device))
-        place = RangePlace(workplace, records.store, order, references)
+        place = RangePlace(opener, records.store, order, references)
 
         def search(problem: Problem, until: float | None) -> Record:
             timed, observer = replace(options, deadline=until), observed(problem)
             if options.quick:
                 return place.race(problem, timed, observer)
-            return place.run(GemmTunable(problem, order=order), timed, observer)
+            return place.run(OrderedGemm(problem, order=order), timed, observer)
 
         def race(problem: Problem, until: float | None) -> Record:
             quick = replace(options, deadline=until).race()
@@ -104,7 +116,50 @@ def tune(
 
 
 @dataclass(frozen=True)
-class OrderOutlook:
+class OrderedGemm(GemmTunable):
+    """A problem, tuned over the kernels of one order of summation."""
+
+    order: str = field(kw_only=True)
+
+    @property
+    def slug(self) -> str:
+        """The problem's slug, with that of the order."""
+        return f"{self.problem.slug}-{order_slug(self.order)}"
+
+    def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
+        """None: the contenders of a search are of any order."""
+        del device, store, objective
+        return None
+
+    def legal(self, runner: Runner, family: str) -> Space:
+        """The legal configurations of the order, or those that the runner has recorded."""
+        if runner.known() is None:
+            return orders.feasible(self.problem, runner.device, family, self.order)
+        recorded = super().legal(runner, family)
+        own = (row for row in recorded.configs if str(order_of(row, self.problem)) == self.order)
+        return replace(recorded, configs=tuple(own))
+
+    def record(
+        self,
+        *,
+        device: Device,
+        evidence: Evidence,
+        entries: Sequence[Entry],
+        baseline: Measurement | None,
+        provenance: Provenance,
+    ) -> OrderedRecord:
+        """The record of the order."""
+        shared = device, evidence, tuple(entries), baseline, provenance, self.problem
+        return OrderedRecord(*shared, self.family, self.order)
+
+
+@dataclass(frozen=True)
+class OrderedRace(QuickTunable, OrderedGemm):
+    """A race of a few configurations of one order of summation."""
+
+
+@dataclass(frozen=True)
+class OrderForecast:
     """The expected cost of an order of summation.
 
     Attributes:
@@ -118,22 +173,22 @@ class OrderOutlook:
     best: dict[int, tuple[Config, ...]]
 
 
-def choose_order(span: Span, resolved: Device, workplace: Workplace, options: Search) -> str:
+def choose_order(span: Span, resolved: Device, opener: TargetOpener, options: Search) -> str:
     """The order with the best geometric mean of times over the probes of a span: as raced where the
     device measures, else as predicted.
 
     Raises:
         NotFoundError: if no order serves all of them.
     """
-    outlooks = promising_orders(span, resolved, RACED_CONFIGS)[:RACED_ORDERS]
-    if not outlooks:
+    forecasts = promising_orders(span, resolved, RACED_CONFIGS)[:RACED_ORDERS]
+    if not forecasts:
         raise NotFoundError(
             f"no order of summation serves every M of {span.low}..{span.high} of {span.problem} "
             f"on {resolved.name}; give a smaller range"
         )
-    if len(outlooks) == 1 or not targets.measures(workplace.device):
-        return outlooks[0].order
-    return _raced(outlooks, span, workplace, options)
+    if len(forecasts) == 1 or not targets.measures(opener.device):
+        return forecasts[0].order
+    return _raced(forecasts, span, opener, options)
 
 
 def probes(span: Span) -> tuple[int, ...]:
@@ -143,7 +198,7 @@ def probes(span: Span) -> tuple[int, ...]:
     return tuple(sorted({round(span.low * ratio ** (step / (PROBES - 1))) for step in steps}))
 
 
-def promising_orders(span: Span, device: Device, configs: int) -> list[OrderOutlook]:
+def promising_orders(span: Span, device: Device, configs: int) -> list[OrderForecast]:
     """The orders that serve every probe, the best predicted first, with so many configurations
     each."""
     sizes = probes(span)
@@ -151,28 +206,28 @@ def promising_orders(span: Span, device: Device, configs: int) -> list[OrderOutl
     leaders: dict[str, None] = {}
     for size in sizes:
         problem = span.at(size)
-        ranked = cost.rank(survey(problem, device), problem, device)
-        orders = (order_of(config, problem) for _, config in ranked)
+        ranked = cost.rank(sample(problem, device), problem, device)
+        own = (order_of(config, problem) for _, config in ranked)
         least[size] = min((time for time, _ in ranked), default=math.inf)
-        first = dict.fromkeys(str(order) for order in orders if order is not None)
+        first = dict.fromkeys(str(order) for order in own if order is not None)
         leaders |= dict.fromkeys(islice(first, LEADERS))
     for slowest in (SLOWEST, math.inf):
         limits = {size: slowest * time_us for size, time_us in least.items()}
-        outlooks = [_outlook(order, span, device, least, limits, configs) for order in leaders]
-        serving = [outlook for outlook in outlooks if outlook is not None]
+        forecasts = [_forecast(order, span, device, least, limits, configs) for order in leaders]
+        serving = [forecast for forecast in forecasts if forecast is not None]
         if serving:
             break
-    return sorted(serving, key=lambda outlook: outlook.factor)
+    return sorted(serving, key=lambda forecast: forecast.factor)
 
 
-def _outlook(
+def _forecast(
     order: str,
     span: Span,
     device: Device,
     least: dict[int, float],
     limits: dict[int, float],
     configs: int,
-) -> OrderOutlook | None:
+) -> OrderForecast | None:
     """The expected cost of an order; None if it cannot serve a probe within its limit."""
     best: dict[int, tuple[Config, ...]] = {}
     logs = []
@@ -183,17 +238,19 @@ def _outlook(
             return None
         best[size] = tuple(config for _, config in ranked[:configs])
         logs.append(math.log(ranked[0][0] / least[size]))
-    return OrderOutlook(order, math.exp(sum(logs) / len(logs)), best)
+    return OrderForecast(order, math.exp(sum(logs) / len(logs)), best)
 
 
-def _raced(outlooks: list[OrderOutlook], span: Span, workplace: Workplace, options: Search) -> str:
+def _raced(
+    forecasts: list[OrderForecast], span: Span, opener: TargetOpener, options: Search
+) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
-    logs = {outlook.order: 0.0 for outlook in outlooks}
+    logs = {forecast.order: 0.0 for forecast in forecasts}
     with files.temporary_folder() as folder:  # these races are no records
-        place = RangePlace(workplace, Store(folder))
-        for size in outlooks[0].best:
+        place = RangePlace(opener, Store(folder))
+        for size in forecasts[0].best:
             problem = span.at(size)
-            configs = tuple(config for outlook in outlooks for config in outlook.best[size])
+            configs = tuple(config for forecast in forecasts for config in forecast.best[size])
             record = place.race_between(problem, configs, options.race(), None)
             times = dict.fromkeys(logs, math.inf)
             for entry in record.entries:
@@ -226,13 +283,13 @@ class RangePlace:
     """Where problems of a range are tuned.
 
     Attributes:
-        workplace: where they are measured.
+        opener: where they are measured.
         store: where the records go.
         order: the order of summation; None for any.
         references: configurations of the order whose rows all others have to compute.
     """
 
-    workplace: Workplace
+    opener: TargetOpener
     store: Store
     order: str | None = None
     references: tuple[Config, ...] = ()
@@ -240,7 +297,7 @@ class RangePlace:
     @cached_property
     def device(self) -> Device:
         """The device's properties."""
-        return targets.resolve(self.workplace.device)
+        return targets.resolve(self.opener.device)
 
     def race(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
         """Races the configurations of the order that the cost model expects most of."""
@@ -257,12 +314,14 @@ class RangePlace:
     ) -> Record:
         """Races these configurations."""
         raced = Contenders.between(problem, self.device, configs)
-        return self.run(QuickTunable(problem, order=self.order, raced=raced), options, observer)
+        if self.order is None:
+            return self.run(QuickTunable(problem, raced=raced), options, observer)
+        return self.run(OrderedRace(problem, order=self.order, raced=raced), options, observer)
 
     def run(self, tunable: GemmTunable, options: Search, observer: Observer | None) -> Record:
         """Tunes a problem; where the device measures, rows are compared with the reference's."""
         compile = partial(compiler.compile, cache=cache_dir())
-        with self.workplace.opening(tunable.problem) as opened:
+        with self.opener.opening(tunable.problem) as opened:
             target = opened()
             runner, compared = target.runner, None
             if self.order and runner.evidence == "measured":
@@ -347,7 +406,7 @@ class RowChecks:
             rows
             for rows in dict.fromkeys(wanted)
             if rows <= min(self._problem.m, ROWS[-1])
-            and is_legal(config, replace(self._problem, m=rows), self._runner.device, self._order)
+            and legality(replace(self._problem, m=rows), self._runner.device, self._order)(config)
         ]
 
     def _launch(self, config: Config, rows: int) -> Candidate | Failure:

@@ -1,53 +1,66 @@
-"""User kernels: tune one, look it up, list the occupancy of its configurations."""
+"""User kernels: tune one, look it up, list the occupancy of its configurations.
+
+A specification is a Python file whose `KERNEL` has the keywords of `tune_kernel`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune import files, settings
-from autotune.api.kernel_replays import replay, replayed
-from autotune.api.kernel_runs import (
-    checked,
-    compiling,
-    digest_of,
-    stand_in,
-    tunable_of,
-    work_of,
-)
-from autotune.api.recordings import save_recording
-from autotune.api.shown import shown
+from autotune.api.tuning import save_recording, shown
 from autotune.cuda import compiler
-from autotune.errors import NotFoundError
+from autotune.cuda.program import CompileFailure, Program, source_hash
+from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Value
+from autotune.families.plan import Template
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
+from autotune.measure.recording import KernelRecording, Origin
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.runners.recording import Origin
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.options import Search
-from autotune.user_kernels import (
+from autotune.tuning.pipeline import Compile
+from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
+from autotune.user_kernels.definition import (
     Compilation,
-    KernelTable,
-    KernelTunable,
-    Verification,
-    call_of,
+    Predicate,
+    UserKernel,
     define_kernel,
-    occupancy_table,
+    unpacked,
 )
-from autotune.user_kernels.arrays import on_hosts
-from autotune.user_kernels.definition import Predicate
-from autotune.user_kernels.expected import Reference
-from autotune.user_kernels.geometry import Extents, SharedBytes
-from autotune.user_kernels.grids import Divisor
-from autotune.user_kernels.outcomes import Metric, Score
+from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
+from autotune.user_kernels.table import KernelTable, occupancy_table
+from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
+from autotune.user_kernels.workload import (
+    Reference,
+    Verification,
+    Workload,
+    call_of,
+    in_own_library,
+    on_hosts,
+    unverified,
+    with_results,
+    workload,
+)
 
 if TYPE_CHECKING:
-    from autotune.tuning.events import Observer
-    from autotune.user_kernels import Workload
+    from autotune.api.tuning import ProgressLike
+
+    pass
+
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
@@ -73,7 +86,7 @@ def tune_kernel(
     search: Search | None = None,
     metrics: Mapping[str, Metric] | None = None,
     recording: str | Path | None = None,
-    progress: bool | Observer = True,
+    progress: ProgressLike = True,
 ) -> KernelRecord:
     """Searches the fastest configuration of a user's CUDA kernel and records the best ten.
 
@@ -118,8 +131,8 @@ def tune_kernel(
         metrics: further functions of a `KernelResult` by name; their values go into the record.
         recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
             tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.
-        progress: whether to show a progress bar, on standard error or in the notebook; or an
-            observer, which receives the progress events instead.
+        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
+            plain lines; or an observer, which receives the progress events instead.
 
     Raises:
         UsageError: for invalid arguments or limits, a reference that does not fit them, or an
@@ -129,7 +142,9 @@ def tune_kernel(
         AutotuneError: if no configuration can run, or none is correct.
     """
     kernel = define_kernel(
-        *(source, name, parameters),
+        source,
+        name,
+        parameters,
         constraints=constraints,
         grid=grid,
         block=block,
@@ -141,7 +156,7 @@ def tune_kernel(
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     limited, verify = _limited(search or Search()), verify or Verification()
     work = work_of(kernel.name, arguments, reference, verify)
-    tunable = tunable_of(kernel, work, metrics, limited)
+    tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
@@ -162,6 +177,20 @@ def _limited(search: Search) -> Search:
     return replace(search.limited(), score=score).begun(monotonic())
 
 
+def _tunable(
+    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
+) -> KernelTunable:
+    """The kernel and its call, with the user's numbers."""
+    return KernelTunable(
+        kernel,
+        work.call,
+        work.arguments,
+        metrics=check_metrics(metrics),
+        score=search.score if isinstance(search.score, Score) else None,
+        metered=search.meters_trials,
+    )
+
+
 def _measured(
     tunable: KernelTunable,
     work: Workload,
@@ -171,29 +200,39 @@ def _measured(
     device: DeviceLike,
     verify: Verification,
     first: bool,
-    progress: bool | Observer,
+    progress: ProgressLike,
 ) -> KernelRecord:
     """The record of a search on a GPU; with `first` the first results are the reference."""
     index, resolved = targets.measuring(device, str(tunable))
     if search.modelled:
-        from autotune.candidates.gaussian_process import import_ahead
+        from autotune.model.gaussian_process import import_ahead
 
         import_ahead()
 
-    from autotune import gpu
     from autotune.tuning.loop import tune
+    from autotune.user_kernels import bench
 
-    with compiling(tunable.kernel) as (compile, sources):
-        compile = checked(tunable, arguments, resolved.arch, compile, sources)
+    with compiling(tunable.kernel) as (compile, places):
+        compile = checked(tunable, arguments, resolved.arch, compile, places)
         if first:
             work = stand_in(tunable, work, index, compile, verify)
         tunable = replace(tunable, verified=work.verified)
-        runner = gpu.open_kernel_runner(work, index, time_limit=verify.time_limit)
+        runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
         try:
-            origin = Origin(runner.driver, compiler.compiler_version(), digest_of(tunable, sources))
+            folder, includes = places
+            file = tunable.kernel.source.file
+            digest = source_hash(file, directory=folder, includes=includes)
+            origin = Origin(runner.driver, compiler.compiler_version(), tunable.digest(digest))
             with shown(None, search, progress) as observer:
-                run = tunable, runner, store, search
-                return tune(*run, compile=compile, origin=origin, observer=observer)
+                return tune(
+                    tunable,
+                    runner,
+                    store,
+                    search,
+                    compile=compile,
+                    origin=origin,
+                    observer=observer,
+                )
         finally:
             runner.close()
 
@@ -245,7 +284,9 @@ def kernel_occupancy(
         MissingError: without a compiler; without a GPU, if no other device is given.
     """
     kernel = define_kernel(
-        *(source, name, parameters),
+        source,
+        name,
+        parameters,
         constraints=constraints,
         grid=1 if grid is None else grid,
         block=block,
@@ -257,3 +298,212 @@ def kernel_occupancy(
     tunable = KernelTunable(kernel, KernelCall(kernel.name, ()))
     with compiling(kernel) as (compiled, _):
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
+
+
+def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:
+    """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
+
+    Raises:
+        NotFoundError: if there is no such file.
+        UsageError: if it is of another call.
+    """
+    source = source_of(device)
+    if not isinstance(source, ReplayedFile):
+        return None
+    recording = KernelRecording.load(source.path)
+    if recording.call != call:
+        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {call}")
+    return recording
+
+
+def replay(
+    tunable: KernelTunable,
+    recording: KernelRecording,
+    store: Store,
+    search: Search,
+    progress: ProgressLike,
+) -> KernelRecord:
+    """Searches among recorded outcomes. Nothing is compiled and nothing runs."""
+    from autotune.tuning.loop import tune
+
+    source = tunable.digest(recording.origin.source)
+    origin = Origin(recording.origin.driver, recording.origin.compiler, source)
+    runner = ReplayRunner(recording, search.seed)
+    with shown(None, search, progress) as observer:
+        return tune(
+            tunable, runner, store, search, compile=_uncompiled, origin=origin, observer=observer
+        )
+
+
+def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:
+    return CompileFailure(template, arch, "a replay compiles nothing", "")
+
+
+def work_of(
+    name: str,
+    arguments: Sequence[object],
+    reference: Reference | None,
+    verify: Verification,
+) -> Workload:
+    """The call with the results that a reference expects; without one, with none."""
+    hosts = on_hosts(arguments)
+    if reference is None:
+        return unverified(name, hosts)
+    own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
+    return workload(name, hosts, own, rtol=verify.rtol, atol=verify.atol)
+
+
+def stand_in(
+    tunable: KernelTunable,
+    work: Workload,
+    index: int,
+    compile: Compile,
+    verify: Verification,
+) -> Workload:
+    """The call with the results of the first configuration that runs as those expected."""
+    from autotune.user_kernels import bench
+
+    runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
+    try:
+        config, results = first_results(tunable, runner, compile)
+    finally:
+        runner.close()
+    return with_results(work, results, str(config), rtol=verify.rtol, atol=verify.atol)
+
+
+@contextmanager
+def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
+    """A compiler of the kernel's configurations, the folder of its source and those of headers."""
+    cache = settings.cache_dir()
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
+        compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)
+        yield macros_kept(compile), (folder, includes)
+
+
+def checked(
+    tunable: KernelTunable,
+    arguments: Sequence[object],
+    arch: str,
+    compile: Compile,
+    places: Places,
+) -> Compile:
+    """A compiler of trials, after a check of the first and the last legal configuration: their
+    arguments against the signature, their macros and their variables.
+
+    Where all trials stand since an earlier run, nothing else compiles.
+
+    Raises:
+        UsageError: for another signature, a macro that the source changes, or a variable that
+            nothing fills.
+    """
+    kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
+    legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
+    if legal:
+        check_signature(kernel, legal[0], arguments, arch, places)
+    for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
+        trials(kernel.source.template(config), arch)
+    return trials
+
+
+NAME = "KERNEL"
+"""The variable of a specification."""
+
+
+MODULE = "autotune_spec"
+"""The `__name__` of a specification while it runs."""
+
+
+def tune_spec(
+    path: Path, changes: Mapping[str, object], fields: Mapping[str, object]
+) -> KernelRecord:
+    """Tunes the kernel of a specification.
+
+    Args:
+        path: a Python file whose `KERNEL` is a mapping of keywords of `tune_kernel` to their
+            values, or a function that returns one. A relative path of a source is looked for
+            beside it.
+        changes: keywords that replace the file's.
+        fields: replacements for fields of the file's `search`. An objective replaces a score too.
+
+    Raises:
+        UsageError: for a file that is no specification, and as `tune_kernel`.
+        AutotuneError: as `tune_kernel`.
+    """
+    keywords = {**read_spec(path), **changes}
+    own = dict(fields) | ({"score": None} if "objective" in fields else {})
+    keywords["search"] = replace(keywords.get("search") or Search(), **own)
+    _require(path, keywords, "arguments")
+    record: KernelRecord = tune_kernel(**keywords)
+    return record
+
+
+def spec_occupancy(path: Path, device: str | None) -> KernelTable:
+    """The occupancy of the kernel of a specification; needs no GPU if the device is named.
+
+    Raises:
+        UsageError: for a file that is no specification, and as `kernel_occupancy`.
+    """
+    keywords = read_spec(path)
+    names = inspect.signature(kernel_occupancy).parameters
+    chosen = {name: value for name, value in keywords.items() if name in names}
+    return kernel_occupancy(**chosen | ({"device": device} if device else {}))
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """The keywords of a specification, with its source beside it.
+
+    Raises:
+        UsageError: for a file that cannot be run or has no `KERNEL`, and for one that lacks or
+            misspells a keyword.
+    """
+    spec = _run(path).get(NAME)
+    if callable(spec):
+        spec = _called(path, spec)
+    if not isinstance(spec, Mapping):
+        raise UsageError(
+            f"{path} has no {NAME}; set it to a dict of the keywords of autotune.tune_kernel, or "
+            "to a function that returns one"
+        )
+    known_names = [*inspect.signature(tune_kernel).parameters]
+    for name in spec:
+        if name not in known_names:
+            close = get_close_matches(str(name), known_names, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
+    keywords = dict(spec)
+    _require(path, keywords, "source", "name", "parameters")
+    source = keywords["source"]
+    if isinstance(source, Path) and not source.is_absolute():
+        keywords["source"] = path.resolve().parent / source
+    return keywords
+
+
+def _require(path: Path, keywords: Mapping[str, object], *names: str) -> None:
+    if missing := [name for name in names if name not in keywords]:
+        raise UsageError(f"{path}: {NAME} lacks {', '.join(missing)}")
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """The variables of a Python file, which may import what lies beside it."""
+    if not path.is_file():
+        raise UsageError(f"{path} is no file; give a Python file with {NAME}")
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(path), run_name=MODULE))
+        return names
+    finally:
+        sys.path.remove(folder)
+
+
+def _called(path: Path, function: Callable[[], Any]) -> Any:
+    """The result of the user's code; a failure in a line that says where."""
+    try:
+        return function()
+    except AutotuneError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
+        where = f"{path}:{lines[-1]}" if lines else f"{path}"
+        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error

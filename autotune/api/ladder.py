@@ -9,16 +9,16 @@ from autotune import settings
 from autotune.api import tuning
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError
-from autotune.families.simt.family import SIMT
+from autotune.families.simt import SIMT
+from autotune.measure import devices, targets
+from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.problem import Problem
 from autotune.records import Store
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
-    from autotune.tuning.events import Observer
     from autotune.tuning.ladder import Ladder, LadderChoice
+    from autotune.tuning.trials import Observer
 
 
 def ladder(
@@ -47,8 +47,8 @@ def ladder(
     from autotune.tuning import ladder
 
     problem = Problem(n, n, n)
-    if (recording := targets.recording_of(problem, device)) is not None:
-        return ladder.recorded(recording, partial(targets.recording_of, device=device))
+    if (recording := devices.recording_of(problem, device)) is not None:
+        return ladder.recorded(recording, partial(devices.recording_of, device=device))
     cache = settings.cache_dir()
     if tune is None:
         tune = targets.measures(device)

@@ -1,26 +1,46 @@
-"""Look a problem up: its record, or the configuration that would run."""
+"""Look a problem up, list the records, show them as tables and compare machines by a hash."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+
 from autotune import settings
-from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
+from autotune.lookup import batch_invariant as invariant
+from autotune.lookup import fingerprints
+from autotune.lookup.answer import Answer
+from autotune.lookup.fingerprints import Fingerprint
+from autotune.lookup.lookup import finder
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike, option
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
+from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
-from autotune.records import FamilyRecord, OrderedRecord, Record, Records, Store, merging
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, option
+from autotune.records import (
+    FamilyRecord,
+    OrderedRecord,
+    Record,
+    Records,
+    Store,
+    TuningRecord,
+    inventory,
+    merging,
+)
+from autotune.report import listing, record, tables
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from autotune.lookup.answer import Answer
+    pass
+
+    pass
 
 
 def best(
@@ -166,7 +186,7 @@ def warnings_of(
     if record is None:
         return
     command = f"`{_tuning(record, option(device))}`"
-    if (changed := outdated(result)) is not None:
+    if (changed := merging.stale(record, targets.here())) is not None:
         again = f"; `autotune cache verify --retime` or {command} measures again"
         yield f"it was measured with {changed}{again if targets.measures(device) else ''}"
     if record.provenance.interrupted:
@@ -184,13 +204,6 @@ def _tuning(record: Record, option: str) -> str:
     return range_command(record.problem, range_of(record, _records()), option)
 
 
-def outdated(result: Record | Answer) -> str | None:
-    """The change of this machine since a result's record was measured, such as
-    `kernel sources 0ld, now 5e1f`; None if it is not stale, or if there is no record."""
-    record = result if isinstance(result, Record) else result.record
-    return None if record is None else merging.stale(record, targets.here())
-
-
 def other_tools(result: Record | Answer) -> str | None:
     """The change of driver and compiler since a result's record was measured, such as
     `driver 12.8, now 13.0`; None if it is stale, nothing has changed, or there is no record."""
@@ -199,3 +212,97 @@ def other_tools(result: Record | Answer) -> str | None:
         return None
     today = targets.here()
     return None if merging.stale(record, today) else merging.changes(record, today)
+
+
+WIDTH = 120
+"""Columns of the table in Python."""
+
+
+class Table:
+    """A record or an answer as a table; `print` shows it as text, a notebook as HTML."""
+
+    def __init__(self, rendered: RenderableType) -> None:
+        self._rendered = rendered
+
+    def __str__(self) -> str:
+        return tables.text_of(self._rendered)
+
+    def _repr_html_(self) -> str:
+        return tables.html_of(self._rendered)
+
+
+def table(result: TuningRecord | Answer) -> Table:
+    """A record or an answer with all its facts, as `autotune best` prints it.
+
+        print(autotune.table(autotune.choose(300, 4096, 4096)))
+
+    Args:
+        result: a record of a GEMM or of a user kernel, or the answer to a look-up.
+    """
+    return Table(record.render(result))
+
+
+class RecordList(tuple[TuningRecord, ...]):
+    """Records; `print` and notebooks show them as a table with a row for each."""
+
+    def __str__(self) -> str:
+        return tables.text_of(self._table, WIDTH)
+
+    def _repr_html_(self) -> str:
+        return tables.html_of(self._table, WIDTH)
+
+    @property
+    def _table(self) -> RenderableType:
+        return listing.record_table(listing.record_rows(self, targets.here()))
+
+
+def list_records(device: DeviceLike | None = None) -> RecordList:
+    """All records of the cache, of GEMMs and of user kernels, by device and problem.
+
+        for record in autotune.list_records("h100"):
+            print(record)
+
+    A file that cannot be read costs a warning. Records that the package ships are not listed.
+
+    Args:
+        device: only this device, as for `tune`; None for all.
+
+    Raises:
+        DeviceError: if there is no such device.
+        MissingError: if it is a GPU of this machine and there is none.
+    """
+    slug = None if device is None else targets.resolve(device).slug
+    items = inventory.listed(settings.cache_dir())
+    for item in items:
+        if item.fault is not None:
+            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
+    listed = inventory.recorded(items)
+    return RecordList(record for record in listed if slug in (None, record.device.slug))
+
+
+def fingerprint(
+    *shapes: ProblemLike, device: DeviceLike = DEFAULT, batch_invariant: bool = False
+) -> Fingerprint:
+    """A hash of what would run on a device: `str()` of two are equal exactly if both would launch
+    the same kernels.
+
+        ours = str(autotune.fingerprint("16x4096x4096:bf16:nt"))
+
+    It covers the configuration of every shape, hot and cold, the programs with their sources and
+    compiler, the evidence, and whether cuBLAS was measured to be faster.
+
+    Args:
+        shapes: the problems; without any, all records and tuned ranges of the device, also the
+            batch-invariant ones.
+        device: as for `tune`.
+        batch_invariant: whether the shapes run by their batch-invariant ranges.
+
+    Raises:
+        ProblemError: for an impossible shape.
+        DeviceError: if there is no such device.
+        MissingError: without a GPU, if no other device is given.
+    """
+    problems = [problem_of(shape) for shape in shapes]
+    find = invariant.batch_invariant if batch_invariant else finder(settings.mode())
+    store = Store(settings.cache_dir())
+    return fingerprints.fingerprint(problems, targets.resolve(device), store, find)

@@ -28,36 +28,43 @@ from autotune.errors import (
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup.answer import Answer, recorded_prediction
 from autotune.lookup.lookup import recorded
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.report.tuned_shapes import NO_TIME, TUNED, ShapeRow, ShapesReport
+from autotune.report.listing import NO_TIME, TUNED, ShapeRow, ShapesReport
 from autotune.settings import cache_dir
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
-from autotune.targets.workplace import Workplace
-from autotune.tuning.events import Observer
 from autotune.tuning.options import Search, enough, require_time
+from autotune.tuning.trials import Observer
 
 T = TypeVar("T")
+
 
 TIME_CONSTANT_S = 3.0
 """T. Half of 24 problems were within 2 % of their best known time after 4.3 s of search on an H100
 (`docs/search.md`), where a kernel chosen without a search loses some 10 %."""
 
+
 LEAST_S = 3.0
 """Shortest search: its workers need 2 s to start, and the leaders are timed at the end."""
+
 
 LEAST_GAIN = 0.005
 """Share of a kernel's time below which what is left to save is not worth a search."""
 
+
 UNTUNED_LOSS = 0.1
 """Loss of a kernel chosen without a search: on an H100 it was 11 % (`docs/python.md`)."""
+
 
 LAUNCH_US = 2.0
 """Least time of a kernel, however small."""
 
+
 ENDED = 0.9
 """A search that takes less than this share of its budget ended by itself."""
+
 
 Observing = Callable[
     [int, float], AbstractContextManager[Callable[[Problem, float], Observer | None]]
@@ -108,13 +115,13 @@ def tune_shapes(
     budget = options.shared_seconds(count)
     with (
         observing(count, budget) as observed,
-        Workplace(device, numbers=devices, seed=options.seed, quick=options.quick) as workplace,
+        TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener,
     ):
 
         def search(problem: Problem, seconds: float) -> bool:
             limited = replace(options, seconds=seconds).begun(monotonic())
             observer = observed(problem, seconds)
-            run = partial(tuning.search_at, workplace, problem, limited, family=family)
+            run = partial(tuning.search_at, opener, problem, limited, family=family)
             earlier = rows[problem]
             row = rows[problem] = _searched(earlier, partial(run, observer=observer))
             took = row.searched_s - earlier.searched_s
@@ -201,7 +208,7 @@ class _Place:
         records, objective = Records(Store(cache_dir())), self.options.objective
         answer = recorded(problem, self.device, records, objective)
         if answer is None and not self.measured:
-            return recorded_prediction(problem, self.device, records)
+            return recorded_prediction(problem, self.device, records.load(self.device, problem))
         return answer
 
 

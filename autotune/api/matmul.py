@@ -1,27 +1,45 @@
-"""Matrix multiplication of arrays by the best recorded kernel."""
+"""Run recorded kernels on arrays: `matmul`, `kernel`, `warmup` and the policy that they follow."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from autotune import runtime, settings
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device
-from autotune.errors import UsageError
-from autotune.problem import Problem, compute_of
-from autotune.runners.objective import Objective, time_objective
-from autotune.runtime.quantized_operand import refuse_additions
-from autotune.targets import local
+from autotune.errors import AutotuneError, UsageError
+from autotune.measure.objective import Objective, time_objective
+from autotune.problem import (
+    Problem,
+    ProblemArguments,
+    ProblemDefaults,
+    ProblemLike,
+    compute_of,
+    problem_of,
+    problems_of,
+)
+from autotune.records import KernelRecord
+from autotune.records.kernel_record import KernelEntry
+from autotune.runtime import entered
+from autotune.settings import Policy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
+    from autotune.measure.devices import DeviceLike
     from autotune.problem.call import FurtherArrays
     from autotune.problem.fields import AccuracyText
     from autotune.problem.words import DtypeLike
+    from autotune.runtime import Kernel
+    from autotune.runtime.kernels import TunedKernel
     from autotune.runtime.matmul import Array, Matmul
-    from autotune.settings import Policy
+    from autotune.settings import PolicyChanges
+
+from autotune.measure import devices
 
 
 def matmul(
@@ -47,7 +65,7 @@ def matmul(
     PyTorch, CuPy or PyCUDA, or others with DLPack or `__cuda_array_interface__` (which, like
     PyCUDA, has no bfloat16 and no fp8). They are row-major or transposed views; rows and matrices
     may have gaps between them. A single matrix is multiplied by each matrix of a batch. Sizes may
-    be 0; with k = 0 the sum is zero, to which beta, bias and activation apply.
+    be 0, except k: an empty result launches nothing.
 
     fp8 is `float8_e4m3fn` or `float8_e5m2`, on either side; int8 products are summed in int32.
     Scales are fp32 arrays without gaps that multiply the operands. Their shapes say whether there
@@ -122,12 +140,11 @@ def matmul(
     if policy is None:
         policy = settings.policy()
     options = alpha, beta, activation, compute, accumulate, scale, policy
-    quantizes = further.get("scale_b") is not None and further.get("scale_a") is None
     if policy.frozen and not settings.froze(policy):
         with runtime.entered(policy):
-            return _run(a, b, out, options, further, out_dtype, quantizes)
-    if quantizes or policy.tune or policy.batch_invariant:
-        return _run(a, b, out, options, further, out_dtype, quantizes)
+            return _run(a, b, out, options, further, out_dtype)
+    if policy.tune or policy.batch_invariant:
+        return _run(a, b, out, options, further, out_dtype)
     return multiplier().run(a, b, out, options, further, out_dtype)
 
 
@@ -138,49 +155,19 @@ def _run(
     options: tuple[Any, ...],
     further: FurtherArrays,
     out_dtype: Any,
-    quantizes: bool,
 ) -> Array:
-    """`matmul` on the slow path: its policy asks for more than the fastest kernel of `multiplier`,
-    or the call `quantizes` A."""
+    """`matmul` on the slow path: its policy asks for more than the fastest kernel of
+    `multiplier`."""
     named = runtime.CallOptions(*options)
     policy = named.policy
     policy.check()
     tunes = policy.tune and not settings.mode().frozen
     quick = policy.tune == "quick"
-    tuner = partial(_tune, objective=time_objective(policy.cold), quick=quick)
-    if quantizes:
-        _check_quantizing(policy, further)
-        quantized = runtime.quantized_matmul()
-        if tunes:
-            quantized.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, **further)
-        return quantized(a, b, out, named, out_dtype, **further)
-    multiply = _invariant(policy) if policy.batch_invariant else multiplier()
+    multiply = runtime.batch_invariant() if policy.batch_invariant else multiplier()
     if tunes:
+        tuner = partial(_tune, objective=time_objective(policy.cold), quick=quick)
         multiply.tune(a, b, tuner, named, out=out, out_dtype=out_dtype, quick=quick, **further)
     return multiply.run(a, b, out, options, further, out_dtype)
-
-
-def _check_quantizing(policy: Policy, further: FurtherArrays) -> None:
-    """Checks that a product which quantises its A has none of the options that it cannot have."""
-    refuse_additions(
-        [
-            name
-            for name, array in further.items()
-            if array is not None and name not in ("bias", "scale_b")
-        ]
-    )
-    if policy.batch_invariant:
-        raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
-
-
-def _invariant(policy: Policy) -> Matmul:
-    """The process's own matmul of batch-invariant kernels."""
-    if policy.tune:
-        raise UsageError(
-            "a batch-invariant product is not tuned alone; tune its range: "
-            "autotune.tune(..., batch_invariant=True)"
-        )
-    return runtime.batch_invariant()
 
 
 def multiplier() -> Matmul:
@@ -210,4 +197,204 @@ def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -
     from autotune.tuning.options import Search
 
     search = Search(effort="quick" if quick else "default", objective=objective)
-    return tuning.search(problem, search.limited(), device=local.index_of(device))
+    return tuning.search(problem, search.limited(), device=devices.index_of(device))
+
+
+@overload
+def kernel(
+    tuned: KernelRecord | KernelEntry, /, *, device: DeviceLike | None = None
+) -> TunedKernel: ...
+
+
+@overload
+def kernel(
+    *problem: ProblemLike | int,
+    device: DeviceLike | None = None,
+    policy: Policy | None = None,
+    **arguments: Unpack[ProblemArguments],
+) -> Kernel: ...
+
+
+def kernel(
+    *problem: ProblemLike | int | KernelRecord | KernelEntry,
+    device: DeviceLike | None = None,
+    policy: Policy | None = None,
+    **arguments: Unpack[ProblemArguments],
+) -> Kernel | TunedKernel:
+    """The kernel of a problem, looked up, compiled and loaded; or a tuned kernel of your own.
+
+    Call the kernel of a problem as `kernel(a, b, out, alpha, beta, bias)`, with the arguments of
+    `autotune.matmul`; of a policy, a call follows `dependent` and `verify`. A and B may have one
+    matrix for the whole batch; an epilogue with a bias takes one at each call. Call a kernel of
+    your own with its arguments: arrays of PyTorch, CuPy, PyCUDA or any other library with DLPack
+    or `__cuda_array_interface__`, and numbers.
+
+    Args:
+        problem: text, a `Problem`, (m, n, k) or three sizes; or the record of a kernel of your own,
+            for its best configuration, or one of the record's entries, for any other.
+        device: a GPU of this machine, by number, name, `gpu:1` or as a `Device`; None is that of
+            the current context, else the first.
+        policy: which kernel to take, whether to tune the problem first, and whether to check the
+            kernel, for operands without gaps (see `autotune.Policy`); None is the current policy.
+            cuBLAS is not called.
+        arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
+
+    Raises:
+        ProblemError: for an impossible problem.
+        DeviceError: if this machine has no such GPU.
+        MissingError: without a driver, a GPU or a compiler.
+        UsageError: for a policy with both `tune` and `batch_invariant`.
+        NotFoundError: if no kernel can run the problem, or with `batch_invariant` no range serves
+            it; or if the record of a kernel of your own does not have its source.
+        FrozenError: in the frozen mode, if the kernel is not in the cache.
+        VerificationError: with `verify`, if the kernel's result is wrong.
+        AutotuneError: if a kernel of your own does not compile for the GPU.
+    """
+    if isinstance(tuned := problem[0] if problem else None, (KernelRecord, KernelEntry)):
+        if len(problem) > 1 or policy is not None or arguments:
+            raise UsageError("a kernel of your own takes no argument but device")
+        return _tuned(tuned if isinstance(tuned, KernelEntry) else tuned.best, device)
+    stated = problem_of(*cast("tuple[ProblemLike | int, ...]", problem), **arguments)
+    ordinal = ordinal_of(device)
+    with _prepared([stated], ordinal, policy) as followed:
+        return runtime.load(stated, ordinal, followed)
+
+
+def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
+    """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
+    from autotune.cuda import compiler
+    from autotune.runtime.kernels import TunedKernel
+    from autotune.user_kernels.definition import unpacked
+
+    launch = entry.launchable()
+    own, ordinal = runtime.current().runtime, ordinal_of(device)
+    if ordinal is None:
+        ordinal = own.driver.current() or 0
+    gpu, plan = own.gpu(ordinal).device, launch.plan(entry.config)
+    with unpacked(launch.source) as (folder, folders):
+        program = compiler.compile(
+            plan.main.template,
+            gpu.arch,
+            sources=folder,
+            includes=folders,
+            cache=settings.cache_dir(),
+        )
+    if isinstance(program, CompileFailure):
+        raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
+    return TunedKernel(own, ordinal, launch.call, plan, program)
+
+
+def warmup(
+    shapes: Iterable[ProblemLike],
+    *,
+    device: DeviceLike | None = None,
+    jobs: int | None = None,
+    policy: Policy | None = None,
+    **defaults: Unpack[ProblemDefaults],
+) -> tuple[Answer, ...]:
+    """Looks up, compiles in parallel and loads the kernels of these shapes, so that the first
+    matmul of each is as fast as the later ones.
+
+    It prepares for operands without gaps that start at multiples of 16 bytes. Other operands may
+    need different kernels, which are compiled at their first call. The workspace of a stream, if a
+    shape needs one, is allocated at the first call on that stream.
+
+    Args:
+        shapes: problems, texts such as `64x4096x4096:bf16:nt` or triples (m, n, k).
+        device: as for `kernel`.
+        jobs: compiler threads; None is one for each core.
+        policy: as for `kernel`; a matmul with the same `cold` and `batch_invariant` finds the
+            kernels. `tune` tunes each shape that is not tuned first, and `quick` races the most
+            promising configurations and cuBLAS of each shape without a record.
+        defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
+            do not state them.
+
+    Returns:
+        The answer for each shape, in the order of the shapes.
+
+    Raises:
+        ProblemError: for an impossible shape.
+        DeviceError: if this machine has no such GPU.
+        MissingError: without a driver or a GPU.
+        NotFoundError: if no kernel can run a shape; with `batch_invariant`, if no range serves it.
+        UsageError: for a policy with both `tune` and `batch_invariant`.
+        AutotuneError: if a kernel does not compile, or fails its check.
+    """
+    problems, ordinal = problems_of(shapes, **defaults), ordinal_of(device)
+    with _prepared(problems, ordinal, policy) as followed:
+        return runtime.load_all(problems, ordinal, jobs, followed)
+
+
+@contextmanager
+def _prepared(
+    problems: Iterable[Problem], ordinal: int | None, policy: Policy | None
+) -> Iterator[Policy]:
+    """Enters the policy to load kernels by, and tunes the problems first if it says so.
+
+    Raises:
+        UsageError: for a policy with both `tune` and `batch_invariant`.
+    """
+    policy = settings.policy() if policy is None else policy
+    with runtime.entered(policy):
+        if policy.tune and not settings.mode().frozen:
+            _tune_all(dict.fromkeys(problems), ordinal or 0, policy)
+        yield policy
+
+
+def _tune_all(problems: Iterable[Problem], ordinal: int, policy: Policy) -> None:
+    """Tunes the problems that are not tuned, or races those without a record."""
+    from autotune.api import tuning
+    from autotune.measure.targets import TargetOpener
+    from autotune.tuning.options import Search
+
+    device, quick = runtime.probe(ordinal), policy.tune == "quick"
+    objective = time_objective(policy.cold)
+    options = Search(effort="quick" if quick else "default", objective=objective).limited()
+    with TargetOpener(ordinal, quick=quick) as opener:
+        for problem in problems:
+            answer = recorded(problem, device, objective)
+            if answer is None or not answer.enough(quick):
+                tuning.search_at(opener, problem, options)
+            runtime.current().forget(problem)
+
+
+def ordinal_of(device: DeviceLike | None) -> int | None:
+    """The number of a GPU of this machine; None for None."""
+    # A number needs none of the imports that a name does.
+    if device is None or type(device) is int:
+        return device
+    from autotune.measure import targets
+
+    return targets.ordinal_of(device)
+
+
+@contextmanager
+def policy(policy: Policy | None = None, /, **changes: Unpack[PolicyChanges]) -> Iterator[Policy]:
+    """Changes the policy of the calls within a `with` block.
+
+        with autotune.policy(cold=True, dependent=True):
+            y = autotune.matmul(x, weight)
+
+    `matmul`, `kernel`, `warmup`, calls of kernels and the functions of `autotune.torch` follow the
+    policy of the innermost block unless they are given one. It holds for the thread or asyncio task
+    that enters the block, but `frozen` holds for all threads of the process until the block ends,
+    as `AUTOTUNE_MODE=frozen` or `frozen:raise` does for a whole process: `tune` and `tune_kernel`
+    raise an error then, and so do `kernel` and `warmup` for problems without a record.
+
+    Args:
+        policy: the policy; None is the one around the block.
+        changes: fields of `autotune.Policy` that differ in the block.
+
+    Raises:
+        UsageError: for a value that a field does not have.
+        TypeError: for a name that is not a field.
+    """
+    base = settings.policy() if policy is None else policy
+    if not isinstance(base, Policy):
+        raise UsageError(f"the policy is {base!r}; give an autotune.Policy, or fields as keywords")
+    if unknown := [*changes.keys() - set(Policy._fields)]:
+        fields = ", ".join(Policy._fields)
+        raise TypeError(f"a policy has no field {unknown[0]!r}; it has {fields}")
+    changed = base._replace(**changes)
+    with entered(changed):
+        yield changed

@@ -3,58 +3,40 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TextIO
 
 import click
+from click.shell_completion import shell_complete
 
 from autotune import environment, settings
-from autotune.cli import (
-    answers,
-    cache,
-    comparing,
-    completion,
-    devices,
-    export,
-    ladder,
-    occupancy,
-    report,
-    topics,
-    tuning,
-)
-from autotune.cli.options import VerbGroup
-from autotune.cli.output import Interrupted, show_line
+from autotune.cli import cache, device, export, lookup, report, topics, tuning
+from autotune.cli.options import Interrupted, VerbGroup, show_line
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
 
 NAME = "autotune"
 
+COMPLETE = "_AUTOTUNE_COMPLETE"
+"""The variable of the environment by which a shell asks click for completions."""
+
 VERBS: dict[str, tuple[click.Command, ...]] = {
-    "Tune and use": (tuning.tune, answers.best, export.export),
+    "Tune and use": (tuning.tune, lookup.best, export.export),
     "Understand": (
         report.report,
-        ladder.ladder,
-        occupancy.occupancy,
-        occupancy.explore,
-        devices.device,
+        tuning.ladder,
+        device.occupancy,
+        device.explore,
+        device.device,
         topics.help_,
     ),
-    "Maintain": (devices.doctor, cache.cache, comparing.check),
+    "Maintain": (device.doctor, cache.cache, lookup.check),
 }
 """The verbs by their headings."""
-
-MOVED = {
-    "trials": "`autotune best SHAPE --trials`",
-    "explain": "`autotune best SHAPE --why [CONFIG]`; --rules lists every rule",
-    "dashboard": "`optuna-dashboard URL` of what `autotune tune --storage URL` names",
-    "tune-kernel": "`autotune tune SPEC.py`, and its --occupancy `autotune occupancy SPEC.py`",
-    "fingerprint": "`autotune cache list --fingerprint`",
-}
-"""The replacements of verbs of earlier versions."""
 
 UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 """Errors of writing, which name no file where it is standard output."""
@@ -89,15 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(words: Sequence[str]) -> int:
     """Runs the verb of a command line; returns the exit status."""
-    verbs = root()
-    if (status := completion.answer(verbs, NAME)) is not None:
-        return status
+    if instruction := os.environ.get(COMPLETE):
+        return shell_complete(root(), {}, NAME, COMPLETE, instruction)
     try:
-        with verbs.make_context(NAME, [*words]) as context:
+        with root().make_context(NAME, [*words]) as context:
             if not words:
                 click.echo(context.get_help(), err=True)
                 return 2
-            verbs.invoke(context)
+            context.command.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
@@ -142,40 +123,13 @@ def root() -> click.Group:
         help="Occupancy and tile-size autotuner for CUDA matrix multiplication.",
         commands={str(verb.name): verb for listed in VERBS.values() for verb in listed},
         headings={
-            heading: tuple(str(verb.name) for verb in listed) for heading, listed in VERBS.items()
+            heading: [str(verb.name) for verb in listed] for heading, listed in VERBS.items()
         },
-        moved=MOVED,
         no_args_is_help=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    version = click.version_option(__version__, message="%(version)s", help="Print the version.")
-    version(verbs)
-    if environment.home() is not None:  # its files are written there
-        for wanted, text in (("show", "Print"), ("install", "Install")):
-            option = click.option(
-                f"--{wanted}-completion",
-                is_flag=False,
-                flag_value="",
-                metavar="[SHELL]",
-                expose_value=False,
-                is_eager=True,
-                callback=_complete_shell,
-                help=f"{text} completion for bash, zsh or fish.  [default: the current shell]",
-            )
-            option(verbs)
+    click.version_option(__version__, message="%(version)s", help="Print the version.")(verbs)
     return verbs
-
-
-def _complete_shell(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
-    """Prints or installs completion for a shell."""
-    if shell is None or ctx.resilient_parsing:
-        return
-    text = completion.script(ctx.command, NAME, shell)
-    if option.name == "show_completion":
-        click.echo(text)
-    else:
-        click.echo(completion.install(text, NAME, shell, Path(str(environment.home()))))
-    ctx.exit()
 
 
 def _print_record(record: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -13,33 +12,40 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli import completion
-from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
-    ProblemOptions,
-    Verb,
     VerbArgument,
     VerbGroup,
     json_option,
-    problem_options,
+    names_kernel,
     refuse,
+    seconds_of,
     shape_argument,
+    show,
+    show_json,
+    show_line,
 )
-from autotune.cli.output import SECONDS, show, show_json, show_line
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.maintenance.inventory import ChangedRecord, Item
-    from autotune.maintenance.retiming import Retimed
     from autotune.records import Store, TuningRecord
+    from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
+    from autotune.retiming import Retimed
+
 
 STDOUT = "-"
+
+
+_AGES = "30d, 12h, 90m or 10s"
+
 
 KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
 """The kinds of files that `prune` deletes or mends."""
 
+
 USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
 """The kinds that `prune` takes by default."""
+
 
 device_filter = click.option(
     "--device",
@@ -54,11 +60,6 @@ device_filter = click.option(
     cls=VerbGroup,
     invoke_without_command=True,
     subcommand_metavar="[COMMAND] [ARGS]...",
-    moved={
-        "merge": "`autotune cache import DIR`",
-        "fingerprint": "`autotune cache list --fingerprint`",
-        "overview": "`autotune cache list`",
-    },
 )
 @click.pass_context
 def cache(context: click.Context) -> None:
@@ -77,7 +78,6 @@ def cache(context: click.Context) -> None:
     nargs=-1,
     shell_complete=completion.named,
 )
-@problem_options
 @click.option("--problems", is_flag=True, help="Print a row for each record: its time and age.")
 @click.option(
     "--fingerprint",
@@ -93,7 +93,6 @@ def cache(context: click.Context) -> None:
 @json_option
 def list_(
     shapes: tuple[str, ...],
-    options: ProblemOptions,
     problems: bool,
     fingerprint: bool,
     batch_invariant: bool,
@@ -106,12 +105,12 @@ def list_(
     """
     if fingerprint:
         refuse("--fingerprint", problems=problems)
-        _show_fingerprint(shapes, options, device, batch_invariant, json)
+        _show_fingerprint(shapes, device, batch_invariant, json)
         return
     if batch_invariant:
         raise UsageError("--batch-invariant is of --fingerprint; give it too")
     if problems or shapes:
-        _list_records(shapes, options, device, json)
+        _list_records(shapes, device, json)
         return
     if device is not None:
         raise UsageError("--device chooses among records; give --problems too")
@@ -120,7 +119,7 @@ def list_(
 
 def _list_kinds(json: bool) -> None:
     """Lists the kinds of files in the cache, with their counts and sizes."""
-    from autotune.maintenance.inventory import scan
+    from autotune.records.inventory import scan
     from autotune.report import cache
 
     root = _opened_store().root
@@ -131,13 +130,11 @@ def _list_kinds(json: bool) -> None:
         show(cache.overview(root, totals))
 
 
-def _list_records(
-    shapes: Sequence[str], options: ProblemOptions, device: str | None, json: bool
-) -> None:
+def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
     """Lists the records of shapes and user kernels, or all."""
-    from autotune.maintenance.inventory import recorded, scan
+    from autotune.measure import devices, targets
+    from autotune.records.inventory import recorded, scan
     from autotune.report import listing
-    from autotune.targets import local, targets
 
     store = _opened_store()
     items = [*scan(store.root)]
@@ -148,47 +145,46 @@ def _list_records(
     records = [
         record
         for record in recorded(items)
-        if slug in (None, record.device.slug) and _is_named(record, shapes, options)
+        if slug in (None, record.device.slug) and _is_named(record, shapes)
     ]
-    rows = listing.rows(records, targets.here())
+    rows = listing.record_rows(records, targets.here())
     if json:
-        show_json({"records": listing.to_json(rows)})
+        show_json({"records": listing.records_json(rows)})
     elif rows:
-        show(listing.render(rows))
+        show(listing.record_table(rows))
     elif shapes:
         print(f"no records of {', '.join(shapes)}")
     else:
-        print(f"no records; `autotune tune 1024x1024x1024{local.option_here()}` makes one")
+        print(f"no records; `autotune tune 1024x1024x1024{devices.option_here()}` makes one")
 
 
-def _is_named(record: TuningRecord, words: Sequence[str], options: ProblemOptions) -> bool:
+def _is_named(record: TuningRecord, words: Sequence[str]) -> bool:
     """Whether words of the command line name a record; without words they name all."""
     from autotune.report.selection import matching
 
-    return not words or any([*matching(word, (record,), options)] for word in words)
+    return not words or any([*matching(word, (record,), {})] for word in words)
 
 
 def _show_fingerprint(
     shapes: Sequence[str],
-    options: ProblemOptions,
     device: str | None,
     batch_invariant: bool,
     json: bool,
 ) -> None:
     """Prints a hash of what would run."""
-    from autotune.api.fingerprints import fingerprint
+    from autotune.api.lookups import fingerprint
+    from autotune.measure.devices import DEFAULT
     from autotune.problem import problems_of
-    from autotune.report import comparing
-    from autotune.targets.sources import DEFAULT
+    from autotune.report import cache
 
     if named := [word for word in shapes if names_kernel(word)]:
         raise UsageError(f"{named[0]}: a fingerprint is of shapes; leave user kernels out")
-    problems = problems_of(shapes, **options)
+    problems = problems_of(shapes)
     ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
     if json:
-        show_json(comparing.fingerprint_json(ours))
+        show_json(cache.fingerprint_json(ours))
     elif shapes:
-        show(comparing.fingerprint_table(ours))
+        show(cache.fingerprint_table(ours))
     else:
         print(ours)
 
@@ -206,7 +202,6 @@ def _show_fingerprint(
     "Only these, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
     nargs=-1,
 )
-@click.option("--problem", "problems", multiple=True, hidden=True)
 @click.option(
     "--submit",
     is_flag=True,
@@ -218,26 +213,25 @@ def _show_fingerprint(
 def export(
     file: str,
     shapes: tuple[str, ...],
-    problems: tuple[str, ...],
     submit: bool,
     device: str | None,
     json: bool,
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError
-    from autotune.maintenance import exchange
-    from autotune.targets import local, targets
+    from autotune.measure import devices, targets
+    from autotune.records import bundle, exchange
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
     store = _opened_store()
-    chosen = exchange.chosen(store, _slug_of(store, device), (*problems, *shapes))
+    chosen = exchange.chosen(store, _slug_of(store, device), shapes)
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if submit:
-        chosen = exchange.submitted(chosen, targets.here(), local.cublas_version())
+        chosen = exchange.submitted(chosen, targets.here(), devices.cublas_version())
     if file == STDOUT:
-        for piece in exchange.pieces(chosen):
+        for piece in bundle.written(chosen):
             sys.stdout.buffer.write(piece)
         return
     size = exchange.write(Path(file), chosen)
@@ -272,7 +266,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     If a bundle is broken, nothing is merged; a broken file of a directory is skipped.
     """
-    from autotune.maintenance import exchange
+    from autotune.records import exchange, inventory
 
     store, faults = _opened_store(), dict[Path, str]()
     folders = {path for path in paths if path.is_dir()}
@@ -282,7 +276,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
     def contents() -> Iterator[TuningRecord | Range]:
         for path in paths:
             if path in folders:
-                yield from _readable(exchange.contents(path), faults)
+                yield from _readable(inventory.scan(path), faults)
             else:
                 yield from exchange.read(path)
 
@@ -308,10 +302,9 @@ def _absorb(
 ) -> None:
     """Merges the content of other caches, after reading all of it once. User kernels are listed
     first, or counted as left out."""
-    from autotune.maintenance import exchange
-    from autotune.records import KernelRecord
+    from autotune.measure import targets
+    from autotune.records import KernelRecord, exchange
     from autotune.report import cache
-    from autotune.targets import targets
 
     own = [content for content in contents() if isinstance(content, KernelRecord)]
     if own and not json:
@@ -345,13 +338,13 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     A record is stale if its kernel would be compiled from other sources now. It is still used.
     Another driver or compiler makes no record stale; --retime measures such records again too.
     """
-    from autotune.maintenance.inventory import scan, verdict
+    from autotune.measure import devices, targets
+    from autotune.records.inventory import scan, verdict
     from autotune.report import cache
-    from autotune.targets import sources, targets
 
     store, today = _opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
-    slug = targets.resolve(device or sources.DEFAULT).slug if retime else _slug_of(store, device)
+    slug = targets.resolve(device or devices.DEFAULT).slug if retime else _slug_of(store, device)
     count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
     if not json:
         if broken:
@@ -368,13 +361,6 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _kind_flags(verb: Verb) -> Verb:
-    """Gives a verb a hidden option for each kind, as earlier versions had them."""
-    for kind in KINDS:
-        verb = click.option(f"--{kind}", is_flag=True, hidden=True)(verb)
-    return verb
-
-
 @cache.command("prune")
 @click.argument(
     "kinds",
@@ -388,7 +374,6 @@ def _kind_flags(verb: Verb) -> Verb:
     "records: the records and ranges of --device.  [default: programs, broken, superseded, mend, "
     "journals]",
 )
-@_kind_flags
 @device_filter
 @click.option("--older-than", metavar="30d", help="Only files older than this.")
 @click.option("--dry-run", is_flag=True, help="List files, delete none.")
@@ -399,7 +384,6 @@ def prune(
     older_than: str | None,
     dry_run: bool,
     json: bool,
-    **flags: bool,
 ) -> None:
     """Delete files that are not needed; by default programs, broken, superseded, mend, journals.
 
@@ -407,32 +391,22 @@ def prune(
 
     Records are deleted by name only. Programs are compiled again when they are needed.
     """
-    from autotune.maintenance import pruning
-    from autotune.maintenance.inventory import scan
+    from autotune.records import inventory
 
-    wanted = {*kinds, *(name for name, stated in flags.items() if stated)} or {*USUAL_KINDS}
+    wanted = {*kinds} or {*USUAL_KINDS}
     if "records" in wanted and device is None:
         raise UsageError("prune deletes the records of one device; give --device")
     mend = "mend" in wanted
     store = _opened_store()
     slug = _slug_of(store, device)
     # Without their contents, which take gigabytes together.
-    items = [replace(item, content=None) for item in scan(store.root, thorough=mend)]
-    unneeded = pruning.chosen(
-        items,
-        programs="programs" in wanted,
-        broken="broken" in wanted,
-        superseded="superseded" in wanted,
-        journals="journals" in wanted,
-        trials="trials" in wanted,
-        records="records" in wanted,
-        slug=slug,
-        tuned=(item.content for item in scan(store.root)),
-    )
-    age = None if older_than is None else parse_age(older_than)
+    items = [replace(item, content=None) for item in inventory.scan(store.root, thorough=mend)]
+    tuned = (item.content for item in inventory.scan(store.root))
+    unneeded = inventory.chosen(items, wanted, slug, tuned)
+    age = None if older_than is None else seconds_of(older_than, "age", _AGES, units="smhd")
     if age is not None:
-        unneeded = pruning.older(unneeded, age)
-    size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
+        unneeded = inventory.older(unneeded, age)
+    size = sum(item.size for item in unneeded) if dry_run else inventory.delete(unneeded)
     gone = {item.path for item in unneeded}
     rest = [item for item in items if item.path not in gone] if mend else []
     mended = _mended(rest, slug, age, dry_run)
@@ -450,26 +424,12 @@ def _mended(
     items: Sequence[Item], slug: str | None, age: float | None, dry_run: bool
 ) -> dict[str, str]:
     """A line for each broken file and its repair."""
-    from autotune.maintenance import pruning
-    from autotune.maintenance.mending import mend
+    from autotune.records import inventory
 
     faults = [item for item in items if item.fault is not None]
     chosen = [item for item in faults if slug in (None, item.path.parent.name)]
-    chosen = chosen if age is None else pruning.older(chosen, age)
-    return {str(item.path): "to mend" if dry_run else mend(item) for item in chosen}
-
-
-def parse_age(text: str) -> float:
-    """Seconds of `30d`, `12h`, `90m` or `10s`.
-
-    Raises:
-        UsageError: for another form.
-    """
-
-    match = re.fullmatch(r"(\d{1,9})([smhd])", text.strip().lower())
-    if match is None:
-        raise UsageError(f"malformed age {text!r}; give 30d, 12h, 90m or 10s")
-    return float(match[1]) * SECONDS[match[2]]
+    chosen = chosen if age is None else inventory.older(chosen, age)
+    return {str(item.path): "to mend" if dry_run else inventory.mend(item) for item in chosen}
 
 
 def _retimed(
@@ -482,13 +442,13 @@ def _retimed(
 ) -> list[Retimed]:
     """Times the records of problems again and prints each result."""
     from autotune.cuda import compiler
-    from autotune.maintenance.retiming import retime
+    from autotune.measure import devices, targets
     from autotune.records import Record
     from autotune.report import cache
-    from autotune.targets import sources, targets
+    from autotune.retiming import retime
 
     records = [row.record for row in changed if isinstance(row.record, Record)]
-    opened = partial(targets.opened, device=device or sources.DEFAULT)
+    opened = partial(targets.opened, device=device or devices.DEFAULT)
     compiled = partial(compiler.compile, cache=store.root)
     retimed = []
     for result in retime(records, opened, store, compiled, top=top):
@@ -508,7 +468,7 @@ def _opened_store() -> Store:
 
 def _slug_of(store: Store, device: str | None) -> str | None:
     """The folder name of a device; None for all devices."""
-    from autotune.targets import targets
+    from autotune.measure import targets
 
     if device is None or any(path.name == device for path in store.root.glob("*/*/")):
         return device

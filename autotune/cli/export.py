@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.cli import completion
-from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
-    ProblemOptions,
     VerbCommand,
     batch_invariant_option,
     json_option,
+    names_kernel,
     objective_option,
-    problem_options,
+    refuse,
     shape_argument,
+    show_json,
 )
-from autotune.cli.output import show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.export import WrittenExport
-    from autotune.runners.objective import Objective
+    from autotune.export import ExportedGemm
+    from autotune.export.user_kernels import ExportedKernel, KernelLibrary
 
 
 @click.command("export", cls=VerbCommand)
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     help="Format: c (a library); cubin, ptx or cu (a file a kernel); json; or, of user kernels, h "
     "(a header with the best values).  [default: c]",
 )
-@problem_options
 @objective_option
 @click.option(
     "--device",
@@ -84,7 +83,6 @@ def export(
     out: Path,
     name: str | None,
     format: str,
-    options: ProblemOptions,
     objective: str,
     device: tuple[str, ...],
     batch_invariant: bool,
@@ -99,85 +97,50 @@ def export(
     are exported as `tune` recorded them, for all devices or those of --device.
     """
     from autotune import export
-    from autotune.runners.objective import objective_named
-    from autotune.targets import sources
+    from autotune.measure.devices import DEFAULT
 
-    decides = objective_named(objective)
+    chosen: dict[str, Any] = {"format": format, "objective": objective, "ptx": ptx}
     if kernels := [word for word in shapes if names_kernel(word)]:
-        if bench or cublaslt:
-            raise UsageError(
-                "--bench and --cublaslt are for problems: no library runs user kernels"
-            )
-        _export_kernels(shapes, kernels, out, name, device, format, decides, ptx, json)
+        refuse("a user kernel", bench=bench, cublaslt=cublaslt, batch_invariant=batch_invariant)
+        if len(kernels) < len(shapes):
+            raise UsageError("shapes and user kernels go into exports of their own; give either")
+        calls = export.write_kernels(kernels, out, name, devices=device, **chosen)
+        _show(calls.files, "calls", map(partial(_call, calls.library), calls.library.kernels), json)
         return
-    written = export.write(
-        shapes,
-        out,
-        name or "gemm",
-        devices=device or (sources.DEFAULT,),
-        format=format,
-        objective=decides,
-        batch_invariant=batch_invariant,
-        ptx=ptx,
-        bench=bench,
-        cublaslt=cublaslt,
-        **options,
-    )
-    products = _products(written)
+    chosen |= {"batch_invariant": batch_invariant, "bench": bench, "cublaslt": cublaslt}
+    devices = device or (DEFAULT,)
+    written = export.write(shapes, out, name or "gemm", devices=devices, **chosen)
+    _show(written.files, "products", map(_product, written.library.gemms), json)
+
+
+def _show(files: Sequence[Path], name: str, rows: Iterable[dict[str, str]], json: bool) -> None:
+    """Prints a line for each exported kernel, then the files."""
     if json:
-        show_json({"files": [str(path) for path in written.files], "products": products})
+        show_json({"files": [str(path) for path in files], name: [*rows]})
         return
-    for product in products:
-        print("{how:9} {problem} on {device}: {config}".format(**product))
-    for path in written.files:
+    for row in rows:
+        head = f"{row['how']:9} {row['problem']}" if "how" in row else row["call"]
+        print(f"{head} on {row['device']}: {row['config']}")
+    for path in files:
         print(path)
 
 
-def _products(written: WrittenExport) -> list[dict[str, str]]:
-    """A row for each exported problem and device."""
-    return [
-        {
-            "problem": str(gemm.problem),
-            "device": gemm.device.name,
-            "how": gemm.answer.how,
-            "objective": str(gemm.answer.objective),
-            "config": str(gemm.answer.config),
-        }
-        for gemm in written.library.gemms
-    ]
+def _product(gemm: ExportedGemm) -> dict[str, str]:
+    """The row of a shape on a device."""
+    return {
+        "problem": str(gemm.problem),
+        "device": gemm.device.name,
+        "how": gemm.answer.how,
+        "objective": str(gemm.answer.objective),
+        "config": str(gemm.answer.config),
+    }
 
 
-def _export_kernels(
-    words: Sequence[str],
-    kernels: Sequence[str],
-    out: Path,
-    name: str | None,
-    devices: Sequence[str],
-    format: str,
-    objective: Objective,
-    ptx: bool,
-    json: bool,
-) -> None:
-    from autotune.export import write_kernels
-
-    if len(kernels) < len(words):
-        raise UsageError("problems and user kernels go into exports of their own; give either")
-    written = write_kernels(
-        kernels, out, name, devices=devices, format=format, objective=objective, ptx=ptx
-    )
-    calls = [
-        {
-            "call": str(kernel.call),
-            "device": kernel.device.name,
-            "function": written.library.functions[kernel.call],
-            "config": str(kernel.entry.config),
-        }
-        for kernel in written.library.kernels
-    ]
-    if json:
-        show_json({"files": [str(path) for path in written.files], "calls": calls})
-        return
-    for call in calls:
-        print("{call} on {device}: {config}".format(**call))
-    for path in written.files:
-        print(path)
+def _call(library: KernelLibrary, kernel: ExportedKernel) -> dict[str, str]:
+    """The row of a user kernel on a device."""
+    return {
+        "call": str(kernel.call),
+        "device": kernel.device.name,
+        "function": library.functions[kernel.call],
+        "config": str(kernel.entry.config),
+    }

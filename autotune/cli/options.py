@@ -1,40 +1,37 @@
-"""Options that several verbs share, the problem's among them, and how help shows a verb."""
+"""What several verbs share: options, the help of a verb, and the ways to print a result."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from autotune.cli import completion
 from autotune.errors import UsageError
+from autotune.files.decoding import visible
 
 if TYPE_CHECKING:
-    from autotune.problem import ProblemDefaults
+    from click.shell_completion import CompletionItem
+    from rich.console import RenderableType
 
-    ProblemOptions = ProblemDefaults
-else:
-    ProblemOptions = dict  # the problem's modules are imported by the verbs that need them
+    from autotune.measure.objective import Objective
+
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-PROBLEM_OPTIONS: Mapping[str, type] = {
-    "compute": str,
-    "layout": str,
-    "batch": int,
-    "epilogue": str,
-    "output": str,
-    "scale": str,
-    "accumulate": str,
-    "e5m2": str,
-    "accuracy": str,
-}
-"""The options of a problem, by the keywords of `problem_of`. Help leaves them out, as the problem's
-text states the same: see `autotune help shapes`."""
+
+_KERNEL = re.compile(r"\s*[A-Za-z_]")
+"""The start of a user kernel's name; shapes start with a number."""
+
+
+def names_kernel(word: str) -> bool:
+    """Whether a word of the command line names a user kernel, not a shape."""
+    return _KERNEL.match(word) is not None
 
 
 class VerbArgument(click.Argument):
@@ -66,7 +63,6 @@ class VerbGroup(click.Group):
 
     Args:
         headings: names of verbs by the headings above them.
-        moved: what replaces each verb of earlier versions.
     """
 
     command_class = VerbCommand
@@ -74,18 +70,16 @@ class VerbGroup(click.Group):
     def __init__(
         self,
         *arguments: Any,
-        headings: Mapping[str, tuple[str, ...]] | None = None,
-        moved: Mapping[str, str] | None = None,
+        headings: Mapping[str, Sequence[str]] | None = None,
         **attributes: Any,
     ) -> None:
         super().__init__(*arguments, **attributes)
-        self.headings, self.moved = headings or {}, moved or {}
+        self.headings = headings
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the verbs, in the order of the headings."""
+        """The names of the verbs, in the order in which they were added."""
         del ctx
-        listed = [name for names in self.headings.values() for name in names]
-        return listed or [*self.commands]
+        return [*self.commands]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,12 +87,10 @@ class VerbGroup(click.Group):
         """The verb that the first argument names.
 
         Raises:
-            UsageError: if there is no such verb, or it has moved to another.
+            UsageError: if there is no such verb.
         """
         name = args[0]
         if name not in self.commands and not name.startswith("-"):
-            if name in self.moved:
-                raise UsageError(f"`{ctx.command_path} {name}` is now {self.moved[name]}")
             close = get_close_matches(name, self.commands, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise UsageError(f"no verb {name!r}{hint or f'; see `{ctx.command_path} --help`'}")
@@ -106,7 +98,7 @@ class VerbGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the verbs below their headings."""
-        headings = self.headings or {"Commands": tuple(self.list_commands(ctx))}
+        headings = self.headings or {"Commands": self.list_commands(ctx)}
         width = max(map(len, self.commands))
         for heading, names in headings.items():
             rows = [(f"{name:{width}}", _first_sentence(self.commands[name])) for name in names]
@@ -118,21 +110,6 @@ def _first_sentence(command: click.Command) -> str:
     """The first sentence of a verb's help, without its period."""
     text = command.help or ""
     return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
-
-
-def problem_options(verb: Verb) -> Verb:
-    """Gives a verb the options of a problem, hidden from its help. Its parameter `options` receives
-    the stated ones."""
-
-    @wraps(verb)
-    def command(**values: Any) -> None:
-        given_values = {name: values.pop(name) for name in PROBLEM_OPTIONS}
-        stated = {name: value for name, value in given_values.items() if value is not None}
-        verb(options=cast("ProblemOptions", stated), **values)
-
-    for name, kind in PROBLEM_OPTIONS.items():
-        command = click.option(f"--{name}", type=kind, hidden=True)(command)
-    return cast("Verb", command)
 
 
 def shape_argument(
@@ -160,29 +137,42 @@ def family_option(text: str) -> Callable[[Verb], Verb]:
 
 
 class ObjectiveOption(click.Option):
-    """An option whose help ends with the table of objectives, which is imported for it alone."""
+    """The option of an objective. The table of objectives ends its help, and is imported for help
+    and completion alone.
+
+    Args:
+        timed: whether it takes times alone, no energy.
+    """
+
+    def __init__(self, names: Any, *, timed: bool = False, **attributes: Any) -> None:
+        super().__init__(names, metavar="NAME", **attributes)
+        self.timed = timed
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """The objectives that it takes, the default first."""
+        from autotune.measure.objective import OBJECTIVES, TIMES
+
+        return TIMES if self.timed else [*OBJECTIVES]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option and its help."""
-        from autotune.runners.objective import OBJECTIVES
 
         record = super().get_help_record(ctx)
         if record is None:
             return None
-        listed = alternatives([f"{objective} ({objective.summary})" for objective in OBJECTIVES])
-        return record[0], f"{record[1]}: {listed}.  [default: {OBJECTIVES[0]}]"
+        listed = alternatives([f"{each} ({each.summary})" for each in self.objectives])
+        return record[0], f"{record[1]}: {listed}.  [default: {self.objectives[0]}]"
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The objectives that a word begins."""
+        del ctx
+        return completion.matching(map(str, self.objectives), incomplete)
 
 
 def objective_choice(text: str, **attributes: Any) -> Callable[[Verb], Verb]:
     """The option of an objective; `text` says what it decides."""
-    return click.option(
-        "--objective",
-        cls=ObjectiveOption,
-        metavar="NAME",
-        shell_complete=completion.objectives,
-        help=text,
-        **attributes,
-    )
+    return click.option("--objective", cls=ObjectiveOption, help=text, **attributes)
 
 
 device_option = click.option(
@@ -191,11 +181,19 @@ device_option = click.option(
     shell_complete=completion.devices,
     help="Device, such as gpu, replay:h100 or h100; see `autotune help devices`.  [default: gpu]",
 )
+
+
 objective_option = objective_choice("What chooses the kernel", default="hot")
+
+
 batch_invariant_option = click.option(
     "--batch-invariant", is_flag=True, help="Answer from batch-invariant ranges alone."
 )
+
+
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
+
+
 hidden_device_option = click.option(
     "--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices
 )
@@ -217,3 +215,61 @@ def refuse(subject: str, **stated: object) -> None:
     names = [f"--{name.replace('_', '-')}" for name, value in stated.items() if value]
     if names:
         raise UsageError(f"{subject} takes no {', '.join(names)}; leave it out")
+
+
+def seconds_of(text: str, name: str, examples: str, units: str) -> float:
+    """Seconds of a text such as `60s` or `1.5h`.
+
+    Args:
+        text: the value of an option.
+        name: the noun of the message.
+        examples: the forms that the message gives.
+        units: letters of the units; a blank allows a number without one, of seconds.
+
+    Raises:
+        UsageError: for another form.
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd]?)", text.strip().lower())
+    if match is None or (match[2] or " ") not in units:
+        raise UsageError(f"malformed {name} {text!r}; give {examples}")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Interrupted(Exception):
+    """A signal ended the verb; the text, if any, says what became of its work."""
+
+
+def show(renderable: RenderableType) -> None:
+    """Prints texts and tables: as wide as the terminal, elsewhere without wrapping a line."""
+    from autotune.report.tables import PlainConsole, natural_width
+
+    # A closed standard output is None.
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = PlainConsole()
+    if not terminal:
+        console = PlainConsole(width=natural_width(console, renderable))
+    console.print(renderable, crop=False)
+
+
+def show_line(text: str, file: TextIO | None = None) -> None:
+    """Prints one line, whatever a path or a reason in it holds."""
+    print(visible(text), file=file)
+
+
+def show_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints rows as CSV with a header."""
+    import csv
+
+    if sys.stdout is None:  # closed
+        return
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+
+
+def show_json(data: object) -> None:
+    """Prints data as indented JSON."""
+    print(json.dumps(data, indent=2, allow_nan=False))

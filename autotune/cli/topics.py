@@ -94,9 +94,7 @@ def _shapes(formatter: click.HelpFormatter) -> None:
         formatter.write_dl(rows)
     formatter.write_paragraph()
     formatter.write_text(
-        "tf32x3 computes fp32 matrices nearly as accurately as f32, on tensor cores. The options "
-        "--compute, --layout, --batch, --epilogue, --output, --scale, --accumulate, --e5m2 and "
-        "--accuracy state the same for shapes whose text does not."
+        "tf32x3 computes fp32 matrices nearly as accurately as f32, on tensor cores."
     )
     with formatter.section("In the place of a shape"):
         formatter.write_dl(

@@ -1,11 +1,11 @@
-"""The verb that searches and records: tune, of shapes, ranges, files and user kernels."""
+"""The verbs that search: tune, of shapes, ranges, files and user kernels; and ladder."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -13,42 +13,41 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli import completion
-from autotune.cli.answers import names_kernel
 from autotune.cli.options import (
-    ProblemOptions,
+    Interrupted,
+    VerbArgument,
     VerbCommand,
+    device_option,
     family_option,
     json_option,
+    names_kernel,
     objective_choice,
-    problem_options,
     refuse,
+    seconds_of,
     shape_argument,
+    show,
+    show_json,
 )
-from autotune.cli.output import SECONDS, Interrupted, show, show_json
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.api.shapes import Shapes
+    from autotune.api.tuning import ProgressLike
+    from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.problem.arguments import Span
-    from autotune.records import KernelRecord, Record
-    from autotune.report.progress import Tally
-    from autotune.runners.objective import Objective
+    from autotune.records import Record
+    from autotune.records.ranges import Range
+    from autotune.report.listing import ShapesReport
+    from autotune.report.progress import Shown
     from autotune.tuning.options import Search
+
+
+_BUDGETS = "60s, 2m or 90 (seconds)"
+
 
 _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 """The start of a shape or a range; everything else names a file."""
-
-_GPUS = re.compile(r"(?:gpu|cuda):(all|\d+(?:,\d+)+)", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class SearchPlace:
-    """The device or several GPUs to tune on, and the kernel family to tune."""
-
-    device: str
-    devices: str | None
-    family: str
 
 
 @click.command("tune", cls=VerbCommand)
@@ -58,8 +57,6 @@ class SearchPlace:
     "1..512x4096x4096; a file of shapes; or the Python file of a user kernel.",
     nargs=-1,
 )
-@problem_options
-@click.option("--from", "noted", type=click.Path(path_type=Path), metavar="FILE", hidden=True)
 @click.option(
     "--device",
     metavar="NAME|FILE",
@@ -67,7 +64,6 @@ class SearchPlace:
     help="Device, such as gpu, gpu:0,1 (several GPUs of one model share the work), replay:h100 or "
     "h100; see `autotune help devices`.  [default: gpu]",
 )
-@click.option("--devices", metavar="N,...|all", hidden=True)
 @click.option(
     "--effort",
     metavar="NAME",
@@ -107,7 +103,6 @@ class SearchPlace:
     help="Optuna storage that shares the trials, such as sqlite:////tmp/trials.db; "
     "optuna-dashboard opens it too.",
 )
-@click.option("--quick", is_flag=True, hidden=True)
 @click.option(
     "--recording",
     type=click.Path(path_type=Path),
@@ -130,10 +125,7 @@ class SearchPlace:
 @json_option
 def tune(
     shapes: tuple[str, ...],
-    options: ProblemOptions,
-    noted: Path | None,
     device: str | None,
-    devices: str | None,
     effort: str | None,
     trials: int | None,
     budget: str | None,
@@ -143,7 +135,6 @@ def tune(
     jobs: int | None,
     objective: str | None,
     storage: str | None,
-    quick: bool,
     recording: Path | None,
     explain: bool,
     quiet: bool,
@@ -158,79 +149,56 @@ def tune(
     a user kernel runs as Python; options replace what its KERNEL says.
     """
     began = monotonic()  # before imports, which the budget includes
-    from autotune.problem import problem_of
-    from autotune.problem.arguments import Span
-    from autotune.targets.sources import DEFAULT
-
-    if device is not None and devices is None and (several := _GPUS.fullmatch(device)):
-        device, devices = None, several[1].lower()
-    if quick and effort not in (None, "quick"):
-        raise UsageError(f"--quick and --effort {effort}; give one of both")
-    stated: dict[str, object] = {"effort": "quick" if quick else effort, "trials": trials}
+    seconds = None if budget is None else seconds_of(budget, "budget", _BUDGETS, units=" smh")
+    stated: dict[str, Any] = {"effort": effort, "trials": trials, "seconds": seconds, "seed": seed}
     stated |= {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
-    stated |= {"seed": seed, "seconds": None if budget is None else parse_seconds(budget)}
     fields = {name: value for name, value in stated.items() if value is not None}
     if specs := [word for word in shapes if word.endswith(".py")]:
         if len(shapes) > 1:
             raise UsageError("a user kernel is tuned alone; give one SPEC.py")
-        refuse("a user kernel", **{"from": noted}, devices=devices, family=family)
-        refuse("a user kernel", recording=recording, explain=explain, loss=loss, **options)
+        refuse("a user kernel", family=family, recording=recording, explain=explain, loss=loss)
         refuse("a user kernel", batch_invariant=batch_invariant)
         _tune_spec(Path(specs[0]), device, fields, quiet, json)
         return
-    place = SearchPlace(device or DEFAULT, devices, family or "auto")
-    texts, files = _sorted_out(shapes, noted)
-    own = _search(fields, texts)
-    search = own.limited(place.family)
-    ranged = not files and len(texts) == 1 and ".." in texts[0]
-    if batch_invariant and not ranged:
-        raise UsageError("batch invariance takes one range of M, such as 1..8192x4096x4096:bf16")
-    if files or len(texts) != 1:
-        if explain or recording:
-            raise UsageError("several shapes take neither --explain nor --recording; give one")
-        counted = _counted(texts, files, options)
-        _tune_shapes(counted, own.each_limited(place.family), place, quiet, json)
-        return
-    search = search if own.seconds is None else search.begun(began)
-    if ranged:
-        if devices or explain or recording:
-            raise UsageError(
-                "a range takes no --devices, --explain and --recording; leave them out"
-            )
-        allowed_loss = 0.05 if loss is None else loss
-        span = Span.parse(texts[0], **options)
-        _tune_span(span, search, place, allowed_loss, batch_invariant, quiet, json)
-        return
-    problem = problem_of(texts[0], **options)
-    _tune_problem(problem, search, place, recording, explain, quiet, json)
+    from autotune.problem import Problem
+    from autotune.tuning.options import Search
+
+    asked, search = _asked(shapes), Search(**fields)
+    if not isinstance(asked, Problem):
+        refuse("a range or a list of shapes", explain=explain)
+    if not isinstance(asked, Counter):
+        search = search.begun(began)  # several shapes share the seconds
+    options: dict[str, Any] = {"device": device or "gpu", "family": family or "auto"}
+    options |= {"loss": loss, "batch_invariant": batch_invariant, "recording": recording}
+    _tune_shapes(asked, search, options, explain, "lines" if quiet else True, json)
 
 
-def parse_seconds(text: str) -> float:
-    """Seconds of `60s`, `2m`, `1.5h` or `90`.
+def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
+    """The problem, the range or the shapes that a command line names.
 
     Raises:
-        UsageError: for another form.
+        UsageError: for the name of a user kernel, an impossible shape, a range beside shapes, a
+            file that is no list of shapes, or nothing to tune.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
-    if match is None:
-        raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
-    return float(match[1]) * SECONDS[match[2]]
+    from autotune.api.shapes import Shapes
+    from autotune.problem import problem_of
+    from autotune.problem.arguments import Span
 
-
-def _sorted_out(words: Sequence[str], noted: Path | None) -> tuple[list[str], list[Path]]:
-    """The shapes among the words of the command line, and the files of shapes.
-
-    Raises:
-        UsageError: for the name of a user kernel.
-    """
-    files = [Path(word) for word in words if not _SIZES.match(word) and _names_file(word)]
-    texts = [word for word in words if Path(word) not in files]
+    files = [word for word in words if not _SIZES.match(word) and _names_file(word)]
+    texts = [word for word in words if word not in files]
     if names := [word for word in texts if names_kernel(word)]:
         raise UsageError(
             f"{names[0]} is a name; tune takes a shape, such as 4096x4096x4096, or the file of a "
             "user kernel: tune SPEC.py"
         )
-    return texts, files + ([] if noted is None else [noted])
+    if len(texts) == 1 and not files:
+        return Span.parse(texts[0]) if ".." in texts[0] else problem_of(texts[0])
+    shapes = Shapes.of(texts)
+    for file in files:
+        shapes.update(Shapes.load(file))
+    if not shapes:
+        raise UsageError("no shape to tune; give one, such as 4096x4096x4096, or a file of shapes")
+    return shapes
 
 
 def _names_file(word: str) -> bool:
@@ -238,190 +206,157 @@ def _names_file(word: str) -> bool:
     return "/" in word or Path(word).suffix in (".json", ".txt") or Path(word).is_file()
 
 
-def _search(fields: Mapping[str, Any], texts: Sequence[str]) -> Search:
-    """The search of shapes that the options state."""
-    from autotune.tuning.options import Search
-
-    search = Search(**fields)
-    if search.quick and any(".." in text for text in texts):
-        raise UsageError("quick takes shapes; a range races the sizes between its ends anyway")
-    return search
-
-
-def _counted(texts: Sequence[str], files: Sequence[Path], options: ProblemOptions) -> Shapes:
-    """The shapes of a command line and of files; the options complete the former.
-
-    Raises:
-        UsageError: for an impossible shape, a range, a file that is no list of shapes, or none.
-    """
-    from autotune.api.shapes import Shapes
-    from autotune.problem import problems_of
-
-    if any(".." in text for text in texts):
-        raise UsageError("a range is tuned alone; give it without other shapes")
-    shapes = Shapes.of(problems_of(texts, **options))
-    for path in files:
-        shapes.update(Shapes.load(path))
-    if not shapes:
-        raise UsageError("no shape to tune; give one, such as 4096x4096x4096, or a file of shapes")
-    return shapes
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Says what an interrupt keeps."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("what was measured is kept; run again to go on") from None
 
 
 def _tune_shapes(
-    shapes: Shapes, search: Search, place: SearchPlace, quiet: bool, json: bool
+    asked: Problem | Span | Shapes,
+    search: Search,
+    options: Mapping[str, Any],
+    explain: bool,
+    progress: ProgressLike,
+    json: bool,
 ) -> None:
-    """Tunes shapes under one budget and prints a table; exit status 1 if a search failed."""
-    from functools import partial
+    """Tunes a shape, a range or several shapes and shows the result; exit status 1 if the search of
+    one of several failed."""
+    from autotune.api import tuning
+    from autotune.problem import Problem
+    from autotune.records import Record
+    from autotune.report.progress import Shown
 
-    from autotune.api import many
-    from autotune.report import tuned_shapes
-    from autotune.report.console import PlainConsole
-    from autotune.report.progress_all import observing_all
-
-    observing = partial(
-        observing_all, console=PlainConsole(stderr=True), plain=quiet, objective=search.objective
-    )
-    where = place.device, place.devices, place.family
-    try:
-        report = many.tune_shapes(shapes, search, *where, observing=observing)
-    except KeyboardInterrupt:
-        raise Interrupted("the shapes tuned so far are kept; run again to go on") from None
-    if json:
-        show_json({"shapes": tuned_shapes.to_json(report)})
+    counts: dict[str, Mapping[str, int]] = {}
+    family: str = options["family"]
+    with _kept():
+        if explain and isinstance(asked, Problem):
+            with tuning.shown(asked, search.limited(family), progress) as shown:
+                assert isinstance(shown, Shown)  # as progress is shown
+                tuned: Any = tuning.tune(asked, search=search, progress=shown, **options)
+            counts = {"rejected": _rejected(tuned, shown, family), "failed": shown.failed}
+        else:
+            tuned = tuning.tune(asked, search=search, progress=progress, **options)
+    if isinstance(tuned, Record):
+        _show_record(tuned, search.objective, counts, json)
+    elif isinstance(asked, Counter):
+        _show_report(tuned, json)
     else:
-        show(tuned_shapes.render(report))
+        _show_range(tuned, json)
+
+
+def _show_record(
+    tuned: Record, objective: Objective, counts: Mapping[str, Mapping[str, int]], json: bool
+) -> None:
+    """Shows a record, with the counts of rejected and failed configurations, if there are any."""
+    from autotune.api.lookups import best_of_all
+    from autotune.report import record, trials
+
+    overall = best_of_all(tuned)
+    if json:
+        show_json({**record.to_json(tuned, objective, overall), **counts})
+        return
+    show(record.render(tuned, objective, overall))
+    if counts:
+        show(trials.rejection_table(**counts))
+
+
+def _show_report(report: ShapesReport, json: bool) -> None:
+    """Shows a row for each of several shapes; exit status 1 if a search failed."""
+    from autotune.report import listing
+
+    if json:
+        show_json({"shapes": listing.shapes_json(report)})
+    else:
+        show(listing.shape_table(report))
     if report.failed:
         raise click.exceptions.Exit(1)
 
 
-def _tune_span(
-    span: Span,
-    search: Search,
-    place: SearchPlace,
-    loss: float,
-    batch_invariant: bool,
-    quiet: bool,
-    json: bool,
-) -> None:
-    """Tunes a range and shows it, with a progress bar of each search."""
-    from autotune.api import ranges
-    from autotune.report import progress
-    from autotune.report import ranges as report
-    from autotune.report.console import PlainConsole
+def _show_range(tuned: Range, json: bool) -> None:
+    """Shows which tuned size serves which sizes of a range."""
+    from autotune.report import listing
 
-    limits = progress.Limits(search.trials, search.seconds)
-    shown = progress.observing_each(
-        limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
-    )
-    with shown as observed:
-        try:
-            tuned = ranges.tune(
-                span,
-                search,
-                device=place.device,
-                family=place.family,
-                loss=loss,
-                observed=observed,
-                batch_invariant=batch_invariant,
-            )
-        except KeyboardInterrupt:
-            raise Interrupted("the sizes tuned so far are kept; run again to go on") from None
     if json:
         show_json(tuned.to_json() | {"device": tuned.device.name})
     else:
-        show(report.render(tuned))
+        show(listing.range_table(tuned))
 
 
 def _tune_spec(
     spec: Path, device: str | None, fields: Mapping[str, object], quiet: bool, json: bool
 ) -> None:
     """Tunes a user kernel and shows its record."""
-    from autotune.api import kernel_specs
+    from autotune.api import kernels
     from autotune.records import codec
-    from autotune.report import kernel_record
+    from autotune.report.record import render
 
-    changes = ({"device": device} if device else {}) | ({"progress": False} if quiet else {})
-    try:
-        record: KernelRecord = kernel_specs.tune_spec(spec, changes, fields)
-    except KeyboardInterrupt:
-        raise Interrupted("what was measured is kept; run again to go on") from None
+    changes = ({"device": device} if device else {}) | ({"progress": "lines"} if quiet else {})
+    with _kept():
+        record = kernels.tune_spec(spec, changes, fields)
     if json:
         show_json(codec.encode(record))
     else:
-        show(kernel_record.render(record))
+        show(render(record))
 
 
-def _tune_problem(
-    problem: Problem,
-    search: Search,
-    place: SearchPlace,
-    recording: Path | None,
-    explain: bool,
-    quiet: bool,
-    json: bool,
-) -> None:
-    """Tunes a shape and shows its record."""
-    from autotune.api import tuning
-    from autotune.report import progress
-    from autotune.report.console import PlainConsole
-
-    limits = progress.Limits(search.trials, search.seconds)
-    shown = progress.observing(
-        problem, limits, PlainConsole(stderr=True), plain=quiet, objective=search.objective
-    )
-    with shown as inner:
-        tally = progress.Tally(inner)
-        try:
-            tuned = tuning.search(
-                problem,
-                search,
-                device=place.device,
-                devices=place.devices,
-                family=place.family,
-                recording=recording,
-                observer=tally,
-            )
-        except KeyboardInterrupt:
-            raise Interrupted("what was measured is kept; run again to go on") from None
-    rejected = _rejected(tuned, tally, place.family) if explain else None
-    _show_tuned(tuned, search.objective, rejected, tally.failed, json)
-
-
-def _show_tuned(
-    tuned: Record,
-    objective: Objective,
-    rejected: Mapping[str, int] | None,
-    failed: Mapping[str, int],
-    json: bool,
-) -> None:
-    """Shows the record, and with --explain the counts of rejected and failed configurations."""
-    # Imported after the search, so that its workers start without waiting for them.
-    from autotune.api.lookups import best_of_all
-    from autotune.report import record, rejections
-
-    overall = best_of_all(tuned)
-    if json:
-        counts = {} if rejected is None else {"rejected": rejected, "failed": failed}
-        show_json(record.to_json(tuned, objective, overall) | counts)
-        return
-    show(record.render(tuned, objective, overall))
-    if rejected is not None:
-        show(rejections.render(rejected, failed))
-
-
-def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:
+def _rejected(tuned: Record, shown: Shown, family: str) -> Mapping[str, int]:
     """Configurations rejected before compilation, by reason.
 
     A recording never proposes a configuration that it lacks. There the counts are of the whole
     space, and legal configurations that were not recorded are one more reason.
     """
-    from autotune.candidates import space
     from autotune.families.registry import families_of
+    from autotune.model import space
 
     if tuned.evidence != "replayed":
-        return tally.rejected
+        return shown.rejected
     names = families_of(family, tuned.problem)
     spaces = [space.feasible(tuned.problem, tuned.device, name) for name in names]
     legal = sum(len(feasible.configs) for feasible in spaces)
     reasons = sum((Counter(feasible.rejected) for feasible in spaces), Counter[str]())
-    return {**reasons, "not recorded": max(0, legal - tally.feasible)}
+    return {**reasons, "not recorded": max(0, legal - shown.feasible)}
+
+
+@click.command("ladder", cls=VerbCommand)
+@click.argument("n", type=int, cls=VerbArgument, metavar="N", text="Side of the square matrices.")
+@device_option
+@click.option(
+    "--tune/--no-tune",
+    default=None,
+    help="Tune the best simt kernel first.  [default: on a GPU of this machine]",
+)
+@json_option
+def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
+    """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
+
+    Without a GPU and without --device it prints the times recorded on an H100.
+    """
+    from autotune.api.ladder import ladder as climb
+    from autotune.api.tuning import shown
+    from autotune.problem import Problem
+    from autotune.report import ladder
+    from autotune.tuning.options import Search
+
+    with _kept(), shown(Problem(n, n, n), Search().limited(), True) as observer:
+        climbed = climb(n, device=device or _local_or_recorded(), tune=tune, observer=observer)
+    if json:
+        show_json(ladder.to_json(climbed))
+    else:
+        show(ladder.render(climbed))
+
+
+def _local_or_recorded() -> str:
+    """The GPU of this machine, or without one the recording of an H100."""
+    from autotune.errors import MissingError
+    from autotune.measure import devices, targets
+
+    try:
+        targets.resolve()
+    except MissingError:
+        click.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
+        return "replay:h100"
+    return devices.DEFAULT

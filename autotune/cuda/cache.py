@@ -27,7 +27,7 @@ from autotune import files, settings
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import CacheError
 from autotune.families.plan import Template
-from autotune.files import decoding, limits, reading, trust
+from autotune.files import checksum, decoding, limits, reading
 
 FORMAT = 2
 LARGEST = 2**31 - 1
@@ -139,7 +139,7 @@ def _read(path: Path, key: str, template: Template, arch: str) -> Program | None
 
 def _parts(path: Path, key: str) -> tuple[ProgramHeader, bytes]:
     """Header and cubin of a file; ValueError if it does not hold the program of that key."""
-    body = trust.unsealed(key, files.read(path, limits.PROGRAM))
+    body = checksum.unsealed_code(key, files.read(path, limits.PROGRAM))
     header, _, cubin = body.partition(b"\n")
     return decoding.convert(decoding.parse(header), ProgramHeader, "program"), cubin
 
@@ -150,7 +150,7 @@ def _write(path: Path, program: Program) -> None:
     files.ensure(path.parent)
     try:
         # Not durable: a program that a power cut damages fails its checksum and is compiled again.
-        files.write_whole(path, trust.sealed(program.key, body), durable=False)
+        files.write_whole(path, checksum.sealed_code(program.key, body), durable=False)
     except OSError as error:
         raise settings.unusable(path.parent, "write to", error) from error
 

@@ -20,8 +20,7 @@ from msgspec import Meta
 
 from autotune.device.sm import Sm, tensor_rate
 from autotune.errors import DeviceError, UsageError
-from autotune.files.decoding import convert, shown
-from autotune.files.plain import NAMED_LINE
+from autotune.files.decoding import NAMED_LINE, convert, shown
 from autotune.problem.precision import PRECISIONS
 from autotune.problem.words import DtypeLike, precision_of
 

@@ -7,17 +7,16 @@
 An export launches exactly what `autotune.matmul` launches; `document` states its plans as JSON.
 """
 
-from autotune.export.kernel_writer import WrittenKernels, write_kernels
+from autotune.export.files import WrittenExport
 from autotune.export.library import ExportedGemm, ExportedLibrary, gather
-from autotune.export.writer import FORMATS, WrittenExport, check_format, write, write_library
+from autotune.export.user_kernels import write_kernels
+from autotune.export.writer import FORMATS, write, write_library
 
 __all__ = [
     "FORMATS",
     "ExportedGemm",
     "ExportedLibrary",
     "WrittenExport",
-    "WrittenKernels",
-    "check_format",
     "gather",
     "write",
     "write_kernels",

@@ -1,4 +1,4 @@
-"""An export as JSON: its kernels, and the launch plan of each gemm."""
+"""An export described: its plans as JSON, and the README of a C library."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import asdict
 from hashlib import sha256
 
 from autotune.cuda.program import Program
-from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
-from autotune.export.manifest import MADE_BY
-from autotune.export.portable import ptx_file
+from autotune.export.files import MADE_BY
+from autotune.export.library import (
+    CompiledKernels,
+    ExportedGemm,
+    ExportedLibrary,
+    FallbackKernel,
+    ptx_file,
+)
 from autotune.families.plan import Argument, Launch, LaunchPlan, Struct, TensorMap
 from autotune.version import __version__
 
@@ -20,18 +25,26 @@ def document(library: ExportedLibrary, files: Mapping[str, str]) -> dict[str, ob
     """A library without its machine code. `files` has the names of the kernels' own files, by the
     key of the program."""
     return {
-        "schema": SCHEMA,
-        "made_by": f"{MADE_BY}{__version__}",
-        "name": library.name,
+        **head(library),
         "counters": library.counters,
         "devices": [device.to_json() for device in library.devices],
-        "kernels": [
-            _kernel(program, files.get(program.key)) | ptx_json(program, library.ptx, files)
-            for program in library.programs.values()
-        ],
+        "kernels": programs_json(library, files),
         "products": [_gemm(gemm) for gemm in library.gemms],
         "general": [_fallback(fallback) for fallback in library.fallbacks],
     }
+
+
+def head(library: CompiledKernels) -> dict[str, object]:
+    """The first fields of an export's document."""
+    return {"schema": SCHEMA, "made_by": f"{MADE_BY}{__version__}", "name": library.name}
+
+
+def programs_json(library: CompiledKernels, files: Mapping[str, str]) -> list[dict[str, object]]:
+    """The programs of an export, with the names of their own files, if they have some."""
+    return [
+        _program(program, library.ptx.get(program.key), files.get(program.key))
+        for program in library.programs.values()
+    ]
 
 
 def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, object]:
@@ -47,9 +60,9 @@ def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, obje
     }
 
 
-def _kernel(program: Program, file: str | None) -> dict[str, object]:
+def _program(program: Program, ptx: bytes | None, file: str | None) -> dict[str, object]:
     template = program.template
-    return {
+    data: dict[str, object] = {
         "key": program.key,
         "symbol": program.symbol,
         "arch": program.arch,
@@ -62,20 +75,14 @@ def _kernel(program: Program, file: str | None) -> dict[str, object]:
         "barriers": program.barriers,
         "compiler": program.compiler,
         "sha256": sha256(program.cubin).hexdigest(),
-        **({} if file is None else {"file": file}),
     }
-
-
-def ptx_json(
-    program: Program, ptx: Mapping[str, bytes], files: Mapping[str, str]
-) -> dict[str, object]:
-    """The JSON of a program's PTX: its SHA-256, and its file where the cubin has one."""
-    text = ptx.get(program.key)
-    if text is None:
-        return {}
-    file = files.get(program.key)
-    name = {} if file is None else {"ptx_file": ptx_file(file)}
-    return {"ptx_sha256": sha256(text).hexdigest(), **name}
+    if file is not None:
+        data["file"] = file
+    if ptx is not None:
+        data["ptx_sha256"] = sha256(ptx).hexdigest()
+        if file is not None:
+            data["ptx_file"] = ptx_file(file)
+    return data
 
 
 def _gemm(gemm: ExportedGemm) -> dict[str, object]:
@@ -134,3 +141,146 @@ def _argument(argument: Argument) -> dict[str, object]:
         "type": argument.type,
         "value": asdict(value) if isinstance(value, TensorMap) else value,
     }
+
+
+_TEXT = """\
+# {name}
+
+Tuned CUDA kernels for matrix multiplication, `C = act(alpha op(A) op(B) + beta C + bias)`, as a C
+library. Made by autotune {version}. It needs nothing but the CUDA driver (12 or newer), which the
+first call opens, so it builds and links on machines without a driver.
+
+## Build
+
+    cc -std=c11 -c {name}.c                                   # or c++ -std=c++17
+    cmake -B build && cmake --build build                     # also installs: find_package({name}),
+    cmake --install build --prefix WHERE                      # pkg-config {name}
+
+Link with `-ldl -lpthread`. `main.c` computes every shape below on a GPU and compares it with the
+CPU: `cc -std=c11 main.c {name}.c -ldl -lpthread -lm -o example && ./example`. With pkg-config, link
+a static library with `pkg-config --static`.
+
+## Use
+
+    {name}_product product = {name}_default(m, n, k);
+    product.a = a, product.b = b, product.c = c;              /* device memory */
+    size_t bytes;
+    status = {name}_workspace_size(&product, &bytes);         /* allocate it, at 256 bytes */
+    status = {name}_prepare_workspace(workspace, bytes, stream);  /* once for a workspace */
+    status = {name}_matmul(&product, workspace, bytes, stream);
+
+In C++17, `{name}.hpp` has the same with exceptions and a workspace that owns its memory:
+
+    {name}::Workspace workspace(stream);
+    {name}::matmul(product, workspace);
+
+`{name}.h` documents the rest. `{name}_message(status)` explains a status other than 0. A context
+has to be current; with the runtime API, `cudaFree(0)` creates the device's. `{name}_warm_up` loads
+all kernels, so that a graph can capture even the first call of a shape. Two calls that may run at
+the same time need separate workspaces.
+
+A call runs the kernel exported for its shape, if there is one for the current GPU by name or else
+for a GPU of the same compute capability. The operands have to allow the vectors that this kernel
+loads; operands without gaps at multiples of 16 bytes do. Every other call of the kinds below
+(compute, layout, epilogue and output) runs a general kernel, which takes any size, leading
+dimension and element-aligned address. Those of 8 bits have none: their operands must not have gaps
+that the exported kernel's vectors do not allow. `{name}_choose` tells which kernel runs.
+
+Each kernel is checked against its SHA-256 before it is loaded.
+{ptx}{cublaslt}
+## Contents
+
+{gemms}
+
+`exact` was tuned for the shape on that GPU; `nearest`, `related` and `range` come from other
+records, `predicted` from the cost model. Times were measured during tuning; `cold` is with operands
+that are not in L2.
+
+| general kernel for | compute capability | operands | |
+|---|---|---|---|
+{generals}
+
+{kernels} kernels, {size} bytes of machine code, compiled by {compilers}.
+"""
+
+
+_PTX = """
+## Newer GPUs
+
+A GPU of a newer compute capability than those below runs the PTX of the kernels, which its driver
+compiles at the first call or in `{name}_warm_up`, and keeps in its own cache. The driver has to be
+of the compiler's CUDA version or newer. Nothing was tuned or measured there.
+"""
+
+
+_CUBLASLT = """
+## cuBLASLt
+
+Shapes that cuBLAS was measured to be faster on run in cuBLASLt, where `libcublasLt.so.13` or `.12`
+opens, operands have no gaps and begin at multiples of 16 bytes; else the exported kernel runs. They
+need 32 MiB of workspace, and cuBLASLt allocates when a shape is first asked about: {problems}.
+
+From CUDA 12.6 Update 2 on and before 13.4 Update 1, split-K kernels of cuBLASLt may leave out the
+end of K on compute capabilities 9.0, 10.x and 11.x (NVIDIA's release notes of cuBLAS). In these
+versions the library asks for algorithms without split-K.
+"""
+
+
+def readme(library: ExportedLibrary, *, cublaslt: bool = False) -> str:
+    """The README: how to build and use the library, and where its kernels come from; with
+    `cublaslt`, which problems that computes."""
+    programs = library.programs.values()
+    faster = dict.fromkeys(f"`{gemm.problem}`" for gemm in library.gemms if gemm.vendor)
+    return _TEXT.format(
+        name=library.name,
+        version=__version__,
+        gemms=_gemms(library),
+        generals="\n".join(_generals(library)),
+        kernels=len(programs),
+        size=sum(len(program.cubin) for program in programs),
+        compilers=", ".join(sorted({program.compiler for program in programs})),
+        ptx=_PTX.format(name=library.name) + _unportable(library) if library.ptx else "",
+        cublaslt=_CUBLASLT.format(problems=", ".join(faster)) if cublaslt and faster else "",
+    )
+
+
+def _unportable(library: ExportedLibrary) -> str:
+    """The sentence on problems whose kernels are for one architecture alone; empty if none are."""
+    problems = dict.fromkeys(
+        f"`{gemm.problem}`"
+        for gemm in library.gemms
+        if any(program.key not in library.ptx for program in gemm.programs)
+    )
+    if not problems:
+        return ""
+    return (
+        "The kernels of these problems use instructions of one architecture alone and have no PTX, "
+        f"so that the general kernel runs instead, if there is one: {', '.join(problems)}.\n"
+    )
+
+
+def _gemms(library: ExportedLibrary) -> str:
+    lines = ["| problem | GPU | from | time | kernel |", "|---|---|---|---|---|"]
+    for gemm in library.gemms:
+        answer = gemm.answer
+        how = f"{answer.evidence}{answer.objective.suffix(', ')}"
+        time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({how})"
+        source = answer.how + (", cuBLAS was faster" if answer.vendor else "")
+        lines.append(
+            f"| `{gemm.problem}` | {gemm.device.name} | {source} | {time} | `{answer.config}` |"
+        )
+    return "\n".join(lines)
+
+
+def _generals(library: ExportedLibrary) -> list[str]:
+    lines = []
+    for fallback in library.fallbacks:
+        general, kind = fallback.general, fallback.general.problem
+        words = [kind.compute, kind.layout, kind.epilogue]
+        words += [f"out={kind.output}"] if kind.output != "same" else []
+        align = general.alignment
+        whole = f"multiples of {align.a}, {align.b} and {align.c} elements"
+        operands = "any" if max(align.a, align.b, align.c) == 1 else whole
+        capability = "{}.{}".format(*fallback.compute_capability)
+        lines.append(f"| `{':'.join(words)}` | {capability} | {operands} | `{general.config}` |")
+    return lines

@@ -1,4 +1,4 @@
-"""A single instance of a kernel template as a source file that needs no header."""
+"""Single kernels as files: machine code, PTX, or a source that needs no header."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune import settings
-from autotune.cuda.program import Program
-from autotune.export.c_text import line_comments
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
+from autotune.export.library import ExportedLibrary, ptx_of
+from autotune.export.text import line_comments
 from autotune.families.plan import Argument, Launch, Struct, TensorMap
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
@@ -115,3 +117,32 @@ def _value(name: str, argument: Argument, indent: str = INDENT) -> list[str]:
     if isinstance(value, TensorMap):
         value = f"tensor map of {value.base}, as the launch plan says"
     return [f"{indent}{name} = {value}"]
+
+
+KERNEL_FORMATS = ("cubin", "ptx", "cu")
+
+
+def kernel_files(library: ExportedLibrary, format: str) -> dict[str, tuple[str, bytes]]:
+    """The file name and content of each kernel of a library, by the key of its program.
+
+    Raises:
+        AutotuneError: if a kernel does not compile to PTX.
+    """
+    files: dict[str, tuple[str, bytes]] = {}
+    for gemm in library.gemms:
+        title = f"{gemm.problem} on {gemm.device.name}"
+        for launch, program in zip(gemm.plan.launches, gemm.programs, strict=True):
+            if program.key in files:
+                continue
+            if format == "cu":
+                content = specialised(launch, program, title).encode()
+            else:
+                content = program.cubin if format == "cubin" else ptx_of(program, compiled_ptx)
+            stem = f"{library.name}-{program.template.kernel}-{len(files)}-{program.arch}"
+            files[program.key] = f"{stem}.{format}", content
+    return files
+
+
+def compiled_ptx(program: Program) -> bytes | CompileFailure:
+    """The PTX of a program of a gemm, compiled."""
+    return compiler.ptx(program.template, program.arch)

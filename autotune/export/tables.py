@@ -1,19 +1,82 @@
-"""The tables of the C library: the launch plans as C constants."""
+"""The tables of the C library: devices, machine code and launch plans as C constants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 from autotune.cuda import launches
 from autotune.cuda.launches import Layout, layout
 from autotune.cuda.program import Program
-from autotune.export.c_text import c_string, numbers, table
-from autotune.export.kernel_tables import KernelTables
-from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
+from autotune.device import Device
+from autotune.export.library import (
+    CompiledKernels,
+    ExportedGemm,
+    ExportedLibrary,
+    FallbackKernel,
+)
+from autotune.export.text import c_string, comment, numbers, table
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES, Problem
 from autotune.problem.call import MATRICES, OPERANDS, WORDS
 from autotune.problem.fields import VALUES
+
+_WORD_BYTES = 8
+_WORDS_A_LINE = 5
+
+
+def kernel_indices(library: CompiledKernels) -> dict[str, int]:
+    """The index of each program in the table of kernels, by its key."""
+    return {key: number for number, key in enumerate(library.programs)}
+
+
+def kernels(library: CompiledKernels) -> str:
+    """The tables of templates/driver.c: devices, machine code, PTX and kernels."""
+    programs = library.programs.values()
+    portable = [program for program in programs if program.key in library.ptx]
+    # After its cubin, a program with PTX has another row, which the first one names.
+    rows = {program.key: len(programs) + number for number, program in enumerate(portable)}
+    cubins = [(f"CUBIN_{n}", program, program.cubin) for n, program in enumerate(programs)]
+    texts = [(f"PTX_{n}", each, library.ptx[each.key] + b"\0") for n, each in enumerate(portable)]
+    kernels = [_kernel(library, *image, rows.get(image[1].key, 0)) for image in cubins]
+    kernels += [_kernel(library, *image, 0) for image in texts]
+    counts = f"DEVICE_COUNT = {len(library.devices)}, WITH_PTX = {int(bool(portable))}"
+    return "\n\n".join(
+        (
+            f"enum {{ {counts} }};",
+            table("Device", "DEVICES", map(_device, library.devices)),
+            *(_code(*image) for image in (*cubins, *texts)),
+            table("Kernel", "KERNELS", kernels),
+        )
+    )
+
+
+def _kernel(library: CompiledKernels, name: str, program: Program, code: bytes, ptx: int) -> str:
+    digest = ", ".join(f"0x{byte:02x}" for byte in sha256(code).digest())
+    shared = max(
+        launch.shared for launch, launched in library.launches if launched.key == program.key
+    )
+    last = numbers(shared, shared + program.shared, ptx)
+    return f"{{{name}, {len(code)}, {{{digest}}}, {c_string(program.symbol)}, {last}}}"
+
+
+def _device(device: Device) -> str:
+    return f"{{{c_string(device.name)}, {numbers(*device.compute_capability, device.sms)}}}"
+
+
+def _code(name: str, program: Program, code: bytes) -> str:
+    """Machine code or PTX as little-endian words of 8 bytes, which also aligns it."""
+    padded = code + bytes(-len(code) % _WORD_BYTES)
+    words = [
+        f"0x{int.from_bytes(padded[at : at + _WORD_BYTES], 'little'):x}"
+        for at in range(0, len(padded), _WORD_BYTES)
+    ]
+    lines = (
+        ", ".join(words[at : at + _WORDS_A_LINE]) for at in range(0, len(words), _WORDS_A_LINE)
+    )
+    title = comment(f"{program.template.label} for {program.arch}, by {program.compiler}")
+    return f"{title}\nstatic const uint64_t {name}[] = {{\n" + ",\n".join(lines) + "};"
+
 
 # In the order of the enumerations of templates/gemm.c.
 _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
@@ -70,11 +133,6 @@ def given() -> str:
     return "\n    ".join(lines)
 
 
-def kernels(library: ExportedLibrary) -> KernelTables:
-    """The kernels of a library, whose tables come first."""
-    return KernelTables(library.devices, library.launches, library.ptx)
-
-
 def tables(library: ExportedLibrary) -> str:
     """The launch plans, in C."""
     return _TableWriter(library).text()
@@ -100,7 +158,7 @@ class _TableWriter:
 
     def __init__(self, library: ExportedLibrary) -> None:
         self._library = library
-        self._indices = kernels(library).indices
+        self._indices = kernel_indices(library)
         self._maps: dict[TensorMap, int] = {}
         self._arguments: list[str] = []
         self._launches: list[str] = []

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import settings
 from autotune.cuda import compiler
-from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import UsageError, require_list
-from autotune.export.document import document
-from autotune.export.files import replace_files
-from autotune.export.kernel_files import KERNEL_FORMATS, kernel_files
-from autotune.export.library import ExportedLibrary, gather
-from autotune.export.names import check_name
-from autotune.export.portable import check_ptx, ptx_file
-from autotune.export.project import project
+from autotune.export.document import document, readme
+from autotune.export.files import WrittenExport, write_export
+from autotune.export.library import ExportedLibrary, check_ptx, gather, ptx_file
+from autotune.export.source import KERNEL_FORMATS, compiled_ptx, kernel_files
+from autotune.export.tables import given, kernels, shapes, tables, vendor_shapes, words
+from autotune.export.text import check_name, filled, fragment
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.lookup import finder
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Records, Store
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+
 FORMATS = ("c", *KERNEL_FORMATS, "json")
-
-
-@dataclass(frozen=True)
-class WrittenExport:
-    """An export on disk.
-
-    Attributes:
-        library: the exported kernels and plans.
-        files: their paths.
-    """
-
-    library: ExportedLibrary
-    files: tuple[Path, ...]
 
 
 def write(
@@ -62,7 +45,7 @@ def write(
     bench: bool = False,
     cublaslt: bool = False,
     **defaults: Unpack[ProblemDefaults],
-) -> WrittenExport:
+) -> WrittenExport[ExportedLibrary]:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
     were tuned, taken from other shapes or predicted. Needs no GPU if the devices are named.
 
@@ -96,7 +79,7 @@ def write(
         raise UsageError("an export without shapes or devices; give at least one of each")
     problems = problems_of(shapes, **defaults)
     check_name(name)
-    check_format(format)
+    _check_format(format)
     check_ptx(format, ptx)
     if bench and format != "c":
         raise UsageError(f"format {format!r} takes no bench; give c")
@@ -113,7 +96,7 @@ def write(
         lambda problem, device: find(problem, device, records, decides),
         partial(compiler.compile, cache=cache),
         fallback=format == "c" and not batch_invariant,
-        ptx=_ptx if ptx else None,
+        ptx=compiled_ptx if ptx else None,
     )
     files = write_library(library, Path(directory), format, bench=bench, cublaslt=cublaslt)
     return WrittenExport(library, files)
@@ -127,7 +110,7 @@ def _resolved(devices: Sequence[DeviceLike]) -> list[Device]:
     return resolved
 
 
-def check_format(format: str) -> None:
+def _check_format(format: str) -> None:
     """Refuses a format that is not one of `FORMATS`.
 
     Raises:
@@ -135,10 +118,6 @@ def check_format(format: str) -> None:
     """
     if format not in FORMATS:
         raise UsageError(f"unknown format {format!r}; give one of {', '.join(FORMATS)}")
-
-
-def _ptx(program: Program) -> bytes | CompileFailure:
-    return compiler.ptx(program.template, program.arch)
 
 
 def write_library(
@@ -155,7 +134,7 @@ def write_library(
         AutotuneError: as `write`.
     """
     check_name(library.name)
-    check_format(format)
+    _check_format(format)
     kernels = kernel_files(library, format) if format in KERNEL_FORMATS else {}
     names = {key: file for key, (file, _) in kernels.items()}
     files = dict(kernels.values())
@@ -165,8 +144,57 @@ def write_library(
         files |= {
             ptx_file(file): library.ptx[key] for key, file in names.items() if key in library.ptx
         }
-    data = document(library, names)
-    data["files"] = {file: sha256(content).hexdigest() for file, content in files.items()}
-    manifest = f"{library.name}.json"
-    text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
-    return replace_files(directory, manifest, {**files, manifest: text})
+    return write_export(directory, library.name, document(library, names), files)
+
+
+_VENDOR_OF = "vendor_of({}, &given, plan, card, ordinal)"
+_VENDOR_BYTES = "counter_bytes() + vendor_workspace(plan)"
+_VENDOR_CALLS = {
+    "VENDOR_SIZE": f"if ({_VENDOR_OF.format('product')}) *bytes = {_VENDOR_BYTES};",
+    "VENDOR_RUN": f"""{{
+        const Vendor *shape = {_VENDOR_OF.format("product")};
+        status = shape ? vendor_launched(shape, product, ordinal, workspace, bytes, stream) : -1;
+        if (status >= 0) return status;
+    }}""",
+    "VENDOR_CHOICE": f"""if ({_VENDOR_OF.format("product")}) {{
+        choice->config = "cublaslt", choice->launches = 1;
+        choice->workspace = {_VENDOR_BYTES};
+    }}""",
+}
+"""The code of `gemm.c` for shapes of cuBLASLt, by its marks."""
+
+
+def project(
+    library: ExportedLibrary, *, bench: bool = False, cublaslt: bool = False
+) -> dict[str, bytes]:
+    """The content of every file, by its name.
+
+    Args:
+        library: the library.
+        bench: whether to add the program that times every problem.
+        cublaslt: whether cuBLASLt computes the problems that it was faster on.
+    """
+    name = library.name
+    vendor = dict.fromkeys(("VENDOR", *_VENDOR_CALLS), "")
+    if cublaslt and any(gemm.vendor for gemm in library.gemms):
+        code = f"{vendor_shapes(library)}\n\n{fragment('cublaslt.c', name)}"
+        vendor = {"VENDOR": code, **_VENDOR_CALLS}
+    files = {
+        f"{name}.h": filled("gemm.h", name),
+        f"{name}.hpp": filled("gemm.hpp", name),
+        f"{name}.c": filled(
+            *("gemm.c", name),
+            WORDS=words(),
+            GIVEN=given(),
+            KERNELS=kernels(library),
+            TABLES=tables(library),
+            **vendor,
+        ),
+        "main.c": filled("main.c", name, SHAPES=shapes(library)),
+        "CMakeLists.txt": filled("CMakeLists.txt", name),
+        f"{name}.pc.in": filled("gemm.pc.in", name),
+        "README.md": readme(library, cublaslt=cublaslt),
+    }
+    if bench:
+        files["bench.c"] = filled("bench.c", name, SHAPES=shapes(library))
+    return {path: text.encode() for path, text in files.items()}

@@ -12,8 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from autotune.errors import ConfigError
-from autotune.files.decoding import shown
-from autotune.files.plain import is_macro_name, is_word
+from autotune.files.decoding import is_macro_name, is_word, shown
 
 FamilyValue = (
     Annotated[int, Meta(gt=-(10**15), lt=10**15)]

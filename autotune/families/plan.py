@@ -2,21 +2,182 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
 from autotune.device import Device
 from autotune.families.config import Config
-from autotune.families.template import PARAMS as PARAMS
-from autotune.families.template import Constant as Constant
-from autotune.families.template import Enumerator as Enumerator
-from autotune.families.template import Template as Template
 from autotune.occupancy import Occupancy, occupancy
 from autotune.problem import TENSOR_MAP_TYPES, Problem
+
+Macros = Sequence[tuple[str, str]]
+"""The name and the value of each macro that is defined before a source."""
+
+# A source that redefines a macro, or undefines it, would compile to one kernel under all of its
+# values. Warnings do not tell: they can be suppressed, and `#undef` causes none. So the compiler
+# compares each macro after the source with the value that it was given.
+_COMPARISON = """
+#if __cplusplus < 201103L
+#error tuned macros need --std=c++11 or newer
+#endif
+#define AUTOTUNE_TEXT_OF(...) #__VA_ARGS__
+#define AUTOTUNE_TEXT(...) AUTOTUNE_TEXT_OF(__VA_ARGS__)
+namespace autotune_macros {
+__host__ __device__ constexpr bool same(const char* a, const char* b)
+{
+    return *a == *b && (*a == 0 || same(a + 1, b + 1));
+}
+}
+"""
+_OVERRIDE = re.compile(r"autotune: (\w+) is (.*), given (.*)\"")
+
+
+def definitions(macros: Macros) -> str:
+    """The lines that define macros."""
+    return "".join(f"#define {name} {value}\n" for name, value in macros)
+
+
+def checks(macros: Macros) -> str:
+    """The lines behind a source that fail to compile if it has changed a macro.
+
+    Both sides are expanded, since a value may be a macro of the source.
+    """
+    lines = (
+        f"static_assert(autotune_macros::same(AUTOTUNE_TEXT({name}), AUTOTUNE_TEXT({value})), "
+        f'"autotune: {name} is " AUTOTUNE_TEXT({name}) ", given " AUTOTUNE_TEXT({value}));\n'
+        for name, value in macros
+    )
+    return f"{_COMPARISON}{''.join(lines)}" if macros else ""
+
+
+def override(log: str) -> str | None:
+    """The macro that a source changes, in a line with both values; None if the log names none."""
+    match = _OVERRIDE.search(log)
+    if match is None:
+        return None
+    name, actual, value = match.groups()
+    change = f"undefines {name}" if actual == name else f"sets {name} to {actual}"
+    return f"the source {change}, which is given as {value}"
+
+
+PARAMS = "Params"
+"""The class that holds the template arguments of a kernel."""
+
+
+class Enumerator(NamedTuple):
+    """A value of an `enum class` of the CUDA sources, such as `Store::TMA`, and its number."""
+
+    type: str
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.type}::{self.name}"
+
+
+Constant: TypeAlias = int | float | str | Enumerator
+"""A template argument; a `bool` is an integer. Only user kernels have floats and words."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A kernel template of a CUDA source with a value for each template parameter.
+
+    Attributes:
+        source: the file.
+        kernel: the template's name there.
+        arguments: each parameter's name in the source and its value, in the source's order.
+        specific: whether it uses instructions that only one architecture has, so that it is
+            compiled for `sm_90a` instead of `sm_90`.
+        form: the C++ expression of the instance, with `{name}` for the values; None takes the
+            kernel with all arguments in their order.
+        named: whether the kernel takes all arguments as members of one class, `Params`, which
+            `declaration` declares; else it takes integers in the order of the arguments.
+        macros: macros that are defined before the source, with their values.
+        options: further options of the compiler.
+    """
+
+    source: str
+    kernel: str
+    arguments: tuple[tuple[str, Constant], ...] = ()
+    specific: bool = False
+    form: str | None = None
+    named: bool = False
+    macros: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def expression(self) -> str:
+        """The C++ name expression of the instance, such as `tiled<16>` or `simt<Params>`."""
+        if self.form is not None:
+            return self.form.format(**dict(self.arguments))
+        if self.named:
+            return f"{self.kernel}<{PARAMS}>"
+        values = ", ".join(map(str, self.numbers.values()))
+        return f"{self.kernel}<{values}>" if values else self.kernel
+
+    @property
+    def declaration(self) -> str:
+        """The text that follows the source: the checks of the macros, or the `struct Params` of
+        `named` arguments."""
+        if not self.named:
+            return checks(self.macros)
+        members = (
+            f"    static constexpr {_type(value)} {name} = {_text(value)};\n"
+            for name, value in self.arguments
+        )
+        return f"struct {PARAMS} {{\n{''.join(members)}}};\n"
+
+    @property
+    def preamble(self) -> str:
+        """The definitions of the macros, which precede the source; empty without macros."""
+        if not self.macros:
+            return ""
+        return f'{definitions(self.macros)}#line 1 "{self.source}"\n'
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The arguments as integers: an enumerator as its number."""
+        return {
+            name: value.number if isinstance(value, Enumerator) else int(value)
+            for name, value in self.arguments
+        }
+
+    @property
+    def values(self) -> dict[str, int | float | str]:
+        """The arguments as JSON has them: an enumerator as its text, such as `Reduction::FUSED`."""
+        return {
+            name: str(value) if isinstance(value, Enumerator) else value
+            for name, value in self.arguments
+        }
+
+    @property
+    def label(self) -> str:
+        """The instance in a message, such as `simt<BM=128, BN=64>`; no two have the same."""
+        if self.macros:
+            values = ", ".join(f"{name}={value}" for name, value in self.macros)
+            return f"{self.expression} with {values}"
+        if not self.named:
+            return self.expression
+        values = ", ".join(f"{name}={_text(value)}" for name, value in self.arguments)
+        return f"{self.kernel}<{values}>"
+
+
+def _type(value: Constant) -> str:
+    if isinstance(value, Enumerator):
+        return value.type
+    return "bool" if isinstance(value, bool) else "int"
+
+
+def _text(value: Constant) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 ArgumentType = Literal[
     "tensor_map", "pointer", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"

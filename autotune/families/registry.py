@@ -12,8 +12,8 @@ from typing import Any
 
 from autotune import families
 from autotune.errors import ConfigError
-from autotune.families.base import Family
 from autotune.families.config import Config
+from autotune.families.family import Family
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 

@@ -1,4 +1,7 @@
-"""Checksums in JSON files: the SHA-256 of all other content, however the file is laid out."""
+"""Checksums: of JSON documents, however they are laid out, and of built code.
+
+A checksum finds damage, no more: whoever can write a file can write its checksum.
+"""
 
 from __future__ import annotations
 
@@ -58,3 +61,24 @@ def _canonical(data: Mapping[str, object]) -> bytes:
     """Sorted keys, no white space, ASCII: independent of the layout."""
     content = {name: value for name, value in data.items() if name != CHECKSUM}
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sealed_code(name: str, code: bytes) -> bytes:
+    """The code behind a line with the SHA-256 of its name and itself."""
+    return _hash_of_code(name, code) + b"\n" + code
+
+
+def unsealed_code(name: str, data: bytes) -> bytes:
+    """The code that `sealed_code` was given.
+
+    Raises:
+        ValueError: if the data is damaged or was sealed under another name.
+    """
+    checksum, newline, code = data.partition(b"\n")
+    if not newline or checksum != _hash_of_code(name, code):
+        raise ValueError("its checksum is wrong; the file was changed, renamed or cut short")
+    return code
+
+
+def _hash_of_code(name: str, code: bytes) -> bytes:
+    return sha256(name.encode() + b"\n" + code).hexdigest().encode()

@@ -1,8 +1,12 @@
 """Bytes to typed values: the whole value, or an error that names the field and what it must be.
 
-`convert` fills dataclasses by their annotations with `msgspec`, which checks the domains stated
-there (see `domains`). A whole number may stand for a float. A field with a default may be absent.
-Fields that the dataclass does not have are ignored.
+`convert` fills dataclasses by their annotations with `msgspec`, which refuses a value outside its
+field's domain, such as `Count`. A whole number may stand for a float. A field with a default may be
+absent. Fields that the dataclass does not have are ignored. Values that the program computes itself
+are not checked: constructing a dataclass costs no more.
+
+A record is data, and its texts reach terminals, tables, C comments, macros and file names. So each
+text is checked where it is decoded, and `visible` prints the others.
 """
 
 from __future__ import annotations
@@ -10,10 +14,105 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from autotune.files import limits
-from autotune.files.plain import PHRASES
+
+_HIDDEN = r"\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+"""Control characters, line ends, marks that reorder or hide text, and halves of characters."""
+
+LINE = rf"^[^{_HIDDEN}]*\Z"
+"""A line without control characters."""
+
+NAMED_LINE = rf"^[^{_HIDDEN}]*[A-Za-z0-9][^{_HIDDEN}]*\Z"
+"""A line with a letter or a digit, so that a file can be named after it."""
+
+_IDENTIFIER = r"[A-Za-z_]\w*"
+QUALIFIED = rf"^{_IDENTIFIER}(::{_IDENTIFIER})*(<[\w:<>*&\x2c. ]*>)?\Z"
+"""A name in C++, such as `filters::blur` or `transpose<float>`."""
+
+PATH = rf"(?!/)(?:[^/\"\\{_HIDDEN}]+(?:/|\Z))+"
+"""A relative path that messages, C and directives can quote."""
+
+PHRASES = {
+    LINE: "of one line without control characters",
+    NAMED_LINE: "with a letter or a digit, of one line without control characters",
+    QUALIFIED: "that is a name in C++",
+}
+"""The rules in words, for error messages."""
+
+_KEYWORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
+compl const const_cast constexpr continue decltype default delete do double dynamic_cast else enum
+explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
+not not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict
+return short signed sizeof static static_assert static_cast std struct switch template this
+thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
+wchar_t while xor xor_eq
+"""
+KEYWORDS = frozenset(_KEYWORDS.split())
+"""The words of C and C++ that are no names, and the namespace `std`."""
+
+_NAME = re.compile(rf"(?!__|_[A-Z]){_IDENTIFIER}")
+_WORD = re.compile(r"[\w:<>*&.+\-/%|^~!=()\[\] ]+")
+_HIDDEN_CHARACTER = re.compile(f"[{_HIDDEN}]")
+
+
+def visible(text: str) -> str:
+    """The text as one line, with escapes such as `\\x1b` and `\\n` for control characters."""
+    return _HIDDEN_CHARACTER.sub(
+        lambda match: match[0].encode("unicode_escape").decode("ascii"), text
+    )
+
+
+def is_macro_name(text: str) -> bool:
+    """Whether a parameter or macro may have this name: an identifier that C and C++ do not use or
+    reserve."""
+    return _NAME.fullmatch(text) is not None and text not in KEYWORDS
+
+
+def is_word(text: str) -> bool:
+    """Whether a parameter may have this value: a C++ expression without quotes, braces, commas and
+    the characters of directives, which asks about no file."""
+    return _WORD.fullmatch(text) is not None and "__has_" not in text
+
+
+Text = Annotated[str, Meta(max_length=1000, pattern=LINE)]
+"""A line for people, or a version, without control characters."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=1000, pattern=LINE)]
+
+QualifiedName = Annotated[str, Meta(max_length=1000, pattern=QUALIFIED)]
+"""A name in C++, such as `filters::blur`."""
+
+Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)$")]
+"""UTC, ISO 8601."""
+
+Count = Annotated[int, Meta(ge=0, le=10**15)]
+
+Microseconds = Annotated[float, Meta(gt=0, lt=1e12)]
+"""A time: above 0, below 12 days."""
+
+Spread = Annotated[float, Meta(ge=0, lt=1e12)]
+"""The spread of a time in microseconds."""
+
+Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
+
+Score = Annotated[float, Meta(gt=0, lt=1e300)]
+"""The value of a user's objective."""
+
+Error = Annotated[float, Meta(ge=0, le=1e15)]
+"""An error or its bound: operands lie between -1 and 1, and sums have at most 2^31 terms."""
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+"""From 0 to 1."""
+
+Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+"""Rows or columns of a matrix."""
+
 
 T = TypeVar("T")
 
@@ -58,8 +157,6 @@ def parse(text: bytes) -> Any:
         ValueError: if the text is not JSON, is too long, nests too deeply, or has a number that is
             not finite or has more than 64 digits.
     """
-    import msgspec
-
     _check_shape(text)
     try:
         return msgspec.json.decode(text)
@@ -90,8 +187,6 @@ def convert(data: object, kind: type[T], name: str) -> T:
             the message is one line such as `entries[0].resources.threads is 'x'; it must be a whole
             number`.
     """
-    import msgspec
-
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:

@@ -1,20 +1,105 @@
-"""Writes that a crash, a kill, a full disk or another process leaves whole."""
+"""The folders, locks and files of the cache, which a crash, a kill or a full disk leaves whole.
+
+The kernel releases a lock when its holder is killed.
+"""
 
 from __future__ import annotations
 
 import errno
-import io
+import fcntl
 import os
 import shutil
 import stat
-from contextlib import suppress
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
+from autotune import environment, settings
 from autotune.errors import CacheError
 from autotune.files import limits
-from autotune.files.reading import opened
+from autotune.files.reading import opened, read
+
+FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def ensure(directory: Path) -> Path:
+    """Creates a directory of the cache and its parents.
+
+    The umask decides who else has access. In a home it is this user only (0700); but what is made
+    in a directory that a group may write is the group's too.
+
+    Raises:
+        CacheError: if it cannot be created, is no directory, cannot be written to, or is a link
+            that another user has put into the cache.
+    """
+    try:
+        if not directory.parent.exists():
+            ensure(directory.parent)
+        directory.mkdir(mode=0o700 if _is_of_a_home(directory) else 0o777, exist_ok=True)
+    except OSError as error:
+        raise settings.unusable(directory, "write to", error) from error
+    _refuse_planted(directory)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise settings.unusable(directory, "write to", "not writable")
+    return directory
+
+
+def _is_of_a_home(directory: Path) -> bool:
+    """Whether a new directory lies in this user's home, outside what is shared with a group."""
+    if (home := environment.home()) is None:
+        return True
+    inside = directory.absolute().is_relative_to(home)
+    return inside and not directory.parent.stat().st_mode & stat.S_IWGRP
+
+
+def _refuse_planted(directory: Path) -> None:
+    """Refuses a folder of the cache that another user's link leads elsewhere: whoever shares the
+    cache could have this user write there."""
+    root = settings.cache_place()
+    inside = (place for place in (directory, *directory.parents) if root in place.parents)
+    for place in inside:
+        status = place.lstat()
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+            owner = f"a link of user {status.st_uid}"
+            raise settings.unusable(place, "write to", f"{owner}; remove it")
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """An empty folder, deleted with its content at the end.
+
+    Raises:
+        CacheError: if neither a directory for temporary files nor the cache takes it, or its disk
+            is full.
+    """
+    parent = temporary_dir()
+    try:
+        with tempfile.TemporaryDirectory(prefix="autotune-", dir=parent) as name:
+            yield Path(name)
+    except OSError as error:
+        if error.errno not in FULL and Path(error.filename or "").parent != parent:
+            raise
+        raise CacheError(
+            f"cannot write temporary files to {parent}: {error.strerror}; make room or set TMPDIR"
+        ) from error
+
+
+def temporary_dir() -> Path:
+    """The directory for temporary files: that of Python's `tempfile` (`$TMPDIR`, /tmp, ...), else
+    one in the cache.
+
+    Raises:
+        CacheError: if the cache cannot be written either.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return ensure(settings.cache_dir() / "temporary")
+
 
 BLOCK = 2**16
 """Bytes that are searched at once for the end of the last whole line."""
@@ -38,7 +123,7 @@ def write(path: Path, data: bytes) -> None:
 
 def write_whole(
     path: Path,
-    content: bytes | BinaryIO,
+    content: bytes,
     like: os.stat_result | None = None,
     *,
     durable: bool = True,
@@ -63,7 +148,7 @@ def write_whole(
     temporary = path.with_name(f"{path.name[:32]}.{os.urandom(8).hex()}.tmp")
     try:
         with os.fdopen(_created(temporary, like), "wb") as file:
-            shutil.copyfileobj(io.BytesIO(content) if isinstance(content, bytes) else content, file)
+            file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -115,18 +200,12 @@ def copy_aside(path: Path, reason: str) -> Path:
         return move_aside(path, reason)
     aside = _aside(path, reason)
     try:
-        source = opened(path, follow=False)
+        content = read(path, limits.LARGEST)
     except OSError as error:
         raise CacheError(
             f"{path}: cannot be read ({error.strerror}), so not replaced; move it away"
         ) from error
-    with source:
-        if (size := os.fstat(source.fileno()).st_size) > limits.LARGEST:
-            raise CacheError(f"{path}: has {size} bytes, so not copied or replaced; move it away")
-        try:
-            write_whole(aside, source)
-        except OSError as error:
-            raise unwritable(aside, size, error) from error
+    write(aside, content)
     return aside
 
 
@@ -250,3 +329,104 @@ def _sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+LOCK = ".lock"
+LOCK_SECONDS = 30.0
+POLL_SECONDS = (0.0005, 0.01)
+"""The first and the longest pause before a lock is tried again; most are held for 2 ms."""
+LOCKLESS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+"""Errors of `flock` on file systems without locks: NFS without its daemon, Lustre, FUSE."""
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Locks the directory, made if needed, against other processes; a kill releases the lock.
+
+    Raises:
+        CacheError: if the directory cannot be made or written, or stays locked for 30 s.
+    """
+    ensure(directory)
+    with ExitStack() as stack:
+        try:
+            lock = opened(directory / LOCK, append=True, create=True, follow=False)
+            _lock(stack.enter_context(lock).fileno())
+        except TimeoutError as error:
+            raise CacheError(
+                f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
+                "that one has ended"
+            ) from error
+        except OSError as error:
+            raise unwritable(Path(error.filename or directory), 0, error) from error
+        yield
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, open for reading and appending, locked against other processes.
+
+    The file is created, with its directory, if it is missing. The file itself is locked, so that no
+    lock file lies beside it. A kill releases the lock.
+
+    Raises:
+        CacheError: if its directory cannot be made.
+        OSError: if it cannot be opened, is not a regular file, or stays locked for 30 s.
+    """
+    ensure(path.parent)
+    while True:
+        with opened(path, append=True, create=True, follow=False) as file:
+            _lock(file.fileno())
+            # Another process may have replaced or removed the file while this one waited.
+            if _is_at(file, path):
+                yield file
+                return
+
+
+@contextmanager
+def locked_folder(directory: Path) -> Iterator[None]:
+    """Locks a folder that is not ours, without a file in it; does nothing where that is impossible.
+
+    Raises:
+        OSError: if it stays locked for 30 s.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        try:
+            _lock(descriptor)
+        except TimeoutError:
+            raise
+        except OSError:  # NFS locks only what is open for writing
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether the path is that of the open file."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _lock(descriptor: int) -> None:
+    """Locks an open file; closing it releases the lock."""
+    deadline, pause = time.monotonic() + LOCK_SECONDS, POLL_SECONDS[0]
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno in LOCKLESS:
+                raise LocklessError(error.errno, error.strerror) from error
+            raise
+        if time.monotonic() > deadline:
+            raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock")
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_SECONDS[1])

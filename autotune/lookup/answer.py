@@ -10,16 +10,16 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.legality import Legality, as_tuned, for_compute
 from autotune.device import Device
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import MARGIN
+from autotune.families.summation import MARGIN
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import HOT, Objective
+from autotune.model.legality import Legality, as_tuned, for_compute
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.problem import relative_bound
-from autotune.records import Entry, Record, Records
-from autotune.runners.base import Evidence
-from autotune.runners.objective import HOT, Objective
+from autotune.records import Entry, Record
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
 
@@ -123,8 +123,8 @@ def untuned_card(device: Device, shapes: int = 0, option: str = "") -> str:
     if shapes:
         takes = f"about {FIRST_RACE_S + RACE_S * (shapes - 1):.0f} s for {shapes}"
     return (
-        f"{device.name} has no records: `autotune tune shapes.json --quick{option}` races the "
-        f"shapes of a model, {takes}; `autotune.torch.recording` notes them"
+        f"{device.name} has no records: `autotune tune shapes.json --effort quick{option}` races "
+        f"the shapes of a model, {takes}; `autotune.torch.recording` notes them"
     )
 
 
@@ -154,7 +154,7 @@ def recorded_answer(
     entry = best_legal(record, problem, device, objective)
     if entry is None:
         return None
-    estimate = entry.measurement.estimate(objective)
+    estimate = objective.estimate(entry.measurement)
     return Answer(
         problem=problem,
         device=device,
@@ -170,9 +170,8 @@ def recorded_answer(
     )
 
 
-def recorded_prediction(problem: Problem, device: Device, records: Records) -> Answer | None:
-    """The answer from a record that rests on the cost model alone; None if there is none."""
-    record = records.load(device, problem)
+def recorded_prediction(problem: Problem, device: Device, record: Record | None) -> Answer | None:
+    """The answer from the problem's record if that rests on the cost model alone; else None."""
     if record is None or record.evidence != "predicted":
         return None
     return recorded_answer(problem, device, record, "predicted", expected_loss("model", 0.0))
@@ -195,21 +194,21 @@ def best_legal(
     device: Device,
     objective: Objective,
     accuracy: AccuracyFilter | None = None,
-    order: str | None = None,
+    legal: Legality | None = None,
 ) -> Entry | None:
     """The record's best entry that the problem can run today and that keeps today's bound on the
     error; None if there is none.
 
-    `accuracy` judges entries that were not verified on the problem; with an `order` of summation
-    the entry has that order.
+    `accuracy` judges entries that were not verified on the problem; `legal` replaces the judge of
+    legality.
     """
 
     def time_us(entry: Entry) -> float:
-        estimate = entry.measurement.estimate(objective)
+        estimate = objective.estimate(entry.measurement)
         return math.inf if estimate is None else estimate.time_us
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
-    legal = Legality(problem, as_tuned(device, record.device), order=order)
+    legal = legal or Legality(problem, as_tuned(device, record.device))
     for entry in entries:
         runs = legal(entry.config) and _keeps_bound(entry, record)
         if runs and (accuracy is None or accuracy.passes(entry.config)):

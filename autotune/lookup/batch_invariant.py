@@ -8,18 +8,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune import settings
-from autotune.candidates import cost
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
+from autotune.measure.objective import HOT, Objective
+from autotune.model import cost
+from autotune.model.legality import as_tuned
+from autotune.model.orders import OrderedLegality
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.arguments import sized
 from autotune.records import OrderedRecord, Records
 from autotune.records.ranges import Range, path_of
-from autotune.records.standing import BEST_FIRST
-from autotune.runners.objective import HOT, Objective
+from autotune.records.record import BEST_FIRST
 
 
 def batch_invariant(
@@ -124,7 +126,7 @@ def order_recorded(problem: Problem, device: Device, records: Records) -> str | 
 
 def ordered_by_time(problem: Problem, device: Device, order: str) -> list[tuple[float, Config]]:
     """Predicted microseconds and configurations of an order, the fastest first."""
-    return cost.rank(survey(problem, device, order=order), problem, device)
+    return cost.rank(sample(problem, device, order), problem, device)
 
 
 def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:
@@ -162,10 +164,11 @@ def _recorded(
         if record is None:
             continue
         decides = recorded_objective(record, objective)
-        entry = best_legal(record, problem, device, decides, order=record.order)
+        legal = OrderedLegality(problem, as_tuned(device, record.device), record.order)
+        entry = best_legal(record, problem, device, decides, legal=legal)
         if entry is None:
             continue
-        own, estimate = point == problem, entry.measurement.estimate(decides)
+        own, estimate = point == problem, decides.estimate(entry.measurement)
         return Answer(
             problem=problem,
             device=device,

@@ -3,7 +3,7 @@
 Decoding a record and describing its entries takes milliseconds, and a choice learns from a hundred
 of them. A file of digests is msgpack, compressed by gzip:
 
-    choices/nvidia-h200/records.digest      of records of a store
+    choices/nvidia-h200/records.digest      of the records of a device in a store
     choices/bundles/….digest                of a site's bundle
     autotune/data/shipped/….digest          of a shipped bundle, made by `scripts/digests.py`
 """
@@ -11,35 +11,59 @@ of them. A file of digests is msgpack, compressed by gzip:
 from __future__ import annotations
 
 import gzip
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from hashlib import sha256
+from importlib import resources
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.candidates.features import Parameters
-from autotune.candidates.legality import current
-from autotune.candidates.model_error import UNITS, Sample, SampleGroup, groups_of
+from autotune import files, settings
 from autotune.device import Device
-from autotune.families import parameters, registry
+from autotune.errors import AutotuneError
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
 from autotune.files.compressed import expanded
+from autotune.measure.measurement import Evidence, Measurement
+from autotune.measure.objective import HOT, TIMES, Objective
+from autotune.model.features import Parameters
+from autotune.model.legality import current
+from autotune.model.model_error import UNITS, Sample, SampleGroup, groups_of
 from autotune.problem import Problem
-from autotune.records import Entry, Record
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.objective import HOT, TIMES, Objective
+from autotune.records import Entry, Record, Store
+from autotune.records.bundle import BundleReader
+from autotune.records.record import PREDICTED
+from autotune.version import __version__
 
 FORMAT = 4
+
+
+SUFFIX = ".digest"
+
+
+FOLDER = "choices"
+
+
 SIZES = "m", "n", "k", "batch"
+
+
 HOT_US, COLD_US, LOG = range(3)
+
+
 FEATURES = slice(3, 3 + len(UNITS))
+
+
 RESOURCES = slice(FEATURES.stop, FEATURES.stop + len(fields(Resources)))
 """Columns of the numbers of an entry: microseconds, hot and cold; the log of measured over
 predicted hot times; the features; the fields of `Resources`; after these the parameters that are
@@ -104,7 +128,7 @@ class RecordDigest:
         alike: dict[tuple[object, ...], list[Entry]] = {}
         for entry in record.entries:
             config, kind = entry.config, registry.FAMILIES.get(entry.config.family)
-            if kind and (*config.values,) == parameters.names(kind.params):
+            if kind and (*config.values,) == (*kind.parameters,):
                 types = (config.family, *map(type, config.values.values()))
                 alike.setdefault(types, []).append(entry)
         return cls(
@@ -147,9 +171,13 @@ class RecordDigest:
 
 
 _FIELDS = tuple(field.name for field in fields(RecordDigest))[2:]
+
+
 _Fields = tuple[
     int, int, tuple[int, int, int, int], Evidence, bool, bool, Measurement | None, msgspec.Raw, str
 ]
+
+
 _FAMILIES = msgspec.msgpack.Decoder(list[FamilyEntries])
 
 
@@ -228,7 +256,7 @@ def _group(
         logs = logs + np.log(numbers[:, COLD_US] / numbers[:, HOT_US])
     timed = np.isfinite(logs)
     numbers = numbers[timed]
-    every = parameters.names(registry.FAMILIES[family].params)
+    every = (*registry.FAMILIES[family].parameters,)
     numbered = tuple(name for name in every if name not in (*names, "compute"))
     return SampleGroup(
         family,
@@ -260,7 +288,7 @@ def _entries(entries: Sequence[Entry], record: Record) -> FamilyEntries:
     """Entries of one family whose parameters are of the same types."""
     configs = [entry.config for entry in entries]
     params = Parameters.of(configs)
-    estimates = [[entry.measurement.estimate(which) for which in TIMES] for entry in entries]
+    estimates = [[which.estimate(entry.measurement) for which in TIMES] for entry in entries]
     times = [[each.time_us if each else math.nan for each in pair] for pair in estimates]
     resources = [astuple(entry.resources) for entry in entries]
     numbers = np.column_stack([times, _described(entries, record), resources, params.numbers])
@@ -289,3 +317,91 @@ def _described(entries: Sequence[Entry], record: Record) -> NDArray[np.float64]:
         rows[places] = np.column_stack([group.logs, group.features])
     rows[~np.isfinite(rows).all(axis=1), 0] = np.nan
     return rows
+
+
+def of_folder(store: Store, device: Device) -> tuple[RecordDigest, ...]:
+    """The digests of a device's measured and replayed records in a store, kept or made now.
+
+    A record that cannot be read is left out, with a warning.
+    """
+    folder = store.root / Record.FOLDER / device.slug
+    try:
+        return _of_folder(store, device, folder, files.identity(folder.stat()))
+    except OSError:
+        return ()
+
+
+@lru_cache(maxsize=16)
+def _of_folder(
+    store: Store, device: Device, folder: Path, identity: tuple[int, ...]
+) -> tuple[RecordDigest, ...]:
+    del identity  # a folder in which a record was saved or removed is another
+    file = store.root / FOLDER / device.slug / f"records{SUFFIX}"
+    kept = {digest.source: digest for digest in _read(file, Record.FOLDER) or ()}
+    digests: dict[str, RecordDigest] = {}
+    for path in sorted(folder.glob("*.json")):
+        if not path.name.endswith(PREDICTED):
+            with suppress(OSError):
+                state = " ".join(map(str, (path.name, *files.identity(path.stat()))))
+                if state in kept:
+                    digests[state] = kept[state]
+                elif made := store.records(device, [path]):
+                    digests[state] = RecordDigest.of(made[0], state)
+    if digests.keys() == kept.keys():
+        return tuple(digests.values())
+    return _kept(file, digests.values(), Record.FOLDER)
+
+
+@lru_cache(maxsize=16)
+def of_bundle(path: Path, reader: BundleReader) -> tuple[RecordDigest, ...]:
+    """The digests of a bundle: those beside it if they are of its present content, else those of
+    the cache, else made from its records and kept."""
+    content = reader.content
+    kept = settings.cache_dir() / FOLDER / "bundles" / f"{_key(content)[:32]}{SUFFIX}"
+    for file in (beside(path), kept):
+        if (digests := _read(file, content)) is not None:
+            return tuple(digests)
+    return _kept(kept, map(RecordDigest.of, reader.records()), content)
+
+
+def beside(bundle: Path) -> Path:
+    """The file of a bundle's digests."""
+    return bundle.with_name(f"{bundle.name.partition('.')[0]}{SUFFIX}")
+
+
+def made(content: str, records: Iterable[Record]) -> bytes:
+    """The file of the digests of a bundle with that content."""
+    return dumps(map(RecordDigest.of, records), _key(content))
+
+
+def _kept(path: Path, digests: Iterable[RecordDigest], content: str) -> tuple[RecordDigest, ...]:
+    """Writes digests, unless the cache cannot be written; returns them as they are read again,
+    with one object for each device and kind."""
+    data = dumps(digests, _key(content))
+    with suppress(OSError, AutotuneError):
+        files.ensure(path.parent)
+        files.write_whole(path, data, durable=False)
+    return tuple(loads(data)[1])
+
+
+def _read(path: Path, content: str) -> list[RecordDigest] | None:
+    """The digests in a file; None if it has none of that content."""
+    try:
+        key, digests = loads(files.read(path, limits.BUNDLE))
+    except (OSError, ValueError):
+        return None
+    return digests if key == _key(content) else None
+
+
+def _key(content: str) -> str:
+    """The key of digests: a hash of the records and of what describes them."""
+    return sha256(json.dumps([FORMAT, __version__, _model(), content]).encode()).hexdigest()
+
+
+@cache
+def _model() -> str:
+    """A hash of what features follow from: the cost model's coefficients, its correction, and the
+    clusters of listed cards."""
+    data = resources.files("autotune") / "data"
+    names = "cost.json", "correction.npz", "devices.json"
+    return sha256(b"".join((data / name).read_bytes() for name in names)).hexdigest()

@@ -4,21 +4,20 @@ suggest."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.model_error import ModelError, Predictions, Sample, SampleGroup, groups_of
 from autotune.device import Device
-from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.nearest import CAUTION, Neighbourhood, one_blas_thread, shortlist
 from autotune.lookup.neighbours import accuracy_filter
+from autotune.measure.objective import HOT, Objective
+from autotune.model.model_error import ModelError, Predictions, Sample, SampleGroup, groups_of
+from autotune.model.space import AccuracyFilter, diverse
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.objective import HOT, Objective
 
 RACED, FOLLOWING = 8, 6
 """Configurations of a race's first round, one for each second core of a usual host, measured in
@@ -28,11 +27,13 @@ On 128 recorded shapes of an H200, each left out in turn, the best of eight reac
 fastest recorded time, 0.62 at worst, and of 12 or 16 chosen at once 0.984 and 0.987 (0.79 and
 0.83). Four that the times of eight suggest make it 0.987 (0.85), six 0.988, eight 0.990.
 """
+
+
 OPTIMISM = 1.0
 """Standard deviations below the predicted time by which the second round is ranked. Measuring a
 configuration that is hard to predict costs a single trial."""
-ALIKE = 2
-"""The most that share tile and k-iterations: the model is often blind to what else differs."""
+
+
 VARIED = 8, 6
 """How many of the best are varied, in each of two rounds.
 
@@ -121,7 +122,7 @@ def contenders(
         else:
             listed = accuracy.accurate(configs)
             predictions = near.errors.predict(listed, problem)
-    first = _diverse(_ranked(promised, listed, predictions), problem, count)
+    first = diverse(_ranked(promised, listed, predictions), problem, count)
     every = tuple(dict.fromkeys((*first, *listed)))
     return Contenders(problem, device, near.objective, near.learnt, every, len(first))
 
@@ -138,18 +139,3 @@ def _ranked(
         for times in (predictions.times, cautious)
     ]
     return iter(dict.fromkeys(filter(None, chain.from_iterable(zip_longest(*rankings)))))
-
-
-def _diverse(ranked: Iterable[Config], problem: Problem, count: int) -> tuple[Config, ...]:
-    """The first `count`, without those too similar to better ones unless there are no others."""
-    chosen: list[Config] = []
-    alike: dict[object, int] = {}
-    passed: list[Config] = []
-    for config in ranked:
-        if len(chosen) == count:
-            break
-        work = registry.find(config.family).work(config, problem)
-        kind = config.family, work.tile, work.iterations
-        alike[kind] = alike.get(kind, 0) + 1
-        (chosen if alike[kind] <= ALIKE else passed).append(config)
-    return (*chosen, *passed[: count - len(chosen)])

@@ -20,15 +20,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from autotune.candidates.model_error import VENDOR_VARIANCES, expected_ratio
 from autotune.device import Device, same_model
 from autotune.lookup.answer import Answer
 from autotune.lookup.digest import RecordDigest
-from autotune.lookup.digests import Pool, elsewhere, of_architecture
-from autotune.lookup.neighbours import TEACHERS
+from autotune.lookup.neighbours import TEACHERS, Pool, elsewhere, of_architecture
+from autotune.measure.objective import HOT, Objective
+from autotune.model.model_error import VENDOR_VARIANCES, expected_ratio
 from autotune.problem import Problem
 from autotune.records import Records
-from autotune.runners.objective import HOT, Objective
 
 OVERHEAD_US = 3.0
 """Microseconds beside the roofline's in the time that predictions are multiples of.
@@ -37,11 +36,16 @@ It is no lower bound: cuBLAS's shortest recorded products, 128x128x128 in 16 bit
 an H100 and 2.24 us on an H200. Predictions hardly depend on it: with 1, 2 or 3 the median error
 over 209 problems of an H200, each left out in turn, is 13.9, 12.8 and 13.0 %.
 """
+
+
 CAUTION = 1.0
 """Standard deviations by which a configuration is taken to be slower than expected."""
+
+
 _OWN_TENSOR_CORES = {10: "Blackwell (tcgen05)", 11: "Blackwell (tcgen05)"}
 """Architectures, by their major compute capability, whose tensor cores have instructions that no
 family uses."""
+
 
 FASTER = "; cuBLAS is {} to be faster, and multiplies arrays of PyTorch and CuPy"
 
@@ -50,7 +54,7 @@ def beside_vendor(
     answer: Answer, ranked: Sequence[RecordDigest], records: Records, deviation: float
 ) -> Answer:
     """A guessed answer with the expected time of the vendor's library, which multiplies where it is
-    expected to be faster. It does not run SwiGLU, nor where its result was wrong.
+    expected to be faster. It does not run SwiGLU.
 
     Args:
         answer: a configuration for a problem that is not recorded, with its expected time.
@@ -62,8 +66,6 @@ def beside_vendor(
     time_us = answer.time_us
     if problem.gated or problem.precision.vendor is None or time_us is None:
         return answer
-    if _is_refused(problem, device, records):
-        return replace(answer, vendor=False)
     timed = any(_vendor_us(row, objective) is not None for row in ranked)
     if not timed:
         ranked = _nearest(problem, device, of_architecture(device, Records.shipped_only()))
@@ -103,18 +105,11 @@ def _nearest(problem: Problem, device: Device, pool: Pool) -> list[RecordDigest]
     return [row for _, row in pool.nearest(problem, device, TEACHERS)]
 
 
-def _is_refused(problem: Problem, device: Device, records: Records) -> bool:
-    """Whether the library's result was wrong on the problem, whose record has no entry that is
-    legal today."""
-    record = records.load(device, problem)
-    return record is not None and record.provenance.baseline_fault != ""
-
-
 def _vendor_us(row: RecordDigest, objective: Objective) -> float | None:
     """The measured microseconds of the vendor's library; None if it was not timed."""
     if row.evidence != "measured" or row.baseline is None:
         return None
-    estimate = row.baseline.estimate(objective)
+    estimate = objective.estimate(row.baseline)
     return None if estimate is None else estimate.time_us
 
 

@@ -120,7 +120,7 @@ class SumError:
     """The largest error of a sum of K products of normal numbers, in units of 2^-24.
 
     The bound is `linear K + drift K sqrt(K) + root sqrt(K) + constant`;
-    `autotune.verification.oracle.tolerance` derives the coefficients. A relative error (Frobenius
+    `autotune.measure.oracle.tolerance` derives the coefficients. A relative error (Frobenius
     norms) of `accepted + accepted_drift sqrt(K)` is always accepted, however small the vendor
     baseline's is.
     """

@@ -374,7 +374,7 @@ none, as at K = 1."""
 COMPARABLE = 512
 """Elements of C needed to compare two relative errors.
 
-An error has an excess kurtosis of 4 (`autotune.verification.oracle.tolerance` has its law), so the
+An error has an excess kurtosis of 4 (`autotune.measure.oracle.tolerance` has its law), so the
 root mean square of n of them scatters by sqrt(6 / n) / 2, and the ratio of two by 1.73 / sqrt(n):
 8 % at 512. A kernel that is as accurate as the baseline exceeds `Precision.accuracy` when that is
 6.5 standard deviations off."""
@@ -399,7 +399,7 @@ def _always_accepted(problem: Problem) -> float:
     6.4 u, which is not accepted where K is so short that the library's sums err by less than half
     of that: there the kernel has to be as accurate as fp32. The 14 bits of fp8 sums cause
     1.3e-4 with exact accumulation and 2.1e-5 sqrt(K) with fast accumulation in the simulation of
-    `autotune.verification.oracle.tolerance`; 1.5 times that is accepted.
+    `autotune.measure.oracle.tolerance`; 1.5 times that is accepted.
     """
     error = problem.sum_error
     fp8 = error.accepted + error.accepted_drift * math.sqrt(problem.k)

@@ -8,11 +8,10 @@
 The first line is the header: the devices of the records and ranges, how many lines of each follow,
 and the SHA-256 of these lines. Each line is the content of an ordinary record or range file, so one
 decoder reads both. The header tells whether a bundle serves a device before the rest is decoded,
-and a record is decoded when it is asked for. Bundles of schema 1 are still read (see `compact`).
+and a record is decoded when it is asked for.
 
 The header and every `PART` lines are compressed on their own. The header lists these parts, with
-the problems of their records, so that a single record costs the decompression of one part. Bundles
-of earlier versions are gzip, the first of them without such a list.
+the problems of their records, so that a single record costs the decompression of one part.
 
 A file of more than `CHUNK` records and ranges is several bundles in a row, written and read one
 after the other, so that any number of records takes the memory of one bundle.
@@ -21,41 +20,159 @@ after the other, so that any number of records takes the memory of one bundle.
 from __future__ import annotations
 
 import io
+import lzma
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import accumulate, chain, islice
-from typing import BinaryIO
-
-import msgspec
+from typing import Any, BinaryIO
 
 from autotune.device import Device
-from autotune.files import limits
-from autotune.files.compressed import expanded, is_compressed
-from autotune.files.decoding import cut, parse
+from autotune.files import checksum, limits
+from autotune.files.compressed import expanded, first_stream, is_compressed
+from autotune.files.decoding import Count, Text, convert, parse, require_schema
 from autotune.problem import Problem
-from autotune.records import codec, compact, ranges
-from autotune.records.bundle_header import SCHEMA, PartFields, Submission, read_header
-from autotune.records.bundle_writing import CHUNK, PART, Bundle, dumps, written
+from autotune.records import codec, ranges
 from autotune.records.ranges import Range
-from autotune.records.record import Record
-from autotune.records.standing import first_of_best
+from autotune.records.record import Record, first_of_best
 
-__all__ = [
-    "CHUNK",
-    "PART",
-    "SCHEMA",
-    "Bundle",
-    "BundleReader",
-    "Submission",
-    "chunks",
-    "dumps",
-    "is_bundle",
-    "loads",
-    "read",
-    "written",
-]
+SCHEMA = 2
+START = b'{"checksum":"'
+"""The first bytes of a bundle's text."""
+_HEADER_BYTES = 4 << 20  # more than a header of `CHUNK` devices and problems of 2 KB
+
+
+@dataclass(frozen=True)
+class PartFields:
+    """A part: its bytes in the file, its lines, and the hash of its text."""
+
+    bytes: Count
+    lines: Count
+    sha256: Text
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the records of a submitted bundle were measured with; several values are joined by
+    commas.
+
+    Attributes:
+        device: name of the GPU.
+        driver: the driver's CUDA version.
+        toolkit: the compiler and its version.
+        cublas: version of cuBLAS where the bundle was written; empty if it is not known.
+        autotune: version of this package.
+        date: of the latest record, UTC.
+        source: hashes of the kernel sources.
+    """
+
+    device: Text
+    driver: Text
+    toolkit: Text
+    cublas: Text
+    autotune: Text
+    date: Text
+    source: Text
+
+    def __str__(self) -> str:
+        """One line, without the sources."""
+        cublas = f"cuBLAS {self.cublas or 'unknown'}"
+        tools = f"driver {self.driver or 'unknown'}", self.toolkit, cublas
+        return ", ".join((self.device, *tools, f"autotune {self.autotune}", self.date))
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a bundle."""
+
+    devices: tuple[dict[str, Any], ...]
+    records: Count
+    ranges: Count
+    sha256: Text
+    problems: tuple[Text, ...]
+    parts: tuple[PartFields, ...]
+    submission: Submission | None = None
+
+
+def read_header(data: bytes) -> tuple[Header, int]:
+    """The header, for which only the start of the file is decompressed, and where it ends.
+
+    Raises:
+        ValueError: if it is broken or of another schema.
+    """
+    if not is_compressed(data):
+        raise ValueError("it is no bundle, which is compressed by xz")
+    start, end = first_stream(data, _HEADER_BYTES)
+    line = start.partition(b"\n")[0]
+    fields = require_schema(parse(line), "bundle", SCHEMA)
+    checksum.check(fields, line)
+    return convert(fields, Header, "header"), end
+
+
+PART = 64
+"""Lines of a part: 300 KB, which take two milliseconds to decompress."""
+CHUNK = 2048
+"""Most records and ranges of a bundle that `written` makes."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The content of a bundle, in its order, and what a submission was measured with."""
+
+    records: Sequence[Record]
+    ranges: Sequence[Range] = ()
+    submission: Submission | None = None
+
+
+def written(content: Bundle) -> Iterator[bytes]:
+    """The pieces of the file of any number of records and ranges, each made when it is asked for.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    items: Iterator[Record | Range] = chain(content.records, content.ranges)
+    while chunk := tuple(islice(items, CHUNK)):
+        tuned = [item for item in chunk if isinstance(item, Range)]
+        records = [item for item in chunk if not isinstance(item, Range)]
+        yield dumps(records, tuned, content.submission)
+
+
+def dumps(
+    records: Iterable[Record],
+    tuned: Iterable[Range] = (),
+    submission: Submission | None = None,
+) -> bytes:
+    """One bundle of records and ranges; the same content in the same order gives the same bytes.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    records, tuned = tuple(records), tuple(tuned)
+    lines = [*map(codec.line, records), *map(ranges.line, tuned)]
+    texts = [b"".join(line + b"\n" for line in part) for part in _parts(lines)]
+    parts = [lzma.compress(text) for text in texts]
+    body = b"".join(texts)
+    devices = dict.fromkeys(
+        [*(record.device for record in records), *(span.device for span in tuned)]
+    )
+    header = {
+        "schema": SCHEMA,
+        "devices": [device.to_json() for device in devices],
+        "records": len(records),
+        "ranges": len(tuned),
+        "sha256": sha256(body).hexdigest(),
+        "problems": [str(record.problem) for record in records],
+        "parts": [
+            {"bytes": len(part), "lines": text.count(b"\n"), "sha256": sha256(text).hexdigest()}
+            for part, text in zip(parts, texts, strict=True)
+        ],
+    } | ({"submission": asdict(submission)} if submission else {})
+    return b"".join([lzma.compress(checksum.sealed(header) + b"\n"), *parts])
+
+
+def _parts(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    return (lines[start : start + PART] for start in range(0, len(lines), PART))
 
 
 def loads(data: bytes) -> Bundle:
@@ -89,34 +206,14 @@ def chunks(file: BinaryIO) -> Iterator[bytes]:
     """
     data = file.read(limits.BUNDLE + 1)
     while True:
-        size = _size(data)
+        header, start = read_header(data)
+        size = start + sum(part.bytes for part in header.parts)
         if size > limits.BUNDLE:
             raise ValueError(f"it has a bundle of more than {limits.BUNDLE} bytes")
         yield data[:size]
         data = data[size:] + file.read(size)
         if not data:
             return
-
-
-def _size(data: bytes) -> int:
-    """The bytes of the first bundle: all, unless its header lists parts that end before."""
-    if not is_compressed(data):
-        return len(data)
-    header, start = read_header(data)
-    end = start + sum(part.bytes for part in header.parts)
-    return end if header.parts and end < len(data) else len(data)
-
-
-def is_bundle(start: bytes) -> bool:
-    """Whether a file is a bundle rather than a single record, as far as its start tells.
-
-    Raises:
-        ValueError: if it is neither compressed nor JSON.
-    """
-    if is_compressed(start):
-        return True
-    document = parse(start)
-    return isinstance(document, dict) and "records" in document
 
 
 class BundleReader:
@@ -132,15 +229,24 @@ class BundleReader:
     """
 
     def __init__(self, data: bytes, most: int | None = None) -> None:
-        if not is_compressed(data):
-            data = dumps(*compact.loads(data))
         self._data, self._most = data, most
-        self._header, self._start = read_header(data)
+        self._header, start = read_header(data)
+        parts = self._header.parts
+        self._starts = [*accumulate((part.bytes for part in parts), initial=start)]
+        self._firsts = [*accumulate((part.lines for part in parts), initial=0)]
         self._decoded: dict[int, Record] = {}
         self._kept: dict[int, list[bytes]] = {}
         self._sizes: dict[int, int] = {}
-        self._devices_of: dict[bytes, Device] = {}
         self.devices = tuple(Device.from_json(fields) for fields in self._header.devices)
+        if self._starts[-1] != len(data):
+            raise ValueError("it was cut short or appended to")
+        if self._firsts[-1] != self._header.records + self._header.ranges:
+            raise self._miscounted(self._firsts[-1])
+        if len(self._header.problems) != self._header.records:
+            raise ValueError(
+                f"its header lists {len(self._header.problems)} problems and tells of "
+                f"{self._header.records} records"
+            )
 
     def __len__(self) -> int:
         """The number of its records."""
@@ -150,7 +256,6 @@ class BundleReader:
         """The records, those in an order of summation too, then the ranges."""
         for place, line in enumerate(self._lines()):
             if place < self._header.records:
-                self._peek(place, line)
                 yield self._record(place, line)
             else:
                 yield self._range(line)
@@ -158,22 +263,20 @@ class BundleReader:
     def records(self, serves: Callable[[Device], bool] | None = None) -> Iterator[Record]:
         """The records that look-ups take, of all devices or those for which `serves` is true."""
         for place, line in enumerate(islice(self._lines(), self._header.records)):
-            _, device = self._peek(place, line)
-            if serves is None or serves(device):
-                record = self._record(place, line)
-                if type(record) is Record:
-                    yield record
+            record = self._record(place, line)
+            if type(record) is Record and (serves is None or serves(record.device)):
+                yield record
 
     def record(self, serves: Callable[[Device], bool], problem: Problem) -> Record | None:
         """The record of the problem with the best evidence, of equals the last, for a device for
         which `serves` is true."""
         text = str(problem)
-        places = [place for place, name in enumerate(self._names) if name == text]
+        places = [place for place, name in enumerate(self._header.problems) if name == text]
         for place in {*places} - self._decoded.keys():
             self._decoded[place] = self._record(place, self._line(place))
         named = (self._decoded[place] for place in reversed(places))
         own = (each for each in named if (type(each), each.problem) == (Record, problem))
-        return first_of_best(each for each in own if serves(self._listed(each.device)))
+        return first_of_best(each for each in own if serves(each.device))
 
     @property
     def content(self) -> str:
@@ -193,7 +296,7 @@ class BundleReader:
     def _lines(self) -> Iterator[bytes]:
         """The lines after the header, part by part."""
         whole = sha256()
-        for number in range(len(self._parts)):
+        for number in range(len(self._header.parts)):
             lines = self._part(number)
             for line in lines:
                 whole.update(line + b"\n")
@@ -210,97 +313,46 @@ class BundleReader:
 
     def _part(self, number: int) -> list[bytes]:
         """The lines of a part."""
-        part = self._parts[number]
-        if self._in_parts:
-            begin = self._start + sum(earlier.bytes for earlier in self._parts[:number])
-            most = min(part.lines * limits.RECORD, limits.BUNDLE_TEXT)
-            text = expanded(self._data[begin : begin + part.bytes], most)
-        else:
-            text = expanded(self._data, limits.BUNDLE_TEXT).partition(b"\n")[2]
+        part, begin = self._header.parts[number], self._starts[number]
+        most = min(part.lines * limits.RECORD, limits.BUNDLE_TEXT)
+        text = expanded(self._data[begin : begin + part.bytes], most)
         if (actual := sha256(text).hexdigest()) != part.sha256:
             raise _changed(part.sha256, actual)
         self._sizes[number] = len(text)
         if self._most is not None and sum(self._sizes.values()) > self._most:
             raise ValueError(f"its records take more than {self._most} bytes; {IMPORT_IT}")
         if (count := text.count(b"\n")) != part.lines:
-            raise ValueError(
-                f"it has {count} lines, its header tells of {self._header.records} records and "
-                f"{self._header.ranges} ranges"
-            )
+            raise self._miscounted(count)
         return text.split(b"\n")[:-1]
 
-    def _peek(self, place: int, line: bytes) -> tuple[Problem, Device]:
-        """Problem and device of a record; the rest of the line is skipped."""
-        try:
-            peek = _PEEK.decode(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {place + 2}: {cut(str(error))}") from error
-        raw = bytes(peek.device)
-        if raw not in self._devices_of:
-            self._devices_of[raw] = self._listed(Device.from_json(parse(raw)))
-        return peek.problem, self._devices_of[raw]
+    def _miscounted(self, count: int) -> ValueError:
+        header = self._header
+        stated = f"{header.records} records and {header.ranges} ranges"
+        return ValueError(f"it has {count} lines, its header tells of {stated}")
 
     def _record(self, place: int, line: bytes) -> Record:
-        record = codec.loads(line)
+        try:
+            record = codec.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {place + 2}: {error}") from error
         if not isinstance(record, Record):
             raise ValueError(f"line {place + 2} is a record of {record.title}, not a problem")
+        self._require_listed(record.device)
         return record
 
     def _range(self, line: bytes) -> Range:
         tuned = ranges.loads(line)
-        self._listed(tuned.device)
+        self._require_listed(tuned.device)
         return tuned
 
-    def _listed(self, device: Device) -> Device:
-        """The device, which the header has to list: it says whom the bundle serves."""
+    def _require_listed(self, device: Device) -> None:
+        """Refuses a device that the header does not list: it says whom the bundle serves."""
         if device not in self.devices:
             raise ValueError(f"it holds a record or range of {device.name}; its header does not")
-        return device
-
-    @cached_property
-    def _in_parts(self) -> bool:
-        """Whether the header lists all records, and parts that fill the file."""
-        parts, problems = self._header.parts, self._header.problems
-        if problems is None or len(problems) != self._header.records:
-            return False
-        size, lines = sum(part.bytes for part in parts), sum(part.lines for part in parts)
-        rows = self._header.records + self._header.ranges
-        return (self._start + size, lines) == (len(self._data), rows)
-
-    @cached_property
-    def _parts(self) -> tuple[PartFields, ...]:
-        """The parts that the header lists, else the whole as one."""
-        header = self._header
-        if self._in_parts:
-            return header.parts
-        return (PartFields(len(self._data), header.records + header.ranges, header.sha256),)
-
-    @cached_property
-    def _firsts(self) -> list[int]:
-        """The place of each part's first line."""
-        return [0, *accumulate(part.lines for part in self._parts)][:-1]
-
-    @cached_property
-    def _names(self) -> Sequence[str]:
-        """The text of each record's problem."""
-        if self._in_parts:
-            return self._header.problems or ()
-        lines = islice(self._lines(), self._header.records)
-        return [str(self._peek(place, line)[0]) for place, line in enumerate(lines)]
 
 
 IMPORT_IT = "look-ups read no more of a file; `autotune cache import` takes all of it"
 """What to do about a file that is too large for look-ups."""
-
-
-class _Peek(msgspec.Struct):
-    """The fields of a record's line that tell whether it is the one asked for."""
-
-    problem: Problem
-    device: msgspec.Raw
-
-
-_PEEK = msgspec.json.Decoder(_Peek)
 
 
 def _changed(stated: str, actual: str) -> ValueError:

@@ -1,9 +1,22 @@
-"""A record as JSON, both ways. Reading is strict: a whole record or an error."""
+"""A record as JSON, both ways. Reading is strict: a whole record or an error.
+
+A record that states what no measurement has is refused wherever it is read. No kernel takes less
+time than a quarter of
+
+    hot    max(2 M N K / P, (bytes - L2) / B)
+    cold   max(2 M N K / P, (bytes - L2) / B, (bytes of A, B and what is added) / B)
+
+P is the device's peak in the problem's precision at its boost clock, B its memory bandwidth. Each
+run moves all of its bytes but those that L2 can hold from one run to the next; with a flushed L2 it
+reads all inputs. The quarter leaves room for what a device's description does not state: a clock
+beyond the boost clock, or a library that emulates fp32 on tensor cores. And no run takes less than
+`LEAST_US`: it loads at least once, and an L2 answers after 200 clock cycles or more.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,14 +26,28 @@ from autotune.device import Device
 from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import checksum
-from autotune.files.decoding import convert, parse, require_schema, shown
-from autotune.files.domains import Name, QualifiedName, Score, Share, Text
+from autotune.files.decoding import (
+    Name,
+    QualifiedName,
+    Score,
+    Share,
+    Text,
+    convert,
+    parse,
+    require_schema,
+    shown,
+)
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
 from autotune.problem.fields import USUAL
-from autotune.records import plausibility
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelRecord
-from autotune.records.kernel_source import KernelSource
+from autotune.records.kernel_record import (
+    Geometry,
+    KernelEntry,
+    KernelLaunch,
+    KernelRecord,
+    KernelSource,
+)
 from autotune.records.ordered import OrderedRecord
 from autotune.records.record import (
     Entry,
@@ -30,9 +57,11 @@ from autotune.records.record import (
     TuningRecord,
     evidence_named,
 )
-from autotune.runners.base import Measurement
+from autotune.roofline import least_hot_seconds
 
 SCHEMA = 2
+
+
 UNSEALED = 1
 """The schema before checksums; it is still read."""
 
@@ -142,7 +171,7 @@ class _KernelRecordFields:
     kernel: _CallFields | None = None
 
     def record(self) -> KernelRecord:
-        assert self.kernel is not None  # as `build` has looked
+        assert self.kernel is not None  # as `loads` has looked
         call = KernelCall(self.kernel.name, self.kernel.arguments)
         pairs = zip(_entries(self.entries), self.entries, strict=True)
         return KernelRecord(
@@ -186,39 +215,17 @@ def loads(text: bytes) -> TuningRecord:
     """The record in the text of a file or in a line.
 
     Raises:
-        ValueError: if the text is not a whole record, the checksum is wrong, or the schema is
-            neither 2 nor 1, which has no checksum.
+        ValueError: if the text is not a whole record, the checksum is wrong, the schema is neither
+            2 nor 1, which has no checksum, or a field is missing, of another type or impossible.
     """
-    return decode(parse(text), text)
-
-
-def decode(data: object, text: bytes = b"") -> TuningRecord:
-    """The record in JSON data.
-
-    Args:
-        data: what `encode` returned.
-        text: the text it was parsed from, if at hand.
-
-    Raises:
-        ValueError: as `loads`.
-    """
-    fields = require_schema(data, "record", UNSEALED, SCHEMA)
+    fields = require_schema(parse(text), "record", UNSEALED, SCHEMA)
     if fields["schema"] == SCHEMA:
         checksum.check(fields, text)
-    return build(fields)
-
-
-def build(fields: Mapping[str, Any]) -> TuningRecord:
-    """The record in the fields of a document, whose schema and checksum are not looked at.
-
-    Raises:
-        ValueError: if a field is missing, of another type or impossible.
-    """
     kind: type[_RecordFields | _KernelRecordFields] = (
         _RecordFields if fields.get("kernel") is None else _KernelRecordFields
     )
     record = convert(fields, kind, "record").record()
-    plausibility.check(record)
+    check_plausible(record)
     return record
 
 
@@ -297,3 +304,60 @@ def _entry(written: _EntryFields, place: int) -> Entry:
         return written.entry()
     except ValueError as error:
         raise ValueError(f"entries[{place}]: {error}") from error
+
+
+ROOFLINE_SHARE = 0.25
+"""The share of the roofline's bound that every time exceeds."""
+
+
+LEAST_US = 0.05
+"""Microseconds that every run takes: 200 cycles at 3 GHz take 0.067."""
+
+
+def check_plausible(record: TuningRecord) -> None:
+    """Checks that a record may be true.
+
+    Raises:
+        ValueError: if it states a time that no kernel reaches, an error beyond its tolerance, or
+            one configuration twice.
+    """
+    configs = [entry.config for entry in record.entries]
+    for place, config in enumerate(configs):
+        if config in configs[:place]:
+            raise ValueError(f"entries[{place}]: {config} is also entry {configs.index(config)}")
+    hot_us, cold_us = _least(record)
+    for name, measured in _measurements(record):
+        for figure, time_us, least_us in (
+            ("time_us", measured.time_us, hot_us),
+            ("cold_us", measured.cold_us, cold_us),
+        ):
+            if time_us is not None and time_us < least_us:
+                raise ValueError(
+                    f"{name}: {figure} is {time_us:.3g}, and {record.title} takes at least "
+                    f"{least_us:.3g} us on {record.device.name}; it was not measured there"
+                )
+        error, tolerance = measured.error, measured.tolerance
+        if error is not None and tolerance is not None and error > tolerance:
+            raise ValueError(f"{name}: error is {error:.3g}, beyond the tolerance {tolerance:.3g}")
+
+
+def _measurements(record: TuningRecord) -> Iterator[tuple[str, Measurement]]:
+    for place, entry in enumerate(record.entries):
+        yield f"entries[{place}]", entry.measurement
+    if record.baseline is not None:
+        yield "baseline", record.baseline
+
+
+def _least(record: TuningRecord) -> tuple[float, float]:
+    """The least hot and cold microseconds; those of a user kernel are of any launch."""
+    if not isinstance(record, Record):
+        return LEAST_US, LEAST_US
+    hot = least_hot_seconds(record.problem, record.device)
+    cold = max(hot, _input_seconds(record.problem, record.device))
+    return max(LEAST_US, ROOFLINE_SHARE * 1e6 * hot), max(LEAST_US, ROOFLINE_SHARE * 1e6 * cold)
+
+
+def _input_seconds(problem: Problem, device: Device) -> float:
+    """The seconds in which memory delivers what a problem reads."""
+    written = problem.output_bytes * problem.batch * problem.strides[2]
+    return (problem.bytes - written) / device.memory_bandwidth

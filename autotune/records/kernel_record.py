@@ -1,19 +1,244 @@
-"""Records of user kernels, whose configurations can be loaded and launched."""
+"""Records of user kernels: each entry can be loaded and launched, as the source travels with it.
+
+A record of a stranger brings source code and options of the compiler. NVRTC has options that write
+files (`--time=FILE`) and that read them (`--pre-include=FILE`), and it opens any header by an
+absolute path or one with `..`. So a record only holds a source that stands alone: its options are
+on a list, and its headers are its own, or are searched for in CUDA's folders by a relative name.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from posixpath import dirname, join, normpath
+from string import Formatter
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from autotune.errors import NotFoundError
 from autotune.families.config import Config
-from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan
+from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan, Template
+from autotune.files import decoding, temporary_folder
+from autotune.files.decoding import shown
+from autotune.measure.objective import winner
 from autotune.problem.call import KernelCall
-from autotune.records.kernel_source import KernelSource
 from autotune.records.record import Entry, TuningRecord
-from autotune.runners.estimates import winner
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
+"""An include directive; its group is the header."""
+
+
+LONGEST_PATH, LONGEST_PART = 1000, 255
+"""Characters of a file's path, and bytes of each of its parts."""
+
+
+_PATH = re.compile(decoding.PATH)
+
+
+_NAME = re.compile(decoding.QUALIFIED)
+
+
+_FORM = re.compile(r"[\w:<>*&.,+\-/%|^~!=()\[\]{}' ]+")
+
+
+FOLDER = "kernel"
+"""The folder that a source is unpacked to. Hashes of sources contain it."""
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A user kernel in CUDA C++ and everything that compiling an instance of it takes, except for
+    CUDA's own headers.
+
+    Attributes:
+        name: the kernel's name in C++, such as `filters::blur`.
+        form: an instance of it in C++, with `{TILE}` for the value of the parameter TILE.
+        file: the file of the kernel, among `files`.
+        files: the text of each file by its path.
+        folders: the folders among them that are searched for headers, in this order.
+        defines: whether the parameters are macros, rather than arguments of a template.
+        options: further options of the compiler.
+
+    Raises:
+        ValueError: for a name, a form or a path that is none, or a path that leads out of the
+            folder that the source is unpacked to.
+    """
+
+    name: str
+    form: str
+    file: str
+    files: tuple[tuple[str, str], ...]
+    folders: tuple[str, ...] = ()
+    defines: bool = False
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        paths = {PurePosixPath(path) for path in dict(self.files)}
+        for text in (*dict(self.files), *self.folders):
+            if not _is_path(text):
+                raise ValueError(
+                    f"path {shown(text)} of a source is empty, too long, absolute, has '..' or "
+                    "characters that cannot be quoted"
+                )
+        if PurePosixPath() in paths or any(paths.intersection(path.parents) for path in paths):
+            raise ValueError("a source with a file in the place of a folder")
+        if self.file not in dict(self.files):
+            raise ValueError(f"a source without its file {shown(self.file)}")
+        if any("\0" in text for _, text in self.files):
+            raise ValueError("a source with a character of the code 0")
+        of_kernel = self.form == self.name or self.form.startswith(f"{self.name}<")
+        if not (_NAME.match(self.name) and _FORM.fullmatch(self.form) and of_kernel):
+            raise ValueError(f"{shown(self.form)} is no instance of a kernel {shown(self.name)}")
+
+    @property
+    def fault(self) -> str | None:
+        """Why a record cannot hold it; None if it stands alone."""
+        return source_fault(dict(self.files), self.folders, self.options)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that it is compiled from."""
+        return sha256(json.dumps(asdict(self)).encode()).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """The text of the file with the kernel."""
+        return dict(self.files)[self.file]
+
+    @property
+    def size(self) -> int:
+        """Characters of all files."""
+        return sum(len(text) for _, text in self.files)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has every header that it includes: CUDA's own are not needed."""
+        names = {PurePosixPath(path).name for path, _ in self.files}
+        return all(
+            PurePosixPath(header).name in names
+            for _, text in self.files
+            for header in INCLUDE.findall(text)
+        )
+
+    def template(self, config: Config) -> Template:
+        """The template instance of a configuration.
+
+        Raises:
+            ValueError: if the form names a parameter that the configuration lacks.
+        """
+        values = config.values
+        for _, name, spec, conversion in Formatter().parse(self.form):
+            if name is not None and (name not in values or spec or conversion):
+                raise ValueError(f"{self.form!r} names {name!r}, no parameter of {config}")
+        macros = tuple((name, str(value)) for name, value in values.items()) if self.defines else ()
+        return Template(
+            self.file,
+            self.name,
+            config.params,
+            form=self.form,
+            macros=macros,
+            options=self.options,
+        )
+
+    @contextmanager
+    def unpacked(self) -> Iterator[tuple[Path, tuple[Path, ...]]]:
+        """A temporary folder with the files, and the folders in it to search for headers."""
+        with temporary_folder() as scratch:
+            root = scratch / FOLDER
+            root.mkdir()
+            for path, text in self.files:
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text, encoding="utf-8")
+            yield root, tuple(root / folder for folder in self.folders)
+
+
+def _is_path(text: str) -> bool:
+    parts = PurePosixPath(text).parts
+    long = len(text) > LONGEST_PATH or any(len(part.encode()) > LONGEST_PART for part in parts)
+    return _PATH.fullmatch(text) is not None and ".." not in parts and not long
+
+
+# NVRTC's options that neither take a path nor choose what is compiled for whom.
+_OPTION = re.compile(
+    r"--?(use_fast_math|lineinfo|generate-line-info|G|device-debug|dopt=(on|off)|restrict"
+    r"|extra-device-vectorization|default-device|device-as-default-execution-space|device-int128"
+    r"|w|disable-warnings|diag-(suppress|warn|error)=\d+(,\d+)*"
+    r"|(expt-)?relaxed-constexpr|(expt-)?extended-lambda"
+    r"|(ftz|fmad|prec-(div|sqrt))=(true|false)|maxrregcount=\d+|std=(c|gnu)\+\+\d[0-9a-z]"
+    r"|O[0-3]|(ptxas-options=|Xptxas=)-?-(v|O[0-3]|dlcm=c[agsv]|dscm=(wb|c[gst])|warn-spills)"
+    r"|(D|define-macro=)[A-Za-z_]\w*(=[\w:<>*&.+\- ]*)?|(U|undefine-macro=)[A-Za-z_]\w*)"
+)
+
+
+# Wherever it stands, also in a comment: what is one to us may be code to the compiler.
+_DIRECTIVE = re.compile(
+    r"(?:\#|%:)[^\S\n]*(?:/\*|(?:include\w*|import|embed)\b[^\S\n]*)"
+    r"|(?P<defined>(?:ifn?def|defined)[\s(]*)?\b__has_(?:include\w*|embed)\b\s*\(?\s*"
+)
+
+
+_HEADER = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
+
+
+_TRIGRAPHS = {"??=": "#", "??/": "\\"}
+
+
+_SPLICE = re.compile(r"\\[ \t]*\r?\n")
+
+
+def source_fault(
+    files: Mapping[str, str], folders: Sequence[str], options: Sequence[str]
+) -> str | None:
+    """Why a source does not stand alone; None if it does.
+
+    Args:
+        files: the text of each file by its path.
+        folders: the folders among them that are searched for headers.
+        options: the options of the compiler.
+    """
+    for option in options:
+        if not _OPTION.fullmatch(option):
+            return f"option {shown(option)} of the compiler is not one that a record may have"
+    for path, text in files.items():
+        for header in _headers(text):
+            if header is None or not _inside(header, (dirname(path), *folders), files):
+                named = "what it does not spell out" if header is None else shown(header)
+                return f"{path} includes {named}; a record's source has its own headers and CUDA's"
+    return None
+
+
+def _headers(text: str) -> list[str | None]:
+    """The headers that a text includes or asks about; None for one that it does not spell out."""
+    for trigraph, character in _TRIGRAPHS.items():
+        text = text.replace(trigraph, character)
+    text = _SPLICE.sub("", text)
+    headers: list[str | None] = []
+    for directive in _DIRECTIVE.finditer(text):
+        if not directive["defined"]:
+            named = _HEADER.match(text, directive.end())
+            headers.append(named and (named[1] or named[2]))
+    return headers
+
+
+def _inside(header: str, places: Sequence[str], files: Collection[str]) -> bool:
+    """Whether a header can only be one of the files, or one of CUDA's.
+
+    The compiler takes the first of `places` that has it, so none may lead out of the source. CUDA's
+    folders follow; a path with `..` must not reach them.
+    """
+    if header.startswith("/") or "\\" in header:
+        return False
+    paths = [normpath(join(place, header)) for place in places]
+    if any(path.startswith("..") for path in paths):
+        return False
+    return ".." not in header.split("/") or any(path in files for path in paths)
+
 
 Extents3 = tuple[
     Annotated[int, Meta(ge=1, le=2**31 - 1)],

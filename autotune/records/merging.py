@@ -24,9 +24,9 @@ from typing import Protocol, TypeVar
 
 from autotune.families.config import Config
 from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import OBJECTIVES
 from autotune.records.record import Entry, Provenance, TuningRecord
-from autotune.runners.base import Measurement
-from autotune.runners.objective import OBJECTIVES
 
 KEPT = 10
 # The prefix that all ISO 8601 forms of a UTC date share.
@@ -98,7 +98,8 @@ def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     5e1f`; with the family's name if there are several."""
     made, changed = record.provenance.source, list[str]()
     # A single hash has changed for all its families or for none.
-    winners = [record.best, *((record.best_cold, record.best_energy) if ":" in made else ())]
+    further = OBJECTIVES[1:] if ":" in made else ()
+    winners = record.best, *(objective.best(record.entries) for objective in further)
     families = dict.fromkeys(entry.config.family for entry in winners if entry)
     for family in families:
         old, new = hash_of(made, family), hash_of(today.source, family)

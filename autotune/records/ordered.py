@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import ClassVar
 
-from autotune.files.domains import Text
+from autotune.files.decoding import Text
 from autotune.records.record import FamilyRecord
 
 

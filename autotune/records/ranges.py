@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,15 +23,16 @@ from msgspec import Meta
 from autotune import files
 from autotune.device import Device
 from autotune.files import checksum, limits
-from autotune.files.decoding import convert, parse, require_schema
-from autotune.files.domains import Name, Size, Text
+from autotune.files.decoding import Name, Size, Text, convert, parse, require_schema
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem
 from autotune.problem.arguments import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of
-from autotune.runners.base import Evidence
-from autotune.runners.objective import HOT, Objective, ObjectiveText, objective_named
 
 SCHEMA = 1
+
+
 FOLDER = "ranges"
 
 
@@ -157,26 +158,6 @@ class Range:
             "device": self.device.to_json(),
         }
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Range:
-        """The range that `to_json` made the fields from.
-
-        Raises:
-            ValueError: if a field is missing, of another type or impossible, or for another schema.
-        """
-        written = convert(require_schema(fields, "range", SCHEMA), _RangeFields, "range")
-        return cls(
-            Device.from_json(written.device),
-            Problem.parse(written.problem),
-            written.dimension,
-            tuple(Segment(*sizes) for sizes in written.segments),
-            written.loss,
-            evidence_named(written.evidence),
-            objective_named(written.objective),
-            written.family,
-            written.order,
-        )
-
 
 @dataclass(frozen=True)
 class _RangeFields:
@@ -254,11 +235,23 @@ def loads(text: bytes) -> Range:
     """The range in the text of a file or in a line.
 
     Raises:
-        ValueError: if the text is not a whole range, or its checksum is wrong.
+        ValueError: if the text is not a whole range, is of another schema, or its checksum is
+            wrong, or a field is missing, of another type or impossible.
     """
     fields = require_schema(parse(text), "range", SCHEMA)
     checksum.check(fields, text)
-    return Range.from_json(fields)
+    written = convert(fields, _RangeFields, "range")
+    return Range(
+        Device.from_json(written.device),
+        Problem.parse(written.problem),
+        written.dimension,
+        tuple(Segment(*sizes) for sizes in written.segments),
+        written.loss,
+        evidence_named(written.evidence),
+        objective_named(written.objective),
+        written.family,
+        written.order,
+    )
 
 
 def _all(root: Path, device: Device) -> Iterator[Range]:

@@ -1,24 +1,33 @@
-"""Records as values: the base of all kinds, and those of GEMM problems."""
+"""Records as values: the base of all kinds, those of GEMM problems, and which of several stands."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args
 
 from msgspec import Meta
 
 from autotune.device import Device, prediction_slug
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
+from autotune.files.decoding import Count, Date, Name, Seconds, Share, Text
+from autotune.measure.measurement import Evidence, Measurement, tied
+from autotune.measure.objective import (
+    COLD,
+    ENERGY,
+    HOT,
+    Objective,
+    ObjectiveText,
+    objective_named,
+    winner,
+)
 from autotune.problem import Problem
-from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.estimates import tied, winner
-from autotune.runners.objective import COLD, ENERGY, HOT, Objective, ObjectiveText, objective_named
+
+BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
+
 
 PREDICTED = ".predicted.json"
 """How the names of predicted files end."""
@@ -259,21 +268,11 @@ def folder_of(device: Device, evidence: Evidence) -> str:
     return prediction_slug(device) if evidence == "predicted" else device.slug
 
 
-def folders_of(device: Device) -> tuple[str, ...]:
-    """The names of a device's folders, which may be one."""
-    return tuple(dict.fromkeys((device.slug, prediction_slug(device))))
-
-
-def holds(folder: str, name: str, device: Device) -> bool:
-    """Whether a file in a folder of that name is one of a device."""
-    return folder == (prediction_slug(device) if name.endswith(PREDICTED) else device.slug)
-
-
 def paths_of(root: Path, device: Device) -> Iterator[Path]:
     """The files of a device below `root`, which has a folder for each device."""
-    for folder in folders_of(device):
+    for folder, predicted in ((device.slug, False), (prediction_slug(device), True)):
         for path in sorted((root / folder).glob("*.json"), key=str):
-            if holds(folder, path.name, device):
+            if path.name.endswith(PREDICTED) == predicted:
                 yield path
 
 
@@ -287,3 +286,46 @@ def evidence_named(name: str) -> Evidence:
         if name == evidence:
             return evidence
     raise ValueError(f"evidence is {name!r}, not one of {', '.join(BEST_FIRST)}")
+
+
+class Recorded(Protocol):
+    """A record, or its digest."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def quick(self) -> bool: ...
+
+
+T = TypeVar("T", bound=Recorded)
+
+
+def weakness(record: Recorded) -> tuple[int, bool]:
+    """The sort key of records of a problem, the best first: by evidence, then searches before
+    quick races."""
+    return BEST_FIRST.index(record.evidence), record.quick
+
+
+def first_of_best(records: Iterable[T | None]) -> T | None:
+    """The first of the records with the least weakness; it asks for no more than that takes."""
+    best: T | None = None
+    for record in records:
+        if record is not None and (best is None or weakness(record) < weakness(best)):
+            best = record
+        if best is not None and weakness(best) == (0, False):
+            break
+    return best
+
+
+def first_of_each_problem(*layers: Iterable[T]) -> list[T]:
+    """Each problem's record of the first layer that has the best of it, by problem."""
+    chosen: dict[Problem, T] = {}
+    for record in (record for layer in layers for record in layer):
+        earlier = chosen.get(record.problem)
+        if earlier is None or weakness(record) < weakness(earlier):
+            chosen[record.problem] = record
+    return [chosen[problem] for problem in sorted(chosen)]

@@ -1,7 +1,7 @@
 """Records that come with the package, and those of a site before them.
 
     autotune/data/shipped/nvidia-h100-80gb-hbm3.jsonl.xz    a bundle for each model of GPU
-    $AUTOTUNE_WISDOM_DIR                                    folders of bundles, separated as in PATH
+    $AUTOTUNE_SITE_DIR                                      folders of bundles, separated as in PATH
 
 A file is read again only when it changes, and a bundle in it only if its header names the device's
 model. A file that is broken, or has more than look-ups read (`limits.BUNDLE_RECORDS` records,
@@ -25,13 +25,12 @@ from autotune.files import limits
 from autotune.problem import Problem
 from autotune.records.bundle import IMPORT_IT, BundleReader, chunks
 from autotune.records.ranges import Range
-from autotune.records.record import Record
-from autotune.records.standing import first_of_best, first_of_each_problem
+from autotune.records.record import Record, first_of_best, first_of_each_problem
 
 T = TypeVar("T")
 
-PATTERNS = ("*.jsonl.xz", "*.jsonl.gz", "*.json")
-"""Files in the directory that are bundles; those of earlier versions are gzip, or plain JSON."""
+PATTERNS = ("*.jsonl.xz", "*.jsonl.gz")
+"""Files in the directory that are bundles; those of earlier versions are gzip."""
 
 
 def record(device: Device, problem: Problem) -> Record | None:
@@ -43,8 +42,7 @@ def record(device: Device, problem: Problem) -> Record | None:
 
 def records(device: Device) -> tuple[Record, ...]:
     """The shipped record of each problem on the device's model (see `record`), by problem."""
-    listed = first_of_each_problem(records_where(partial(same_model, device)))
-    return tuple(sorted(listed, key=lambda record: record.problem))
+    return tuple(first_of_each_problem(records_where(partial(same_model, device))))
 
 
 def records_where(serves: Callable[[Device], bool]) -> Iterator[Record]:
@@ -93,11 +91,11 @@ def bundles() -> Iterator[Path]:
 
 def _folders() -> Iterator[Path]:
     """The folders of a site, then that of the package."""
-    for folder in settings.wisdom_dirs():
+    for folder in settings.site_dirs():
         if folder.is_dir():
             yield folder
         else:
-            _warn(f"AUTOTUNE_WISDOM_DIR: {folder} is no folder: passed over")
+            _warn(f"AUTOTUNE_SITE_DIR: {folder} is no folder: passed over")
     yield settings.shipped_dir()
 
 

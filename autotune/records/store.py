@@ -17,19 +17,27 @@ another driver or compiler, or with entries of other kernel sources, is copied t
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import Meta
 
 from autotune import files
-from autotune.device import Device
+from autotune.device import Device, same_model
 from autotune.families.config import Config
 from autotune.files import limits
+from autotune.files.decoding import convert, parse
+from autotune.measure.measurement import Evidence
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.records import codec, quarantine
+from autotune.records import codec, ranges, shipped
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import (
     HasOrigin,
@@ -41,13 +49,23 @@ from autotune.records.merging import (
     same_tools,
 )
 from autotune.records.ordered import OrderedRecord, order_slug
-from autotune.records.record import FamilyRecord, Record, TuningRecord, folder_of, paths_of
-from autotune.records.standing import BEST_FIRST, first_of_each_problem
-from autotune.runners.base import Evidence
+from autotune.records.ranges import Range
+from autotune.records.record import (
+    BEST_FIRST,
+    FamilyRecord,
+    Record,
+    TuningRecord,
+    first_of_best,
+    first_of_each_problem,
+    folder_of,
+    paths_of,
+)
 
 KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, OrderedRecord, KernelRecord)
 
+
 G = TypeVar("G", bound=Record)
+
 
 MergeOutcome = Literal["new", "better", "equal", "passed over"]
 """The effect of merging another store's record: `new`, there was none; `better`, ours was improved
@@ -185,12 +203,12 @@ class Store:
     def records(self, device: Device, paths: Iterable[Path] | None = None) -> list[Record]:
         """The record with the best evidence of every problem on the device, by problem: all, or
         those in some of its files."""
-        return _best_of_each(self._all(Record, device, paths))
+        return first_of_each_problem(self._all(Record, device, paths))
 
     def family_records(self, device: Device, family: str) -> list[FamilyRecord]:
         """As `records`, of searches that were asked for one kernel family."""
         records = self._all(FamilyRecord, device)
-        return _best_of_each(record for record in records if record.family == family)
+        return first_of_each_problem(record for record in records if record.family == family)
 
     def quarantine(self, device: Device, key: str, reason: str) -> None:
         """Records at once that the candidate `key` crashed or hung on the device.
@@ -212,11 +230,11 @@ class Store:
             return {}
         reasons: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
-            fields = quarantine.fields_of(line)
-            if fields is None:
-                _warn(f"{path}: line {number} is broken and passed over")
-            else:
-                reasons[fields[0]] = fields[1]
+            with suppress(ValueError):
+                fields = convert(parse(line), _QuarantineFields, "line")
+                reasons[fields.key] = fields.reason
+                continue
+            _warn(f"{path}: line {number} is broken and passed over")
         return reasons
 
     def _first(
@@ -280,9 +298,12 @@ class Store:
         return record
 
 
-def _best_of_each(records: Iterable[G]) -> list[G]:
-    """The record with the best evidence of every problem, by problem."""
-    return sorted(first_of_each_problem(records), key=lambda record: record.problem)
+@dataclass(frozen=True)
+class _QuarantineFields:
+    """A line of the quarantine."""
+
+    key: Annotated[str, Meta(min_length=1)]
+    reason: str
 
 
 def _bytes(path: Path, limit: int) -> bytes | None:
@@ -297,3 +318,77 @@ def _bytes(path: Path, limit: int) -> bytes | None:
 
 def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=1)  # one line, so that the filter shows each message once
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of the user's store and of the package, as look-ups take them.
+
+    Measured records stand before replayed ones, and these before predicted ones; of one evidence,
+    searches before quick races; of equals, those in the store before shipped ones. What the store
+    holds of the same model under another name counts too.
+    """
+
+    store: Store
+
+    @classmethod
+    def shipped_only(cls) -> Records:
+        """The shipped records alone."""
+        return cls(Store(Path("/nonexistent")))
+
+    def load(self, device: Device, problem: Problem) -> Record | None:
+        """The record of the problem; None if there is none."""
+        own = self.store.load(device, problem)
+        return first_of_best(chain((own,), self._elsewhere(device, problem)))
+
+    def records(self, device: Device) -> list[Record]:
+        """A record of every recorded problem on the device's model, by problem."""
+        layers = (self.store.records(name) for name in (device, *self.namesakes(device)))
+        return first_of_each_problem(*layers, shipped.records(device))
+
+    def ranges(self, device: Device) -> tuple[Range, ...]:
+        """The tuned ranges of the device's model: measured before replayed before predicted, and
+        the store's first."""
+        return _by_evidence((*ranges.load(self.store.root, device), *shipped.ranges(device)))
+
+    def invariant_ranges(self, device: Device) -> tuple[Range, ...]:
+        """The batch-invariant ranges of the device: measured before replayed before predicted."""
+        return _by_evidence(ranges.load_invariant(self.store.root, device))
+
+    def ordered(self, device: Device, problem: Problem, order: str) -> OrderedRecord | None:
+        """The record of a problem in an order of summation; None if there is none."""
+        return self.store.ordered(device, problem, order)
+
+    def _elsewhere(self, device: Device, problem: Problem) -> Iterator[Record | None]:
+        """The problem's records under the device's other names, then the shipped one."""
+        for namesake in self.namesakes(device):
+            yield self.store.load(namesake, problem)
+        yield shipped.record(device, problem)
+
+    def namesakes(self, device: Device) -> Iterator[Device]:
+        """Devices of the same model that the store has records of under another name."""
+        for candidate in self.devices():
+            if candidate.slug != device.slug and same_model(candidate, device):
+                yield candidate
+
+    def devices(self) -> Iterator[Device]:
+        """The devices that the store has records of."""
+        for folder in sorted((self.store.root / Record.FOLDER).glob("*")):
+            with suppress(OSError), os.scandir(folder) as files_of:
+                names = (entry.name for entry in files_of if entry.name.endswith(".json"))
+                read = (_device_in(folder / name) for name in names)
+                if (device := next(filter(None, read), None)) is not None:
+                    yield device
+
+
+def _by_evidence(tuned: Iterable[Range]) -> tuple[Range, ...]:
+    return tuple(sorted(tuned, key=lambda span: BEST_FIRST.index(span.evidence)))
+
+
+@lru_cache(maxsize=256)
+def _device_in(path: Path) -> Device | None:
+    """The device in a record's file, which never changes; None if the file is unreadable."""
+    try:
+        return Device.from_json(parse(files.read(path, limits.RECORD))["device"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # reading the record itself warns

@@ -1,7 +1,84 @@
-"""Tables and pictures of results: rows as data, and their rendering for a terminal."""
+"""Tables and pictures of results; here are the labels, numbers and ages that all of them show."""
 
 from __future__ import annotations
 
-from autotune.report.formatting import cell, precision, vendor
+from datetime import datetime, timezone
 
-__all__ = ["cell", "precision", "vendor"]
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import Objective
+from autotune.problem.precision import PRECISIONS
+from autotune.records import Entry, TuningRecord
+
+
+def precision(compute: str) -> str:
+    """The label of a precision, such as `fp32` for `f32`."""
+    return PRECISIONS[compute].label
+
+
+def vendor(compute: str) -> str:
+    """The vendor baseline of a precision: cuBLAS has no `tf32x3` of its own."""
+    baseline = PRECISIONS[compute].vendor or compute
+    return "cuBLAS" if baseline == compute else f"cuBLAS in {precision(baseline)}"
+
+
+def cell(value: float | None, form: str) -> str:
+    """A value in a format such as `{:.1%}`; empty if there is none."""
+    return "" if value is None else form.format(value)
+
+
+def age(seconds: float) -> str:
+    """Whole seconds, minutes, hours or days, such as `3 h`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length:,.0f} {unit}"
+    return f"{seconds // 1:.0f} s"
+
+
+def seconds_since(date: str, now: datetime) -> float | None:
+    """Seconds from a date in ISO 8601, UTC unless it says otherwise; None if it cannot be read."""
+    try:
+        # Python 3.10 does not read the Z.
+        written = datetime.fromisoformat(date.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if written.tzinfo is None:
+        written = written.replace(tzinfo=timezone.utc)
+    return max(0.0, (now - written).total_seconds())
+
+
+def joules(amount: float) -> str:
+    """Such as `0.1234 J`, `12.34 mJ` or `123.4 uJ`: four digits."""
+    for unit, factor in (("J", 1.0), ("mJ", 1e-3)):
+        if amount >= 0.1 * factor:
+            return f"{amount / factor:.4g} {unit}"
+    return f"{amount * 1e6:.4g} uJ"
+
+
+def us(time_us: float) -> str:
+    """Microseconds with four to six digits."""
+    return f"{time_us:.1f} us" if time_us >= 100 else f"{time_us:.2f} us"
+
+
+def since(date: str, now: datetime) -> str:
+    """The time since a date in ISO 8601, such as `3 d ago`; empty if the date cannot be read."""
+    seconds = seconds_since(date, now)
+    return "" if seconds is None else f"{age(seconds)} ago"
+
+
+def us_of(measurement: Measurement | None, objective: Objective) -> float | None:
+    """Microseconds of a measurement by an objective; None if it has no such time."""
+    estimate = objective.estimate(measurement) if measurement else None
+    return estimate.time_us if estimate else None
+
+
+def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
+    """The vendor baseline's time over an entry's (above 1 the entry is faster); None if either is
+    unknown."""
+    ours_us = us_of(entry.measurement if entry else None, objective)
+    vendor_us = us_of(record.baseline, objective)
+    return vendor_us / ours_us if ours_us and vendor_us else None
+
+
+def gain(plain_us: float | None, ours_us: float | None) -> float | None:
+    """The plain time over ours, less 1, so that 0.25 is 25 % faster; None if either is unknown."""
+    return plain_us / ours_us - 1 if plain_us is not None and ours_us else None

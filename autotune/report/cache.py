@@ -6,16 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from autotune.maintenance.exchange import ImportResult
-from autotune.maintenance.inventory import ChangedRecord, Item, Kind
-from autotune.maintenance.retiming import Retimed
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotune.lookup.fingerprints import Fingerprint
 from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
+from autotune.records.exchange import ImportResult
+from autotune.records.inventory import ChangedRecord, Item, Kind
 from autotune.records.ranges import Range
-
-if TYPE_CHECKING:
-    from autotune.report.tables import FittedTable
+from autotune.report import cell
+from autotune.report.tables import FittedTable
+from autotune.retiming import Retimed, TimeCheck
 
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {
@@ -45,10 +47,10 @@ class Totals:
     """The files of a cache, counted.
 
     Attributes:
-        records: those of records and ranges, by device and evidence.
-        kinds: those of the other kinds.
-        broken: the broken ones of any kind.
-        all: all of them.
+        records: files of records and ranges, by device and evidence.
+        kinds: files of the other kinds.
+        broken: broken files of any kind.
+        all: all files.
     """
 
     records: dict[tuple[str, str], Total] = field(default_factory=lambda: defaultdict(Total))
@@ -169,7 +171,7 @@ def kernels(records: Sequence[KernelRecord]) -> str:
 
 
 def kernels_json(records: Sequence[KernelRecord]) -> list[dict[str, object]]:
-    """What `kernels` lists, as JSON data."""
+    """The user kernels of other caches as JSON data."""
     return [
         {
             "kernel": record.title,
@@ -182,7 +184,7 @@ def kernels_json(records: Sequence[KernelRecord]) -> list[dict[str, object]]:
 
 
 def import_summary(results: Sequence[ImportResult]) -> str:
-    """How many were new, better, equal and passed over, and why each of the last was."""
+    """The counts of new, better, equal and skipped records, and why each was skipped."""
     counts = Counter(result.change for result in results)
     shown = ", ".join(f"{counts[change]} {change}" for change in ("new", "better", "equal"))
     over = [result for result in results if result.change == "passed over"]
@@ -224,13 +226,68 @@ def _evidence(content: TuningRecord | Range) -> str:
 
 
 def _table(title: str, *columns: str) -> FittedTable:
-    from autotune.report.tables import FittedTable
-
     table = FittedTable(title=title, title_justify="left")
     for name in columns:
-        table.add(name, "number" if name in ("files", "bytes") else "prose")
+        table.add(name, kind="number" if name in ("files", "bytes") else "prose")
     return table
 
 
 def _count(table: FittedTable, label: str, total: Total) -> None:
     table.add_row(label, f"{total.files:,}", f"{total.bytes:,}")
+
+
+SHORT = 16
+"""Digits of a hash in a table."""
+
+
+def fingerprint_table(ours: Fingerprint) -> RenderableType:
+    """The hash of each shape, and that of all."""
+    table = FittedTable()
+    table.add("shape", "hash", kind="text")
+    for problem, digest in ours.shapes.items():
+        table.add_row(str(problem), digest[:SHORT] if digest else "nothing would run")
+    return Group(table, Text(ours.digest))
+
+
+def fingerprint_json(ours: Fingerprint) -> dict[str, object]:
+    """The hashes of shapes and of tuned ranges as JSON data."""
+    shapes = {str(problem): digest for problem, digest in ours.shapes.items()}
+    return {"fingerprint": ours.digest, "shapes": shapes, "ranges": dict(ours.ranges)}
+
+
+def checks_table(checks: Sequence[TimeCheck], least: float) -> RenderableType:
+    """A line for each problem, and how many are too slow."""
+    table = FittedTable()
+    table.add("shape", kind="text")
+    table.add("bundle us", "now us", "ratio")
+    table.add("evidence", kind="text")
+    table.add("", kind="prose", worth=-1.5)
+    for check in checks:
+        slow = f"below {least:g}" if check.ratio < least else ""
+        table.add_row(
+            str(check.problem),
+            f"{check.bundle_us:.2f}",
+            cell(check.now_us, "{:.2f}"),
+            f"{check.ratio:.3f}",
+            check.evidence,
+            check.why or slow,
+        )
+    count = sum(check.ratio < least for check in checks)
+    return Group(table, Text(f"{count} of {len(checks)} below {least:g}"))
+
+
+def checks_json(checks: Sequence[TimeCheck], least: float) -> dict[str, object]:
+    """The comparison of times as JSON data."""
+    rows = [
+        {
+            "shape": str(check.problem),
+            "bundle_us": check.bundle_us,
+            "now_us": check.now_us,
+            "ratio": check.ratio,
+            "evidence": check.evidence,
+            "runs": check.runs,
+            "why": check.why,
+        }
+        for check in checks
+    ]
+    return {"min": least, "passed": all(check.ratio >= least for check in checks), "checks": rows}

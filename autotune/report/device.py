@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from autotune.device import CLUSTER_SIZES, Device, SmLimits, catalogue, entries
 from autotune.problem.precision import PRECISIONS
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from autotune.report.tables import FittedTable
+from autotune.report.tables import FittedTable
 
 _LABELS = {
     "sms": "SMs",
@@ -26,10 +24,7 @@ _LABELS = {
 
 
 def render(device: Device) -> RenderableType:
-    """A row for each property; sizes in bytes. Of a device of the catalogue also the sources."""
-    from rich.console import Group
-    from rich.text import Text
-
+    """A row for each property; sizes in bytes. A device of the catalogue also has its sources."""
     table = _facts(_rows(device))
     sources = [Text(line, style="dim") for line in _sources(device)]
     return Group(table, *sources) if sources else table
@@ -42,13 +37,9 @@ def render_sm(sm: SmLimits) -> FittedTable:
 
 def render_catalogue() -> FittedTable:
     """A row for each device of the catalogue, in the catalogue's order."""
-    from autotune.report.tables import FittedTable
-
     table = FittedTable()
-    table.add("key", "text")
-    table.add("sm", "text")
-    for header in ("SMs", "L2\nMiB", "memory\nGiB", "GB/s", "fp32\nTFLOP/s", "bf16\nTFLOP/s"):
-        table.add(header)
+    table.add("key", "sm", kind="text")
+    table.add("SMs", "L2\nMiB", "memory\nGiB", "GB/s", "fp32\nTFLOP/s", "bf16\nTFLOP/s")
     for key, card in catalogue().items():
         tensor = card.tensor_rate("bf16") is not None
         table.add_row(
@@ -77,10 +68,9 @@ def catalogue_json() -> dict[str, object]:
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> FittedTable:
-    from autotune.report.tables import FittedTable
 
     table = FittedTable(show_header=False)
-    table.add("", "prose")
+    table.add("", kind="prose")
     table.add("", worth=math.inf)
     for label, value in rows:
         table.add_row(label, value)

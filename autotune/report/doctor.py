@@ -4,39 +4,64 @@ from __future__ import annotations
 
 import math
 import platform
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from autotune import files, settings
-from autotune.cuda import compiler, nvrtc
+from autotune.cuda import cache, compiler, nvrtc
 from autotune.cuda.program import CompileFailure
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
-from autotune.report import surroundings
-from autotune.report.driver_state import driver_version, gpus, session_library
-from autotune.runners import recording
-from autotune.runtime.native.compiled import library as native_library
-from autotune.runtime.native.compiled import library_path
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from autotune.measure import devices, recording
+from autotune.report.tables import FittedTable
+from autotune.runtime.native.calls import library as native_library
+from autotune.runtime.native.calls import library_path
 
 _INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
+
+
 _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
+
+
 _INSTALL_CUDA_12 = "or pip install 'tile-autotune[cu12]'"
+
+
 _EXAMPLE = "autotune tune 1024x1024x1024 --device replay:h100"
+
+
 _WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
+
+
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
+
+
 _REBUILD = "install a wheel of this platform, or build one where there is a C compiler"
+
+
 _REINSTALL = "pip install --force-reinstall tile-autotune"
+
+
+SET_CACHE = "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
+
+
+CORRECT = "correct the variable or unset it; docs/cache.md lists all"
+
 
 HARDWARE = {"driver", "GPU", "tuning session"}
 """Checks that count only on a machine with a GPU."""
+
 
 _PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N; }\n"
 
@@ -60,7 +85,7 @@ class Check:
 
 def checks() -> tuple[Check, ...]:
     """Runs all checks. Never raises: an error in a check is its result."""
-    return tuple(_checked(name, check) for name, check in _CHECKS)
+    return tuple(_checked(name, check) for name, check in _CHECKS.items())
 
 
 def broken(checks: Sequence[Check]) -> list[Check]:
@@ -81,16 +106,10 @@ def verdict(checks: Sequence[Check]) -> str:
 
 def render(checks: Sequence[Check]) -> RenderableType:
     """A row for each check, with its remedy below, then the verdict; grey what is not needed."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from autotune.report.tables import FittedTable
-
     failed = broken(checks)
     marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-")}
     table = FittedTable(show_header=False)
-    for _ in ("mark", "name", "detail"):
-        table.add("", "prose", worth=math.inf)
+    table.add("", "", "", kind="prose", worth=math.inf)
     for check in checks:
         needed = check.ok or check in failed
         detail = Text(check.detail)
@@ -105,6 +124,53 @@ def render(checks: Sequence[Check]) -> RenderableType:
     return Group(table, Text(verdict(checks), "red" if failed else "green"))
 
 
+def gpus() -> list[tuple[str, str]]:
+    """Name and architecture of each GPU, at least one.
+
+    Raises:
+        ImportError: without `cuda.bindings`.
+        RuntimeError: without a driver, or one that finds no GPU.
+    """
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    attribute = driver.CUdevice_attribute
+    major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+    listed = []
+    for index in range(_call(driver.cuDeviceGetCount())):
+        device = _call(driver.cuDeviceGet(index))
+        name = _call(driver.cuDeviceGetName(256, device)).split(b"\0")[0].decode()
+        version = [_call(driver.cuDeviceGetAttribute(part, device)) for part in (major, minor)]
+        listed.append((name, f"sm_{version[0]}{version[1]}"))
+    return listed
+
+
+def _call(result: tuple[Any, ...]) -> Any:
+    """The value of a driver call, which comes after its status.
+
+    Raises:
+        RuntimeError: for any status but success.
+    """
+    status, *values = result
+    if int(status) != 0:
+        raise RuntimeError(f"the driver says {status.name}")
+    return values[0] if values else None
+
+
+def pycuda_fault() -> str | None:
+    """Why PyCUDA cannot be used; None if it can."""
+    if find_spec("pycuda") is None:
+        return "PyCUDA is not installed"
+    # In a separate process: a broken build may take its importer down.
+    command = [sys.executable, "-c", "import pycuda.driver"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return f"PyCUDA does not import: {lines[-1]}"
+
+
 def _has_gpu(checks: Sequence[Check]) -> bool:
     return any(check.name == "GPU" and check.ok for check in checks)
 
@@ -116,20 +182,14 @@ def _checked(name: str, check: Callable[[], _Result]) -> Check:
     try:
         return Check(name, *check())
     except CacheError as error:
-        return Check(name, False, str(error), surroundings.SET_CACHE)
+        return Check(name, False, str(error), SET_CACHE)
     except UsageError as error:  # only variables of the environment are used
-        return Check(name, False, str(error), surroundings.CORRECT)
+        return Check(name, False, str(error), CORRECT)
     except Exception as error:
         return Check(name, False, f"{type(error).__name__}: {error}", "report this as a bug")
 
 
-def _python() -> _Result:
-    return True, f"{platform.python_version()} at {sys.executable}", ""
-
-
 def _kernels() -> _Result:
-    from autotune.cuda import cache
-
     archives = sorted(settings.programs_dir().glob(f"*{cache.SUFFIX}"))
     counts = ((path.stem, cache.installed_count(path.stem)) for path in archives)
     listed = ", ".join(f"{count} programs for {arch}" for arch, count in counts)
@@ -177,7 +237,9 @@ def _compilation() -> _Result:
 
 def _driver() -> _Result:
     try:
-        version = driver_version()
+        from cuda.bindings import driver
+
+        version = int(_call(driver.cuDriverGetVersion()))
     except ImportError as error:
         return False, f"cannot be asked: {error}", _INSTALL_NVRTC
     except RuntimeError as error:
@@ -199,30 +261,28 @@ def _gpu() -> _Result:
 
 
 def _session() -> _Result:
+    """The library that tuning calls the driver through, and why it is not PyCUDA."""
     try:
-        name, reason = session_library()
+        wanted = settings.session()
     except AutotuneError as error:
         return False, str(error), "unset AUTOTUNE_SESSION"
-    if name is None:
-        return False, reason, _INSTALL_PYCUDA if "PyCUDA" in reason else _INSTALL_NVRTC
-    return True, f"{name}; {reason}" if reason else name, ""
+    fault = "AUTOTUNE_SESSION asks for it" if wanted == "bindings" else pycuda_fault()
+    if not fault:
+        return True, f"PyCUDA {metadata.version('pycuda')}", ""
+    if wanted == "pycuda":
+        return False, f"{fault}, and AUTOTUNE_SESSION asks for it", _INSTALL_PYCUDA
+    try:
+        return True, f"cuda.bindings {metadata.version('cuda-bindings')}; {fault}", ""
+    except metadata.PackageNotFoundError:
+        return False, "cuda.bindings is not installed", _INSTALL_NVRTC
 
 
 def _baseline() -> _Result:
-    libraries = [
-        title for title, name in (("PyTorch", "torch"), ("CuPy", "cupy")) if find_spec(name)
-    ]
-    if libraries:
-        return True, " and ".join(libraries), ""
-    return None, "neither PyTorch nor CuPy; times are not compared with cuBLAS", "pip install torch"
-
-
-def _optuna() -> _Result:
-    return _dependency("optuna")
-
-
-def _scipy() -> _Result:
-    return _dependency("scipy")
+    if find_spec("torch"):
+        return True, "PyTorch", ""
+    if version := devices.cublas_version():
+        return True, f"cuBLAS {version}; without PyTorch it computes plain products only", ""
+    return None, "no cuBLAS; times are not compared with it", "pip install torch"
 
 
 def _dependency(package: str) -> _Result:
@@ -238,14 +298,6 @@ def _compiled_calls() -> _Result:
     if native_library() is None:
         return None, "not in this installation; warm calls of PyTorch run in Python", _REBUILD
     return True, str(library_path()), ""
-
-
-def _report() -> _Result:
-    return _extra("plotly", "report", "`autotune report` writes no pages")
-
-
-def _energy() -> _Result:
-    return _extra("nvidia-ml-py", "energy", "`--objective energy` does not run")
 
 
 def _extra(package: str, extra: str, without: str) -> _Result:
@@ -268,23 +320,39 @@ def _recordings() -> _Result:
     return True, ", ".join(f"{name} ({count} configurations)" for name, count in rows.items()), ""
 
 
-_CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
-    ("Python", _python),
-    ("CUDA sources", _sources),
-    ("NVRTC", _nvrtc),
-    ("compilation", _compilation),
-    ("compiled kernels", _kernels),
-    ("driver", _driver),
-    ("GPU", _gpu),
-    ("tuning session", _session),
-    ("cuBLAS baseline", _baseline),
-    ("Optuna", _optuna),
-    ("SciPy", _scipy),
-    ("report extra", _report),
-    ("energy extra", _energy),
-    ("compiled calls", _compiled_calls),
-    ("cache", surroundings.cache),
-    ("temporary files", surroundings.temporary_files),
-    ("environment", surroundings.environment),
-    ("recordings", _recordings),
-)
+def _cache() -> _Result:
+    directory = files.ensure(settings.cache_dir())
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise settings.unusable(directory, "write to", error) from error
+    return True, f"{directory}, {shutil.disk_usage(directory).free / 1e9:.1f} GB free", ""
+
+
+def _environment() -> _Result:
+    if faults := "; ".join(settings.faults()):
+        return False, faults, CORRECT
+    return True, "no variable of autotune is wrong", ""
+
+
+_CHECKS: Mapping[str, Callable[[], _Result]] = {
+    "Python": lambda: (True, f"{platform.python_version()} at {sys.executable}", ""),
+    "CUDA sources": _sources,
+    "NVRTC": _nvrtc,
+    "compilation": _compilation,
+    "compiled kernels": _kernels,
+    "driver": _driver,
+    "GPU": _gpu,
+    "tuning session": _session,
+    "cuBLAS baseline": _baseline,
+    "Optuna": partial(_dependency, "optuna"),
+    "SciPy": partial(_dependency, "scipy"),
+    "report extra": partial(_extra, "plotly", "report", "`autotune report` writes no pages"),
+    "energy extra": partial(_extra, "nvidia-ml-py", "energy", "`--objective energy` does not run"),
+    "compiled calls": _compiled_calls,
+    "cache": _cache,
+    "temporary files": lambda: (True, str(files.temporary_dir()), ""),
+    "environment": _environment,
+    "recordings": _recordings,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from rich.console import Group, RenderableType
@@ -12,21 +12,25 @@ from autotune import roofline
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure import oracle
+from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import PRECISIONS, Problem
 from autotune.report import cell, vendor
 from autotune.report.tables import FittedTable
-from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
-from autotune.verification import accuracy
+from autotune.tuning.trials import Trial
 
 VENDOR = "cuBLAS"
+
+
 NOTE = (
     "FLOP/B: operations for each byte that a block loads (a naive kernel: a thread). Bounds in "
     "TFLOP/s: what memory feeds if every block loads its own bytes (block), and if it moves each "
     "matrix once, at most the peak (matrix). Caches that serve several blocks lift a kernel above "
     "the first bound; nothing lifts it above the second."
 )
+
+
 SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 """Limiters in a narrow column."""
 
@@ -82,8 +86,8 @@ def render(ladder: Ladder) -> RenderableType:
     title = Text(f"{ladder.problem} on {ladder.device.name}  ", style="bold")
     title.append(ladder.evidence.upper())
     table = FittedTable()
-    table.add("kernel", "text")
-    headers = (
+    table.add("kernel", kind="text")
+    table.add(
         "TFLOP/s",
         "of\ncuBLAS",
         "of\npeak",
@@ -92,9 +96,7 @@ def render(ladder: Ladder) -> RenderableType:
         "bound\nmatrix",
         "occ.",
     )
-    for header in headers:
-        table.add(header)
-    table.add("limiter", "prose")
+    table.add("limiter", kind="prose")
     for part in ladder.parts:
         if ladder.higher:
             peak = ladder.device.peak(part.problem.compute)
@@ -151,13 +153,13 @@ def _notes(ladder: Ladder) -> Iterator[str]:
     for part in ladder.higher:
         yield from (f"{name}: {trial.config}" for name, trial in part.steps.items())
     if ladder.untuned:
-        yield f"the model's choice, as not tuned: {_listed(ladder.untuned)}"
+        yield f"the model's choice, as not tuned: {'; '.join(ladder.untuned)}"
     if ladder.interrupted:
-        yield f"of an interrupted search, so not final: {_listed(ladder.interrupted)}"
+        yield f"of an interrupted search, so not final: {'; '.join(ladder.interrupted)}"
     reasons = dict.fromkeys(ladder.missing.values())
     for reason in reasons:
         names = (name for name, why in ladder.missing.items() if why == reason)
-        yield f"left out: {_listed(names)}: {reason}"
+        yield f"left out: {'; '.join(names)}: {reason}"
     for rung in rungs(ladder):
         if rung.failure is not None:
             yield f"failed: {rung.name}: {rung.failure}"
@@ -168,10 +170,6 @@ def _notes(ladder: Ladder) -> Iterator[str]:
         if _vendor_precision(compute) != compute:
             yield f"{compute}: of {vendor(compute)}"
     yield NOTE
-
-
-def _listed(names: Iterable[str]) -> str:
-    return "; ".join(names)
 
 
 def _rungs(part: Part, device: Device) -> Iterator[Rung]:
@@ -236,12 +234,12 @@ def _inaccuracy(problem: Problem, outcome: Measurement, baseline: Measurement | 
     """Why a search would refuse the outcome beside the vendor baseline; None if it would not."""
     if baseline is None:
         return None
-    judged = accuracy.judged(problem, outcome, baseline.relative_error)
-    return judged.reason if isinstance(judged, Failure) else None
+    checked = oracle.checked_accuracy(problem, outcome, baseline.relative_error)
+    return checked.reason if isinstance(checked, Failure) else None
 
 
 def _tile(config: Config, problem: Problem) -> tuple[int, int]:
-    """Rows and columns of C that use a value loaded once: those of a thread in the naive kernel,
-    which shares nothing, of a block in the others."""
+    """Rows and columns of C that use a value loaded once: the tile of a block, in the naive kernel
+    that of a thread, which shares nothing."""
     family = registry.find(config.family)
     return (1, 1) if family.name == "naive" else family.work(config, problem).tile

@@ -11,12 +11,12 @@ from rich.text import Text
 from autotune.device import Device
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import recorded
+from autotune.measure.measurement import tied
 from autotune.problem import Epilogue, Problem
 from autotune.records import Records, Store
 from autotune.records.ranges import Range
-from autotune.report import cell
+from autotune.report import cell, gain
 from autotune.report.tables import FittedTable
-from autotune.runners.estimates import tied
 
 LAYOUT = "nt"
 """The layout of `x @ weight.t()`: both are stored row by row, the weight as (outputs, inputs)."""
@@ -79,9 +79,7 @@ class Row:
     @property
     def gain(self) -> float | None:
         """Gain of the tuned kernel over cuBLAS, 0.25 = 25 %; below 0 it is slower."""
-        if self.ours_us is None or self.cublas_us is None:
-            return None
-        return self.cublas_us / self.ours_us - 1
+        return gain(self.cublas_us, self.ours_us)
 
 
 @dataclass(frozen=True)
@@ -174,11 +172,11 @@ def _row(layer: Layer, m: int, answer: Answer | None, min_gain: float) -> Row:
         return replace(row, why=TIE)
     if cublas.time_us <= ours.time_us:
         return replace(row, why=FASTER)
-    gain = cublas.time_us / ours.time_us - 1
-    return replace(row, why=f"gain below {min_gain:.0%}" if gain < min_gain else None)
+    enough = row.gain is not None and row.gain >= min_gain
+    return replace(row, why=None if enough else f"gain below {min_gain:.0%}")
 
 
-def render(report: Report) -> RenderableType:
+def layer_table(report: Report) -> RenderableType:
     """A line for each shape and number of rows, with the reason why layers are kept."""
     replaced, kept = len(report.replaced), len(report.kept)
     title = Text(f"{replaced} of {replaced + kept} linear layers replaced", style="bold")
@@ -186,19 +184,18 @@ def render(report: Report) -> RenderableType:
         title.append(f" on {', '.join(report.devices)}")
     if not report.rows:
         return title
-    table = layer_table("layers", ("M", "N", "K", "type", "ours", "cuBLAS", "gain"))
+    table = _table("layers", ("M", "N", "K", "type", "ours", "cuBLAS", "gain"))
     for row in report.rows:
         table.add_row(*_cells(row), style=None if row.replaced else "dim")
     return Group(title, table, Text(NOTE, style="dim"))
 
 
-def layer_table(first: str, figures: Sequence[str]) -> FittedTable:
+def _table(first: str, figures: Sequence[str]) -> FittedTable:
     """An empty table of layers: their names, a column for each figure, and a verdict."""
     table = FittedTable()
-    table.add(first, "prose")
-    for header in figures:
-        table.add(header)
-    table.add("", "prose", worth=-0.5)
+    table.add(first, kind="prose")
+    table.add(*figures)
+    table.add("", kind="prose", worth=-0.5)
     return table
 
 
@@ -230,3 +227,88 @@ def _verdict(row: Row) -> str:
         return f"replaced{times}"
     remark = "but cuBLAS serves this M" if row.why == FASTER else row.why
     return f"replaced, {remark}{times}"
+
+
+QUANTIZED_NOTE = (
+    "gain: PyTorch's time over that of the quantised layer with its input's quantisation, less 1; "
+    "error: of its result, relative to PyTorch's"
+)
+
+
+@dataclass(frozen=True)
+class QuantizedRow:
+    """A linear layer.
+
+    Attributes:
+        name: its name in the model.
+        outputs: N.
+        inputs: K.
+        m: rows of the sample; None if it was not run.
+        plain_us: microseconds of PyTorch's layer.
+        quantized_us: microseconds of the quantised layer, with the quantisation of its input.
+        error: error of its result, by the Frobenius norm, relative to PyTorch's.
+        replaced: whether it is quantised now.
+        why: why it is not.
+    """
+
+    name: str
+    outputs: int
+    inputs: int
+    m: int | None = None
+    plain_us: float | None = None
+    quantized_us: float | None = None
+    error: float | None = None
+    replaced: bool = False
+    why: str | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Gain over PyTorch's layer, 0.25 = 25 %."""
+        return gain(self.plain_us, self.quantized_us)
+
+
+@dataclass(frozen=True)
+class QuantizedReport:
+    """Which linear layers of a model were quantised, and why the others were kept.
+
+    Attributes:
+        compute: their precision.
+        scale: the granularity of their scales.
+        rows: one for each layer.
+    """
+
+    compute: str
+    scale: str
+    rows: tuple[QuantizedRow, ...]
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """Names of the quantised layers."""
+        return tuple(row.name for row in self.rows if row.replaced)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the unchanged layers."""
+        return tuple(row.name for row in self.rows if not row.replaced)
+
+
+def quantized_table(report: QuantizedReport) -> RenderableType:
+    """A line for each layer, with the reason why it is kept."""
+    count = f"{len(report.replaced)} of {len(report.rows)} linear layers quantised"
+    title = Text(f"{count} to {report.compute}, scale {report.scale}", style="bold")
+    if not report.rows:
+        return title
+    table = _table("layer", ("M", "N", "K", "PyTorch", "quantised", "gain", "error"))
+    for row in report.rows:
+        table.add_row(
+            row.name or "the model",
+            cell(row.m, "{}"),
+            *(str(row.outputs), str(row.inputs)),
+            cell(row.plain_us, "{:.1f} us"),
+            cell(row.quantized_us, "{:.1f} us"),
+            cell(row.gain, "{:+.1%}"),
+            cell(row.error, "{:.2%}"),
+            "quantised" if row.replaced else f"kept: {row.why}",
+            style=None if row.replaced else "dim",
+        )
+    return Group(title, table, Text(QUANTIZED_NOTE, style="dim"))

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
-from autotune.maintenance.inventory import change, stale_change
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotune.lookup.answer import Answer
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import COLD, HOT
+from autotune.measure.recording import Origin
+from autotune.problem import Problem
 from autotune.records import TuningRecord
-from autotune.report.formatting import age, cell, seconds_since
-from autotune.runners.base import Evidence
-from autotune.runners.recording import Origin
-
-if TYPE_CHECKING:
-    from autotune.report.tables import FittedTable
+from autotune.records.inventory import change, stale_change
+from autotune.records.ranges import Range
+from autotune.report import age, cell, gain, over_vendor, seconds_since, tables, us_of
+from autotune.report.tables import FittedTable
 
 
 @dataclass(frozen=True)
@@ -55,24 +59,22 @@ class RecordRow:
     stale: str | None
 
 
-def rows(records: Iterable[TuningRecord], today: Origin) -> tuple[RecordRow, ...]:
+def record_rows(records: Iterable[TuningRecord], today: Origin) -> tuple[RecordRow, ...]:
     """A row for each record; `today` is what this machine would measure with."""
     now = datetime.now(timezone.utc)
     return tuple(_row(record, today, now) for record in records)
 
 
-def render(rows: Sequence[RecordRow]) -> FittedTable:
+def record_table(rows: Sequence[RecordRow]) -> FittedTable:
     """The rows as a table; its last column says what changed since a record was measured."""
-    from autotune.report.tables import FittedTable
-
     table = FittedTable()
-    table.add("problem", "text")
-    table.add("device", "text", worth=-3)
-    table.add("evidence", "text", worth=-2.5)
+    table.add("problem", kind="text")
+    table.add("device", kind="text", worth=-3)
+    table.add("evidence", kind="text", worth=-2.5)
     table.add("time", worth=-1)
     table.add("over cuBLAS", worth=-2)
     table.add("age", worth=-4)
-    table.add("changed", "prose", worth=-5)
+    table.add("changed", kind="prose", worth=-5)
     for row in rows:
         table.add_row(
             *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),
@@ -84,23 +86,21 @@ def render(rows: Sequence[RecordRow]) -> FittedTable:
     return table
 
 
-def to_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
+def records_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
     """The rows as JSON data."""
     return [asdict(row) for row in rows]
 
 
 def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
-    best, coldest, baseline = record.best.measurement, record.best_cold, record.baseline
-    cold_us = coldest.measurement.cold_us if coldest else None
-    cublas_cold = baseline.cold_us if baseline else None
+    coldest = record.best_cold
     return RecordRow(
         problem=record.title,
         device=record.device.name,
         evidence=record.evidence,
-        time_us=best.time_us,
-        ratio=baseline.time_us / best.time_us if baseline else None,
-        cold_us=cold_us,
-        cold_ratio=cublas_cold / cold_us if cublas_cold and cold_us else None,
+        time_us=record.best.measurement.time_us,
+        ratio=over_vendor(record, record.best, HOT),
+        cold_us=coldest.measurement.cold_us if coldest else None,
+        cold_ratio=over_vendor(record, coldest, COLD),
         config=str(record.best.config),
         date=record.provenance.date,
         age_s=seconds_since(record.provenance.date, now),
@@ -114,3 +114,138 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
 def _evidence(row: RecordRow) -> str:
     ended = ", quick" if row.quick else ", interrupted" if row.interrupted else ""
     return f"{row.evidence}{ended}"
+
+
+def range_table(tuned: Range) -> RenderableType:
+    """A line for each segment: its sizes, and the size whose record they run."""
+    dimension = tuned.dimension.upper()
+    table = FittedTable()
+    table.add(dimension, "as tuned at")
+    for segment in tuned.segments:
+        sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
+        table.add_row(sizes, str(segment.point))
+    evidence = f"{tuned.evidence}{tuned.objective.suffix(', ')}"
+    title = Text(f"{tuned} on {tuned.device.name}: {evidence}", style="bold")
+    end = Text(f"{len(tuned.points)} sizes tuned; expected loss at most {tuned.loss:.1%}")
+    order = [Text(f"batch-invariant, in one order of summation: {tuned.order}")]
+    return Group(title, *(order if tuned.order else []), table, end)
+
+
+TUNED, NO_TIME = "tuned before", "no time left"
+"""Why a shape was not searched."""
+
+
+SHAPES_WIDTH = 120
+"""Columns of the table in Python."""
+
+
+SHAPES_NOTE = "us: of all runs of the shape; gain: cuBLAS's time over the kernel's, less 1"
+
+
+@dataclass(frozen=True)
+class ShapeRow:
+    """A shape after tuning.
+
+    Attributes:
+        problem: the shape.
+        count: how often it runs.
+        answer: what is recorded for it; None without a record.
+        searched_s: seconds of its searches; 0 if it was not searched.
+        why: why its search failed, or why there was none; None if it was searched.
+    """
+
+    problem: Problem
+    count: int
+    answer: Answer | None
+    searched_s: float = 0.0
+    why: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether its search failed, or no kernel takes it."""
+        return self.why not in (None, NO_TIME, TUNED)
+
+    @property
+    def time_us(self) -> float | None:
+        """Microseconds of all its runs; None if unknown."""
+        time_us = None if self.answer is None else self.answer.time_us
+        return None if time_us is None else self.count * time_us
+
+    @property
+    def vendor_us(self) -> float | None:
+        """Microseconds of all its runs by cuBLAS; None if it was not timed on this shape."""
+        answer = self.answer
+        if answer is None or answer.record is None or answer.how not in ("exact", "predicted"):
+            return None
+        vendor_us = us_of(answer.record.baseline, answer.objective)
+        return None if vendor_us is None else self.count * vendor_us
+
+    @property
+    def gain(self) -> float | None:
+        """cuBLAS's time over the kernel's, less 1; None if either is unknown."""
+        return gain(self.vendor_us, self.time_us)
+
+
+class ShapesReport(tuple[ShapeRow, ...]):
+    """A row for each shape; `print` and notebooks show them as a table."""
+
+    def __str__(self) -> str:
+        return tables.text_of(shape_table(self), SHAPES_WIDTH)
+
+    def _repr_html_(self) -> str:
+        return tables.html_of(shape_table(self), SHAPES_WIDTH)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a search failed, or a shape fits no kernel."""
+        return any(row.failed for row in self)
+
+
+def shape_table(rows: ShapesReport) -> RenderableType:
+    """A line for each shape, the longest total first, and the sums where all are known."""
+    table = FittedTable()
+    table.add("shape", kind="text")
+    table.add("runs", "us", "cuBLAS us", "gain", "from", "searched")
+    table.add("", kind="prose", worth=-2.5)
+    for row in sorted(rows, key=lambda row: -(row.time_us or 0.0)):
+        table.add_row(
+            str(row.problem),
+            str(row.count),
+            cell(row.time_us, "{:,.1f}"),
+            cell(row.vendor_us, "{:,.1f}"),
+            cell(row.gain, "{:+.1%}"),
+            row.answer.how if row.answer else "",
+            f"{row.searched_s:.1f} s" if row.searched_s else "",
+            row.why or "",
+        )
+    return Group(table, Text(_total(rows)), Text(SHAPES_NOTE, style="dim"))
+
+
+def shapes_json(rows: ShapesReport) -> list[dict[str, object]]:
+    """The rows as JSON data."""
+    return [
+        {
+            "shape": str(row.problem),
+            "count": row.count,
+            "time_us": row.time_us,
+            "cublas_us": row.vendor_us,
+            "how": row.answer.how if row.answer else None,
+            "config": str(row.answer.config) if row.answer else None,
+            "evidence": row.answer.evidence if row.answer else None,
+            "searched_s": row.searched_s,
+            "why": row.why,
+        }
+        for row in rows
+    ]
+
+
+def _total(rows: ShapesReport) -> str:
+    """Such as `3 shapes, 60 runs: 1,234.5 us, by cuBLAS 1,300.0 us`."""
+    counts = f"{len(rows)} shapes, {sum(row.count for row in rows)} runs"
+    times, vendors = [row.time_us for row in rows], [row.vendor_us for row in rows]
+    if not rows or None in times:
+        return counts
+    total = sum(filter(None, times))
+    if None in vendors:
+        return f"{counts}: {total:,.1f} us"
+    return f"{counts}: {total:,.1f} us, by cuBLAS {sum(filter(None, vendors)):,.1f} us"

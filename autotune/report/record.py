@@ -8,52 +8,79 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.families.config import Config
+from autotune.families.source_text import shortened
 from autotune.lookup.answer import Answer, recorded_objective
-from autotune.records import Entry, FamilyRecord, OrderedRecord, Record
-from autotune.records.codec import encode
-from autotune.report import precision, vendor
-from autotune.report.entries import (
-    accuracy_facts,
-    difference,
-    energy_facts,
-    least_energy_facts,
-    occupancy_facts,
-    provenance,
-    runners_up,
-    titled,
-    us,
+from autotune.measure.measurement import Evidence, Measurement
+from autotune.measure.objective import COLD, HOT, Objective
+from autotune.records import (
+    Entry,
+    FamilyRecord,
+    KernelRecord,
+    OrderedRecord,
+    Provenance,
+    Record,
+    TuningRecord,
 )
-from autotune.report.tables import ConfigText
-from autotune.runners.base import Measurement
-from autotune.runners.objective import HOT, Objective
+from autotune.records.codec import encode
+from autotune.report import joules, over_vendor, precision, us, us_of, vendor
+from autotune.report.tables import ConfigText, FittedTable, OneLine, Titled
 
-# The label of the record that an answer takes from another problem or device.
+RUNNERS_UP = 5
+
+
+Facts = list[tuple[str, str]]
+"""Labels with their texts."""
+
+
+_STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
+
+
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
+"""The label of the record that an answer takes from another problem or device."""
 
 
 def render(
-    result: Record | Answer, objective: Objective = HOT, overall: Record | None = None
+    result: TuningRecord | Answer, objective: Objective = HOT, overall: Record | None = None
 ) -> RenderableType:
     """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
 
-    Of a record it shows the best by the objective. `overall` is the record of all families beside
-    that of one; its best follows in a line.
+    A record shows its best by the objective. If it is of one family, `overall` is the record of all
+    families, whose best follows in a line.
     """
+    if isinstance(result, KernelRecord):
+        title = f"{result.title} on {result.device.name}"
+        return _screen(title, result, result.best.config, _kernel_facts(result))
+    assert isinstance(result, (Record, Answer))
     answer = _answer(result, objective)
-    title = titled(f"{_subject(answer)} on {answer.device.name}", answer.evidence)
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for label, value in (*_facts(answer), *_overall(answer, overall)):
-        facts.add_row(label, ConfigText(value))
-    record = _own_record(answer)
-    if record is None:
-        notes = filter(None, (answer.note, answer.advice))
-        return Group(title, facts, *(Text(note, style="yellow") for note in notes))
-    parts = [title, facts]
+    title, facts = f"{_subject(answer)} on {answer.device.name}", _facts(answer)
+    if overall is not None:
+        facts += _overall(answer, overall)
+    if (record := _own_record(answer)) is not None:
+        return _screen(title, record, answer.config, facts)
+    notes = filter(None, (answer.note, answer.advice))
+    return Group(
+        _titled(title, answer.evidence),
+        _grid(facts),
+        *(Text(note, style="yellow") for note in notes),
+    )
+
+
+def _screen(title: str, record: TuningRecord, best: Config, facts: Facts) -> RenderableType:
+    """A record: its title, facts of one of its configurations, the others and the run."""
+    parts = [_titled(title, record.evidence), _grid(facts)]
     if len(record.entries) > 1:
-        parts += [Text(), runners_up(answer.config, record)]
-    return Group(*parts, Text(), Text(provenance(record.provenance), style="dim"))
+        parts += [Text(), _runners_up(best, record)]
+    return Group(*parts, Text(), Text(_provenance(record.provenance), style="dim"))
+
+
+def _grid(facts: Facts) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in facts:
+        grid.add_row(label, ConfigText(value))
+    return grid
 
 
 def to_json(
@@ -64,21 +91,19 @@ def to_json(
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
     calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
-    `joules`, `power_w` and `clock_mhz` are those of a run of the kernel, `cublas_joules` of cuBLAS;
-    `least_energy` is the configuration that takes the fewest joules. `regret` is the expected loss
-    against full tuning. `family` is the one that was tuned alone, `order` the order of summation of
-    a batch-invariant range, and `best_of_all` the best of the `overall` record. `ties` are the
-    other configurations whose hot times differ by at most 0.5 % from that of the fastest. Unknown
-    values are None.
+    `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules` to one of
+    cuBLAS; `least_energy` is the configuration that takes the fewest joules. `regret` is the
+    expected loss against full tuning. `family` is the one that was tuned alone, `order` the order
+    of summation of a batch-invariant range, and `best_of_all` the best of the `overall` record.
+    `ties` are the other configurations whose hot times differ by at most 0.5 % from that of the
+    fastest. Unknown values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
     record = _own_record(answer)
     baseline = record.baseline if record else None
-    cublas = _us_of(baseline, answer.objective)
+    cublas = us_of(baseline, answer.objective)
     coldest = record.best_cold if record else None
-    cold_us = coldest.measurement.cold_us if coldest else None
-    cublas_cold = baseline.cold_us if baseline else None
     return {
         "problem": str(answer.problem),
         "device": answer.device.name,
@@ -97,8 +122,8 @@ def to_json(
         "expected_cublas_us": answer.vendor_us,
         "cublas_regret": answer.vendor_loss,
         "coldest": str(coldest.config) if coldest else None,
-        "cold_us": cold_us,
-        "cold_ratio": cublas_cold / cold_us if cublas_cold and cold_us else None,
+        "cold_us": coldest.measurement.cold_us if coldest else None,
+        "cold_ratio": over_vendor(record, coldest, COLD) if record else None,
         **_energy_json(answer, record),
         "ties": [str(entry.config) for entry in record.ties] if record else [],
         "note": "" if record else answer.note,
@@ -137,7 +162,7 @@ def _answer(result: Record | Answer, objective: Objective) -> Answer:
         how="predicted" if predicted else "exact",
         evidence=result.evidence,
         record=result,
-        time_us=_us_of(best.measurement, objective),
+        time_us=us_of(best.measurement, objective),
         note="",
         expected_loss=None if predicted else 0.0,
         vendor=result.vendor_wins_by(objective),
@@ -153,27 +178,25 @@ def _subject(answer: Answer) -> str:
     return answer.record.title if alone and answer.record else str(answer.problem)
 
 
-def _overall(answer: Answer, overall: Record | None) -> list[tuple[str, str]]:
-    """The best of all families, and how much faster it is than the answer."""
-    if overall is None or answer.time_us is None:
-        return []
-    objective = recorded_objective(overall, answer.objective)
+def _best_of_all(overall: Record, objective: Objective) -> tuple[Entry, float | None]:
+    """The best of all families and its microseconds, by the objective if it was timed for that."""
+    objective = recorded_objective(overall, objective)
     best = overall.best_by(objective)
-    time_us = _us_of(best.measurement, objective)
-    if time_us is None:
+    return best, us_of(best.measurement, objective)
+
+
+def _overall(answer: Answer, overall: Record) -> Facts:
+    """The best of all families, and how much faster it is than the answer."""
+    best, time_us = _best_of_all(overall, answer.objective)
+    if time_us is None or answer.time_us is None:
         return []
     gain = f"{answer.time_us / time_us:.2f} times as fast"
     return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {best.config}")]
 
 
 def _best_json(overall: Record, objective: Objective) -> dict[str, object]:
-    objective = recorded_objective(overall, objective)
-    best = overall.best_by(objective)
-    return {
-        "config": str(best.config),
-        "time_us": _us_of(best.measurement, objective),
-        "evidence": overall.evidence,
-    }
+    best, time_us = _best_of_all(overall, objective)
+    return {"config": str(best.config), "time_us": time_us, "evidence": overall.evidence}
 
 
 def _own_record(answer: Answer) -> Record | None:
@@ -181,16 +204,19 @@ def _own_record(answer: Answer) -> Record | None:
     return answer.record if answer.how in ("exact", "predicted") else None
 
 
-def _facts(answer: Answer) -> list[tuple[str, str]]:
-    facts: list[tuple[str, str]] = []
+def _facts(answer: Answer) -> Facts:
+    facts: Facts = []
     if answer.time_us is not None:
         facts += _speed(answer, answer.time_us)
     facts.append(("config", str(answer.config)))
     entry = answer.entry
     if entry is not None:
-        facts += occupancy_facts(entry)
-        if _own_record(answer) is not None:
-            facts += _energy(answer, entry) + accuracy_facts(entry) + _best_by_second(answer)
+        facts += _occupancy_facts(entry)
+        if (record := _own_record(answer)) is not None:
+            name = vendor(answer.problem.compute)
+            facts += _energy_facts(entry.measurement, record.baseline, name)
+            facts += _least_energy_facts(record, answer.config)
+            facts += _accuracy_facts(entry) + _best_by_second(answer, record)
     if answer.record is not None and _own_record(answer) is None:
         facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
     if losses := [*_losses(answer)]:
@@ -207,16 +233,16 @@ def _losses(answer: Answer) -> Iterator[str]:
         yield f"{loss} against {name}, which is expected to take {us(answer.vendor_us)}"
 
 
-def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
+def _speed(answer: Answer, time_us: float) -> Facts:
     rate = answer.problem.speed(time_us)
     compute = answer.problem.compute
     share = rate / answer.device.peak(compute)
     record = _own_record(answer)
     measured = answer.entry.measurement if record and answer.entry else None
-    estimate = measured.estimate(answer.objective) if measured else None
+    estimate = answer.objective.estimate(measured) if measured else None
     spread = f" +- {us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
     second = answer.objective.second
-    second_us = _us_of(measured, second)
+    second_us = us_of(measured, second)
     facts = [
         (
             answer.objective.label,
@@ -225,10 +251,10 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
         ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),
     ]
     baseline = record.baseline if record else None
-    if (vendor_us := _us_of(baseline, answer.objective)) is not None:
+    if (vendor_us := us_of(baseline, answer.objective)) is not None:
         wins = answer.vendor and answer.objective.is_time
         faster = ": faster, `matmul` calls it" if wins else ""
-        second_vendor_us = _us_of(baseline, second)
+        second_vendor_us = us_of(baseline, second)
         times, speed = us(vendor_us), f"{vendor_us / time_us:.1%} of its speed"
         if second_us and second_vendor_us:
             times += f", {second} {us(second_vendor_us)}"
@@ -239,31 +265,17 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     return facts
 
 
-def _energy(answer: Answer, entry: Entry) -> list[tuple[str, str]]:
-    """The energy of the answer, and the configuration of the least if that is another."""
-    baseline = answer.record.baseline if answer.record else None
-    facts = energy_facts(entry.measurement, baseline, vendor(answer.problem.compute))
-    return facts + (least_energy_facts(answer.record, answer.config) if answer.record else [])
-
-
-def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
+def _best_by_second(answer: Answer, record: Record) -> Facts:
     """The best entry by the second objective, with its share of cuBLAS's speed, if it is not the
     answer."""
     second = answer.objective.second
-    best = answer.record.best_by(second) if answer.record else None
-    time_us = _us_of(best.measurement if best else None, second)
-    if best is None or time_us is None or best.config == answer.config:
+    best = record.best_by(second)
+    time_us, vendor_us = us_of(best.measurement, second), us_of(record.baseline, second)
+    if time_us is None or best.config == answer.config:
         return []
-    vendor_us = _us_of(answer.record.baseline if answer.record else None, second)
     name = vendor(answer.problem.compute)
     share = f", {vendor_us / time_us:.1%} of {name}'s speed" if vendor_us else ""
     return [(f"best {second}", f"{us(time_us)}{share}: {difference(best.config, answer.config)}")]
-
-
-def _us_of(measurement: Measurement | None, objective: Objective) -> float | None:
-    """Microseconds of the objective; None if unknown."""
-    estimate = measurement.estimate(objective) if measurement else None
-    return estimate.time_us if estimate else None
 
 
 def _neighbour(answer: Answer, record: Record) -> str:
@@ -273,3 +285,111 @@ def _neighbour(answer: Answer, record: Record) -> str:
     time_us = entry.measurement.time_us
     rate = record.problem.speed(time_us) / 1e12
     return f"{record.problem}{where}: {us(time_us)}, {rate:.2f} TFLOP/s {record.evidence} there"
+
+
+def _titled(text: str, evidence: Evidence) -> RenderableType:
+    """A line with the evidence at its right end; below it where the line has no room."""
+    return Titled(Text(text, style="bold"), Text(evidence.upper(), style=_STYLES[evidence]))
+
+
+def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
+    """The entries that follow the best, each with the parameters in which it differs."""
+    table = FittedTable()
+    ties = {entry.config for entry in record.ties} if best == record.best.config else set()
+    speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
+    table.add("runner-up", *speeds, "regs", "shared", "occ.")
+    table.add("differs in", kind="prose", worth=-0.5)
+    followers = [entry for entry in record.entries if entry.config != best]
+    for entry in followers[:RUNNERS_UP]:
+        time_us = entry.measurement.time_us
+        speed = (
+            [f"{record.problem.speed(time_us) / 1e12:.2f}"] if isinstance(record, Record) else []
+        )
+        table.add_row(
+            ("tied " if entry.config in ties else "") + us(time_us),
+            *speed,
+            str(entry.resources.registers),
+            str(entry.resources.shared),
+            f"{entry.occupancy:.0%}",
+            OneLine(difference(entry.config, best)),
+        )
+    return table
+
+
+def _occupancy_facts(entry: Entry) -> Facts:
+    """The resources of a block, and the resident warps that follow."""
+    resources = entry.resources
+    return [
+        (
+            "block",
+            f"{resources.threads} threads, {resources.registers} registers a thread, "
+            f"{resources.shared} bytes shared, {resources.local} local",
+        ),
+        ("occupancy", f"{entry.occupancy:.1%}, bound by {entry.limiter}"),
+    ]
+
+
+def _energy_facts(measurement: Measurement, baseline: Measurement | None, vendor: str) -> Facts:
+    """The energy of a run, with the power and the clock; nothing if it was not measured."""
+    energy = measurement.energy
+    if energy is None:
+        return []
+    rival = baseline.energy if baseline else None
+    beside = f"; {vendor} {joules(rival.joules)}" if rival else ""
+    spread = f" +- {joules(energy.spread_j)}" if energy.spread_j else ""
+    clock = f"{energy.power_w:.0f} W at {energy.clock_mhz:.0f} MHz"
+    return [("energy", f"{joules(energy.joules)}{spread} a run, {clock}{beside}")]
+
+
+def _least_energy_facts(record: TuningRecord, config: Config) -> Facts:
+    """The configuration of the least energy, if that is another one."""
+    least = record.best_energy
+    if least is None or least.measurement.energy is None or least.config == config:
+        return []
+    amount = joules(least.measurement.energy.joules)
+    return [("least energy", f"{amount}: {difference(least.config, config)}")]
+
+
+def _accuracy_facts(entry: Entry) -> Facts:
+    """The error and its bound; nothing if nothing ran."""
+    error, tolerance = entry.measurement.error, entry.measurement.tolerance
+    if error is None or tolerance is None:
+        return []
+    return [("error", f"{error:.2e} largest, {tolerance:.2e} allowed")]
+
+
+def difference(config: Config, best: Config) -> str:
+    """The parameters in which a configuration differs from the best."""
+    if config.family != best.family:
+        return str(config)
+    pairs = (pair for pair in config.params if pair not in best.params)
+    return " ".join(f"{name}={value}" for name, value in pairs)
+
+
+def _provenance(run: Provenance) -> str:
+    """The run that saved a record, in a line or two."""
+    driver = f"driver {run.driver}, " if run.driver else ""
+    ended = "quick race, " if run.quick else "interrupted after " if run.interrupted else ""
+    return (
+        f"{run.date}, {ended}{run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
+        f"{driver}{run.compiler}, autotune {run.autotune}, source {shortened(run.source)}"
+    )
+
+
+def _kernel_facts(record: KernelRecord) -> Facts:
+    """The best configuration of a user kernel, its time and its resources."""
+    best = record.best
+    measured = best.measurement
+    spread = f" +- {us(measured.spread_us)}" if measured.spread_us else ""
+    cold = f", cold {us(measured.cold_us)}" if measured.cold_us else ""
+    return [
+        ("time", f"{us(measured.time_us)}{spread}{cold}"),
+        *([] if best.score is None else [("objective", f"{best.score:.6g}")]),
+        *((name, f"{value:.6g}") for name, value in best.metrics),
+        *_energy_facts(measured, None, ""),
+        *_least_energy_facts(record, best.config),
+        ("config", str(best.config)),
+        *_occupancy_facts(best),
+        *_accuracy_facts(best),
+        *([("verified", f"against {record.verified}: no reference")] if record.verified else []),
+    ]

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autotune.candidates.space import unserved
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
-from autotune.maintenance import inventory
+from autotune.measure import recording, targets
+from autotune.measure.devices import spelled
+from autotune.model.space import unserved
 from autotune.problem import Problem, problem_of
 from autotune.problem.arguments import Span, sized
 from autotune.records import (
@@ -24,16 +25,15 @@ from autotune.records import (
     Records,
     Store,
     TuningRecord,
+    inventory,
     ranges,
 )
 from autotune.records.ranges import Range
-from autotune.records.standing import BEST_FIRST
-from autotune.runners import recording
-from autotune.targets import targets
-from autotune.targets.sources import spelled
+from autotune.records.record import BEST_FIRST
 
 if TYPE_CHECKING:
     from autotune.problem import ProblemDefaults
+
 
 _SHAPE = re.compile(r"\s*[-\d]")
 
@@ -172,7 +172,7 @@ def _of_family(store: Store, device: Device | None, family: str) -> Iterator[Tun
 
 
 def _read(store: Store) -> list[TuningRecord]:
-    """All records of the store; broken files are passed over with a warning."""
+    """All records of the store; broken files are skipped with a warning."""
     items = inventory.listed(store.root)
     for item in items:
         if item.fault is not None:
@@ -185,19 +185,14 @@ def matching(
 ) -> Iterator[TuningRecord]:
     """The records that a word of the command line names."""
     if not _SHAPE.match(shape):
-        for record in records:
-            if isinstance(record, KernelRecord) and shape in record.names:
-                yield record
-    elif ".." in shape:
+        kernels = (record for record in records if isinstance(record, KernelRecord))
+        return (record for record in kernels if shape in record.names)
+    gemms = (record for record in records if isinstance(record, Record))
+    if ".." in shape:
         span = Span.parse(shape, **options)
-        for record in records:
-            if isinstance(record, Record) and _inside(record.problem, span):
-                yield record
-    else:
-        problem = problem_of(shape.strip(), **options)
-        yield from (
-            record for record in records if isinstance(record, Record) and record.problem == problem
-        )
+        return (record for record in gemms if _inside(record.problem, span))
+    problem = problem_of(shape.strip(), **options)
+    return (record for record in gemms if record.problem == problem)
 
 
 def _covers(span: Span, tuned: Range) -> bool:

@@ -4,16 +4,45 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from io import StringIO
 from typing import Any, Literal
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.containers import Lines
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from autotune.files.decoding import visible
+
+
+class PlainConsole(Console):
+    """A console that prints texts as they are, their control characters as escapes such as `\\x1b`.
+
+    Takes the arguments of `rich.console.Console`.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(markup=False, emoji=False, **arguments)
+
+    def render_str(self, text: str, **arguments: Any) -> Text:
+        return super().render_str(visible(text), **arguments)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            # Control segments, which move the cursor, come from rich itself.
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                lines = map(visible, segment.text.split("\n"))
+                yield Segment("\n".join(lines), segment.style)
+
 
 Kind = Literal["number", "text", "prose"]
 """How a column is set: numbers to the right and texts to the left, both whole; prose in lines."""
@@ -48,17 +77,18 @@ class FittedTable(Table):
         super().__init__(box=None, padding=(0, PADDING, 0, 0), header_style="dim", **settings)
         self._worth: list[float] = []
 
-    def add(self, heading: str, kind: Kind = "number", worth: float | None = None) -> None:
-        """Adds a column; by default the first stays, and each is worth less than the one before."""
-        first = math.inf if not self._worth else -len(self._worth)
-        self._worth.append(first if worth is None else worth)
+    def add(self, *headings: str, kind: Kind = "number", worth: float | None = None) -> None:
+        """Adds columns; by default the first stays, and each is worth less than the one before."""
         right = kind == "number"
-        self.add_column(
-            Text(heading),  # of the package itself, so that its lines stay lines
-            justify="right" if right else "left",
-            no_wrap=kind != "prose",
-            overflow="fold",
-        )
+        for heading in headings:
+            first = math.inf if not self._worth else -len(self._worth)
+            self._worth.append(first if worth is None else worth)
+            self.add_column(
+                Text(heading),  # of the package itself, so that its lines stay lines
+                justify="right" if right else "left",
+                no_wrap=kind != "prose",
+                overflow="fold",
+            )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.update(width=UNLIMITED)
@@ -170,3 +200,27 @@ def natural_width(console: Console, renderable: Any) -> int:
     """The columns in which nothing of a text or table wraps."""
     options = console.options.update(width=UNLIMITED)
     return Measurement.get(console, options, renderable).maximum
+
+
+WIDTH = 80
+"""Columns of a printed record, as on the command line."""
+
+_PAGE = (
+    '<pre style="white-space:pre;overflow-x:auto;line-height:normal;'
+    "font-family:Menlo,'DejaVu Sans Mono',consolas,'Courier New',monospace\">{code}</pre>"
+)
+
+
+def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
+    """Lines of plain text without trailing blanks."""
+    console = PlainConsole(width=width, file=StringIO(), color_system=None, force_jupyter=False)
+    with console.capture() as captured:
+        console.print(renderable, crop=False)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def html_of(renderable: RenderableType, width: int = WIDTH) -> str:
+    """One HTML element, with inline styles and escaped text."""
+    console = PlainConsole(width=width, file=StringIO(), record=True, force_jupyter=False)
+    console.print(renderable, crop=False)
+    return console.export_html(inline_styles=True, code_format=_PAGE)

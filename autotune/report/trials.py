@@ -1,28 +1,123 @@
-"""The trials of a problem: those of its record, or of searches in which nothing worked."""
+"""The trials behind a record, or of searches in which nothing worked, and their tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
+
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from autotune.device import Device
+from autotune.errors import CacheError
+from autotune.families import registry
 from autotune.families.registry import families_of
+from autotune.measure.measurement import Failure
 from autotune.problem import Problem
-from autotune.records import TuningRecord
-from autotune.records.standing import BEST_FIRST
-from autotune.report.analysis.subject import broken_lines, subject_of
-from autotune.report.entries import us
-from autotune.report.formatting import cell
-from autotune.runners.base import Failure
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.proposals import studies_of
-from autotune.tuning.search.trial_log import logs_in, read
+from autotune.records import FamilyRecord, Record, TuningRecord
+from autotune.records.record import BEST_FIRST
+from autotune.report import cell, us
+from autotune.report.tables import ConfigText, FittedTable
+from autotune.tuning.trial_log import FinishedTrial, LoggedTrials, led_to, logs_in, read, studies_of
+from autotune.tuning.trials import Trial
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+Source = Literal["log", "record"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A record and the trials that led to it.
+
+    Attributes:
+        record: the record.
+        trials: in the order in which they finished; none if the record stands alone.
+        source: where the trials are from: a trial log; `record` if there are none.
+        note: why there are no trials, or that lines of the log are broken; else empty.
+        families: the kernel families that were searched.
+    """
+
+    record: TuningRecord
+    trials: tuple[FinishedTrial, ...]
+    source: Source
+    note: str
+    families: tuple[str, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """The GEMM; None for a user kernel."""
+        return self.record.problem if isinstance(self.record, Record) else None
+
+    @property
+    def entries(self) -> tuple[Trial, ...]:
+        """The record's entries as trials: the best few of its search, fastest first."""
+        return tuple(
+            Trial(entry.config, entry.measurement, entry.resources, entry.occupancy, entry.limiter)
+            for entry in self.record.entries
+        )
+
+    @property
+    def device(self) -> Device:
+        """The record's device."""
+        return self.record.device
+
+
+def subject_of(record: TuningRecord, root: Path) -> Subject:
+    """A record with the trials of its log in the cache `root`.
+
+    Trials count if they have the record's driver, compiler and kernel sources. Without such trials
+    the record stands alone, with a note that says why.
+    """
+    slug = record.problem.slug if isinstance(record, Record) else record.slug
+    paths = logs_in(*studies_of(root, record.device, record.evidence, slug))
+    if not paths:
+        return _alone(record, "its log of trials is not in this cache")
+    try:
+        logs = [read(path) for path in paths]
+    except CacheError as error:
+        return _alone(record, str(error))
+    same = [log for log in logs if led_to(log.study, record)]
+    kinds_of = _kinds(record)
+    own = [log for log in same if log.study.partition("@")[0] == kinds_of]
+    same = own or same  # a record of an earlier version takes what searches of any family found
+    trials, note = _merged(same), broken_lines(same)
+    if not trials:
+        return _alone(record, "its log has no trials of the record's kernel sources")
+    kinds = [kind for log in same for kind in log.study.partition("@")[0].split("+")]
+    return Subject(record, trials, "log", note, tuple(dict.fromkeys(kinds)))
+
+
+def broken_lines(logs: Sequence[LoggedTrials]) -> str:
+    """How many lines of logs are broken; empty if none are."""
+    count = sum(log.broken for log in logs)
+    return f"{count} broken lines of the trial log were skipped" if count else ""
+
+
+def _kinds(record: TuningRecord) -> str:
+    """The kernels that a record's search tries, as `Tunable.kinds` names them."""
+    if isinstance(record, FamilyRecord):
+        return record.family
+    if isinstance(record, Record):
+        return "+".join(registry.tuned(record.problem))
+    return record.best.config.family
+
+
+def _alone(record: TuningRecord, why: str) -> Subject:
+    count, tried = len(record.entries), record.provenance.trials
+    kept = "best entry" if count == 1 else f"best {count} entries"
+    note = f"{why}; the record has its {kept} of {tried:,} trials only"
+    families = tuple(dict.fromkeys(entry.config.family for entry in record.entries))
+    return Subject(record, (), "record", note, families)
+
+
+def _merged(logs: Sequence[LoggedTrials]) -> tuple[FinishedTrial, ...]:
+    """The trials of all logs: a configuration tried in several counts once."""
+    merged = {row.trial.config: row for log in logs for row in log.trials}
+    if len(logs) > 1:  # their seconds count from different starts
+        return tuple(FinishedTrial(row.trial, None) for row in merged.values())
+    return tuple(merged.values())
 
 
 @dataclass(frozen=True)
@@ -69,17 +164,11 @@ def without_record(problem: Problem, device: Device, family: str, root: Path) ->
 
 def render(shown: Trials, top: int) -> RenderableType:
     """The fastest `top` trials, and the number of failures by stage with an example of each."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from autotune.report.tables import FittedTable
-
     timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
     table = FittedTable()
     speeds = () if shown.problem is None else ("TFLOP/s",)
-    for heading in ("time", "spread", *speeds, "regs", "occ."):
-        table.add(heading)
-    table.add("configuration", "prose", worth=-0.5)
+    table.add("time", "spread", *speeds, "regs", "occ.")
+    table.add("configuration", kind="prose", worth=-0.5)
     for trial in timed[:top]:
         table.add_row(*_cells(trial, shown.problem))
     rest = len(timed) - top
@@ -94,8 +183,6 @@ def _timed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
-    from autotune.report.tables import ConfigText
-
     measured, resources = trial.outcome, trial.resources
     assert not isinstance(measured, Failure)
     speed = () if problem is None else (f"{problem.speed(measured.time_us) / 1e12:.2f}",)
@@ -118,3 +205,85 @@ def _failures(trials: Sequence[Trial]) -> Iterator[str]:
     for stage, failed in sorted(stages.items(), key=lambda pair: -len(pair[1])):
         trial, failure = failed[0]
         yield f"failed, {stage}: {len(failed)}, such as {trial.config}: {failure.reason}"
+
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, and how a page shows its values (`text`, `time`, `percent`, `number`)."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """Rows of trials in the order of the search; a value that does not apply is None."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+_TIMES = ("time_us", "spread_us", "cold_us")
+
+
+_RESOURCES = ("threads", "registers", "shared", "local")
+
+
+def trial_table(subject: Subject) -> TrialTable:
+    """Every trial with its time, its resources and the parameters of all families side by side."""
+    return table_of([row.trial for row in subject.trials], subject.problem)
+
+
+def table_of(trials: Sequence[Trial], problem: Problem | None) -> TrialTable:
+    """The table of trials of a problem, or of a user kernel, which has no known operations."""
+    names = tuple(dict.fromkeys(name for trial in trials for name in trial.config.values))
+    words = {
+        name for trial in trials for name, value in trial.config.params if isinstance(value, str)
+    }
+    kinds = [
+        *(("trial", "number"), ("family", "text")),
+        *((name, "time") for name in _TIMES),
+        *(("tflops", "number"), ("occupancy", "percent"), ("limiter", "text")),
+        *((name, "number") for name in _RESOURCES),
+        *((name, "text" if name in words else "number") for name in names),
+        *(("samples", "number"), ("error", "number"), ("failure", "text")),
+    ]
+    rows = (_trial_row(number, trial, problem, names) for number, trial in enumerate(trials, 1))
+    return TrialTable(tuple(Column(*pair) for pair in kinds), tuple(rows))
+
+
+def _trial_row(
+    number: int, trial: Trial, problem: Problem | None, names: Sequence[str]
+) -> tuple[Cell, ...]:
+    outcome, values = trial.outcome, trial.config.values
+    measured = None if isinstance(outcome, Failure) else outcome
+    rate = problem.speed(measured.time_us) / 1e12 if problem and measured else None
+    return (
+        *(number, trial.config.family),
+        *(getattr(measured, name, None) for name in _TIMES),
+        *(rate, trial.occupancy, trial.limiter or ""),
+        *(getattr(trial.resources, name, None) for name in _RESOURCES),
+        *(values.get(name) for name in names),
+        *(getattr(measured, name, None) for name in ("samples", "error")),
+        f"{outcome.stage}: {outcome.reason}" if isinstance(outcome, Failure) else "",
+    )
+
+
+def rejection_table(rejected: Mapping[str, int], failed: Mapping[str, int]) -> FittedTable:
+    """A row for each reason, the most frequent first.
+
+    Args:
+        rejected: before compilation, by the rule broken.
+        failed: from compilation on, by the stage that failed.
+    """
+    table = FittedTable(title="rejected configurations", title_justify="left")
+    table.add("reason", kind="text")
+    table.add("configurations")
+    for title, counts in (("before compilation", rejected), ("after that", failed)):
+        table.add_row(title, f"{sum(counts.values()):,}", style="bold")
+        for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+            table.add_row(f"  {reason}", f"{count:,}")
+    return table

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import gcd
+from operator import mul
+from typing import NamedTuple
 
 from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, PRECISIONS
+from autotune.problem.call import BY_NAME
+from autotune.problem.fields import LARGEST_BATCH
 
 TYPES: Mapping[str, str] = {
     row.dtype: row.name for row in ELEMENT_TYPES.values() if row.compute is not None
@@ -19,9 +24,6 @@ OUTPUT_TYPES = tuple(
 )
 """The names of the element types of C and the bias in the array libraries."""
 
-
-ANYWHERE = -1
-"""The device of an empty array whose library names none: it fits every other."""
 
 _BYTES = {row.dtype: row.bytes for row in ELEMENT_TYPES.values()}
 
@@ -35,8 +37,7 @@ class ArrayInfo:
         shape: its size along each axis.
         strides: distance between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
-        ordinal: the CUDA device that holds it; None if it is not on one, `ANYWHERE` if it is empty
-            and nothing says where.
+        ordinal: the CUDA device that holds it; None if it is not on one.
         read_only: whether it must not be written.
         recorded: whether its framework would have to differentiate through the matmul.
     """
@@ -141,18 +142,15 @@ def memory_of(operand: ArrayInfo, layout: str | None = None) -> tuple[str, Matri
     """
     if operand.empty:
         return layout or "n", EMPTY
-    (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
     count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
     batch = (count, stride) if count > 1 and stride else (1, 0)
-    rest = *batch, _bytes(operand.dtype)
-    stored = {
-        "n": _memory_of(rows, columns, row_stride, column_stride, rest),
-        "t": _memory_of(columns, rows, column_stride, row_stride, rest),
-    }
     for letter in layout or "nt":
-        memory = stored[letter]
-        if memory is not None:
-            return letter, memory
+        axes = slice(-2, None) if letter == "n" else slice(-1, -3, -1)
+        (rows, columns), (row_stride, column_stride) = operand.shape[axes], operand.strides[axes]
+        leading = row_stride if rows > 1 else columns
+        if (column_stride == 1 or columns == 1) and columns <= leading and batch[1] >= 0:
+            element_bytes = _BYTES[operand.dtype]
+            return letter, MatrixMemory(rows, columns, leading, *batch, element_bytes)
     wanted = {"n": "row-major", "t": "the transpose of a row-major matrix"}
     raise ArrayError(
         f"{operand.name} of shape {operand.shape} has strides {operand.strides}; it must be "
@@ -166,9 +164,8 @@ def check_out(out: ArrayInfo, shape: tuple[int, ...], ordinal: int) -> MatrixMem
     Raises:
         ArrayError: if it is not writable, not row-major, of another shape or on another device.
     """
-    device = check(out, types=OUTPUT_TYPES)
-    if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, out on {device}; move one of them")
+    check(out, types=OUTPUT_TYPES)
+    check_beside(out, ordinal)
     if out.shape != shape:
         raise ArrayError(f"out is {out.shape}; the product is {shape}")
     if out.read_only:
@@ -193,16 +190,15 @@ def check_vector(vector: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixM
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
     name = vector.name
-    device = check(vector, vector=True, types=OUTPUT_TYPES)
+    check(vector, vector=True, types=OUTPUT_TYPES)
     if vector.dtype != dtype:
         raise ArrayError(f"{name} is {vector.dtype}, out {dtype}; convert the {name}")
-    if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, {name} on {device}; move one of them")
+    check_beside(vector, ordinal)
     if vector.shape != (n,):
         raise ArrayError(f"{name} is {vector.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and vector.strides != (1,):
         raise ArrayError(f"{name} has stride {vector.strides[0]}; copy it with .contiguous()")
-    return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
+    return MatrixMemory(1, n, n, element_bytes=_BYTES[dtype])
 
 
 def check_residual(
@@ -214,11 +210,10 @@ def check_residual(
         ArrayError: if it is not row-major, or of another shape, type or device; or if it has
             several batch axes whose strides differ from those of the output.
     """
-    device = check(residual, types=OUTPUT_TYPES)
+    check(residual, types=OUTPUT_TYPES)
     if residual.dtype != out.dtype:
         raise ArrayError(f"residual is {residual.dtype}, out {out.dtype}; convert the residual")
-    if not same_device(device, ordinal):
-        raise ArrayError(f"A is on CUDA device {ordinal}, residual on {device}; move one of them")
+    check_beside(residual, ordinal)
     if residual.shape != out.shape:
         raise ArrayError(f"residual is {residual.shape}; the product is {out.shape}")
     if len(out.shape) < 4:
@@ -233,9 +228,25 @@ def check_residual(
     return replace(memory, leading=leading)
 
 
-def same_device(first: int, second: int) -> bool:
-    """Whether two operands lie on one device, as far as is known."""
-    return first == second or ANYWHERE in (first, second)
+def check_beside(operand: ArrayInfo, ordinal: int, first: str = "A") -> None:
+    """Refuses an operand on another device than the `first` one."""
+    if operand.ordinal is None:
+        raise ArrayError(f"{operand.name} is on the CPU; move it to a CUDA device")
+    if operand.ordinal != ordinal:
+        raise ArrayError(
+            f"{first} is on CUDA device {ordinal}, {operand.name} on {operand.ordinal}; move one "
+            "of them"
+        )
+
+
+def check_dense(operand: ArrayInfo) -> None:
+    """Refuses an array with gaps or in another order than row-major."""
+    steps = zip(operand.shape, operand.strides, dense(operand.shape), strict=True)
+    if any(size > 1 and stride != step for size, stride, step in steps):
+        raise ArrayError(
+            f"{operand.name} of shape {operand.shape} has strides {operand.strides}; copy it with "
+            ".contiguous()"
+        )
 
 
 def overlap(
@@ -256,6 +267,15 @@ def overlap(
     return distance < first_memory.width or distance + second_memory.width > period
 
 
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a row-major array without gaps."""
+    strides, size = [], 1
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    return tuple(reversed(strides))
+
+
 def listed(words: Iterable[str], conjunction: str) -> str:
     """Words in a sentence, such as `a, b and c`."""
     *rest, last = words
@@ -267,19 +287,141 @@ def _reach(axes: Sequence[tuple[int, int]]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in axes)
 
 
-def _bytes(dtype: str) -> int:
-    """Bytes of an element of a dtype that the kernels take."""
-    return _BYTES[dtype]
+class BatchAxis(NamedTuple):
+    """A batch axis of a matmul: its size and the strides of A, B and C along it, in elements."""
+
+    size: int
+    a: int
+    b: int
+    c: int
 
 
-def _memory_of(
-    rows: int, columns: int, row_stride: int, column_stride: int, rest: tuple[int, int, int]
-) -> MatrixMemory | None:
-    """Rows of adjacent elements that do not overlap; None if the strides describe anything else.
+class Launches(NamedTuple):
+    """The launches of a matmul.
 
-    `rest` is the count and stride of a batch, and the bytes of an element.
+    Attributes:
+        a: A of the first launch, with at most one batch axis.
+        b: its B.
+        out: its C; None if there is no output yet.
+        outer: the batch axes along which the launches differ.
     """
-    leading = row_stride if rows > 1 else columns
-    if (column_stride == 1 or columns == 1) and columns <= leading and rest[1] >= 0:
-        return MatrixMemory(rows, columns, leading, *rest)
-    return None
+
+    a: ArrayInfo
+    b: ArrayInfo
+    out: ArrayInfo | None
+    outer: tuple[BatchAxis, ...] = ()
+
+    def memory(self, matrices: Mapping[str, MatrixMemory]) -> dict[str, MatrixMemory]:
+        """The memory of A, B and C of all launches, from that of the first."""
+        sizes = [axis.size for axis in self.outer]
+        return {
+            name: replace(lies, outer=tuple(zip(sizes, self._steps(name), strict=True)))
+            for name, lies in matrices.items()
+        }
+
+    def steps(self, strides: Mapping[str, int]) -> dict[str, int]:
+        """The largest steps that lead to every matrix of each operand, from the strides of the
+        batch of a launch."""
+        return {name: gcd(stride, *self._steps(name)) for name, stride in strides.items()}
+
+    def offsets(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Bytes from the matrices of the first launch to those of each; `sizes` are those of an
+        element."""
+        for places in product(*(range(axis.size) for axis in self.outer)):
+            yield {
+                name: size * sum(map(mul, places, self._steps(name)))
+                for name, size in sizes.items()
+            }
+
+    def _steps(self, name: str) -> list[int]:
+        """The strides of a matrix along the outer axes; a residual lies as C does."""
+        return [axis[1 + BY_NAME[name].place] for axis in self.outer]
+
+
+def batch_shape(a: ArrayInfo, b: ArrayInfo) -> tuple[int, ...]:
+    """The batch axes of a matmul: those of A and B, where a size of 1 fits every other.
+
+    Raises:
+        ArrayError: if they do not fit each other.
+    """
+    batches = a.shape[:-2], b.shape[:-2]
+    count = max(map(len, batches))
+    padded = ((1,) * (count - len(batch)) + batch for batch in batches)
+    shape = []
+    for first, second in zip(*padded, strict=True):
+        if first != second and 1 not in (first, second):
+            counts = ("{} and {}" if count == 1 else "({}) and ({})").format(
+                *(", ".join(map(str, batch)) for batch in batches)
+            )
+            raise ArrayError(f"A {a.shape} times B {b.shape}: the batches {counts} differ")
+        shape.append(second if first == 1 else first)
+    return tuple(shape)
+
+
+def width_of(b: ArrayInfo, *, gated: bool) -> int:
+    """The columns of the result of an operand B: half of its own if they are gated."""
+    return b.shape[-1] // 2 if gated else b.shape[-1]
+
+
+def launches_of(
+    a: ArrayInfo, b: ArrayInfo, out: ArrayInfo | None = None, *, gated: bool = False
+) -> Launches:
+    """The fewest launches with one batch axis that compute a matmul.
+
+    Axes without a gap between them become one. Of those that remain the longest is the batch of a
+    launch, and there is a launch for each place along the others.
+
+    Raises:
+        ArrayError: if the batches of A and B do not fit each other or that of `out`, or if one of
+            several axes runs backwards.
+    """
+    shape = batch_shape(a, b)
+    if len(shape) < 2 or 0 in shape:
+        return Launches(a, b, out)
+    whole = *shape, a.shape[-2], width_of(b, gated=gated)
+    if out is not None and out.shape != whole:
+        raise ArrayError(f"out is {out.shape}; the product is {whole}")
+    axes = _merged(shape, *(_steps(operand, shape) for operand in (a, b, out)))
+    inside = [axis for axis in axes if axis.size <= LARGEST_BATCH] or axes
+    batch = max(inside, key=lambda axis: axis.size, default=BatchAxis(1, 0, 0, 0))
+    operands = (
+        operand and _one_axis(operand, batch.size, stride)
+        for operand, stride in zip((a, b, out), batch[1:], strict=True)
+    )
+    first, second, result = operands
+    assert first is not None
+    assert second is not None
+    return Launches(first, second, result, tuple(axis for axis in axes if axis is not batch))
+
+
+def _steps(operand: ArrayInfo | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The stride of each batch axis; 0 for those that repeat the operand."""
+    if operand is None:
+        return (0,) * len(shape)
+    absent = len(shape) - (len(operand.shape) - 2)
+    pairs = [*zip(operand.shape[:-2], operand.strides[:-2], strict=True)]
+    if any(stride < 0 for _, stride in pairs):
+        raise ArrayError(
+            f"{operand.name} of shape {operand.shape} has strides {operand.strides}; copy it with "
+            ".contiguous()"
+        )
+    return (0,) * absent + tuple(0 if size == 1 else stride for size, stride in pairs)
+
+
+def _merged(shape: tuple[int, ...], *steps: tuple[int, ...]) -> list[BatchAxis]:
+    """The axes longer than 1; neighbours that all operands cross without a gap are one."""
+    axes: list[BatchAxis] = []
+    for axis in map(BatchAxis, shape, *steps):
+        if axis.size == 1:
+            continue
+        if axes and axes[-1][1:] == tuple(axis.size * stride for stride in axis[1:]):
+            axis = axis._replace(size=axes[-1].size * axis.size)
+            axes.pop()
+        axes.append(axis)
+    return axes
+
+
+def _one_axis(operand: ArrayInfo, size: int, stride: int) -> ArrayInfo:
+    """The operand with a batch of one axis."""
+    shape, strides = (size, *operand.shape[-2:]), (stride, *operand.strides[-2:])
+    return replace(operand, shape=shape, strides=strides)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,28 @@ from numpy.typing import NDArray
 
 from autotune.errors import VerificationError
 from autotune.families.plan import Alignment
+from autotune.measure import exact, oracle
+from autotune.measure.exact import Draw
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, Problem
 from autotune.problem.call import BY_NAME, MATRICES, Call
 from autotune.problem.integers import ceil_div, round_up
-from autotune.runtime.executable import Executable, Gpu
-from autotune.verification import exact, oracle
-from autotune.verification.exact import Draw
+from autotune.runtime.launcher import Executable, Gpu
 
 CHUNK = 2**22
 """Elements that are drawn at a time, which takes some 200 MB of host memory."""
 
+
 UNWRITTEN = 77
 """Stands for NaN among integers."""
+
 
 STREAM = 0
 """The legacy default stream, which a copy to the host waits for."""
 
+
 SCALINGS = ((exact.ALPHA, -1.0), (exact.ALPHA, 0.0))
 """Alpha and beta: with C as an input, and with a C of NaN that must not be read."""
+
 
 PLAIN_SCALINGS = ((1.0, 0.0),)
 """Alpha and beta of problems that have no others."""
@@ -82,9 +87,7 @@ def _run(
 ) -> NDArray[np.float64]:
     """C after a run, with its gaps."""
     driver = gpu.driver
-    entered = driver.context_on(gpu.ordinal) is None
-    with ExitStack() as stack:
-        stack.enter_context(driver.entered(gpu.ordinal) if entered else nullcontext())
+    with driver.entered(gpu.ordinal), ExitStack() as stack:
         addresses = []
         for array in inputs:
             addresses.append(driver.allocate(array.nbytes))
@@ -218,7 +221,9 @@ def _stored(values: NDArray[np.float32], type: str) -> NDArray[Any]:
             np.int8 if element.bytes == 1 else np.int32
         )
     if element.bytes == 1:
-        return _fp8(values, element.mantissa_bits)
+        # The positive codes ascend, and NaN comes after them.
+        codes = np.searchsorted(_numbers_of_fp8(element.mantissa_bits)[:0x7F], np.abs(values))
+        return (codes | np.where(values < 0, 0x80, 0)).astype(np.uint8)
     if type == "f16":
         return values.astype(np.float16)
     if type == "bf16":
@@ -227,31 +232,24 @@ def _stored(values: NDArray[np.float32], type: str) -> NDArray[Any]:
     return values
 
 
-def _fp8(values: NDArray[np.float32], mantissa_bits: int) -> NDArray[np.uint8]:
-    """Integers up to 8, 0 and NaN in a format of 8 bits."""
-    mantissa, exponent = np.frexp(np.abs(values))
-    bias = (1 << (6 - mantissa_bits)) - 1
-    fraction = (2 * mantissa - 1) * (1 << mantissa_bits)
-    bits = ((exponent - 1 + bias) << mantissa_bits) + np.nan_to_num(fraction).astype(np.int32)
-    bits = np.where(values == 0, 0, bits) | np.where(values < 0, 0x80, 0)
-    stored: NDArray[np.uint8] = np.where(np.isnan(values), 0x7F, bits).astype(np.uint8)
-    return stored
-
-
 def _values(stored: NDArray[Any], type: str) -> NDArray[np.float64]:
     if type == "bf16":
         stored = (stored.astype(np.uint32) << 16).view(np.float32)
     if type in ("e4m3", "e5m2"):
-        return _numbers_of_fp8(stored, ELEMENT_TYPES[type].mantissa_bits)
+        numbers: NDArray[np.float64] = _numbers_of_fp8(ELEMENT_TYPES[type].mantissa_bits)[stored]
+        return numbers
     return stored.astype(np.float64)
 
 
-def _numbers_of_fp8(stored: NDArray[Any], mantissa_bits: int) -> NDArray[np.float64]:
-    size = stored.astype(np.int64) & 0x7F
+@lru_cache(maxsize=2)
+def _numbers_of_fp8(mantissa_bits: int) -> NDArray[np.float64]:
+    """The number of each of the 256 codes of a format of 8 bits: 0x7F is the only NaN."""
+    codes = np.arange(256)
+    size = codes & 0x7F
     exponent, fraction = size >> mantissa_bits, size % (1 << mantissa_bits)
     least = 2 - (1 << (6 - mantissa_bits)) - mantissa_bits
     whole = np.where(exponent == 0, fraction, fraction + (1 << mantissa_bits))
     values = np.ldexp(whole.astype(np.float64), least + np.maximum(exponent, 1) - 1)
     values[size == 0x7F] = np.nan
-    signed: NDArray[np.float64] = np.where(stored & 0x80, -values, values)
+    signed: NDArray[np.float64] = np.where(codes & 0x80, -values, values)
     return signed

@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from autotune.cuda.launches import Dependence
-from autotune.errors import ArrayError
+from autotune.device import Device
+from autotune.errors import ArrayError, AutotuneError, FrozenError, UsageError
 from autotune.families.config import Config
-from autotune.families.plan import Alignment
-from autotune.problem import Problem, epilogue_of
+from autotune.measure.objective import Objective, time_objective
+from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
-from autotune.runners.objective import Objective, time_objective
-from autotune.runtime import arrays, problems
-from autotune.runtime.arrays import ArrayInfo
-from autotune.runtime.binding import bind_call, choice, verify_call
-from autotune.runtime.checked_operands import (
+from autotune.runtime import quantized
+from autotune.runtime.arrays import ArrayInfo, check
+from autotune.runtime.frameworks import GemmCall
+from autotune.runtime.launcher import BoundGemm
+from autotune.runtime.native import NativeCalls
+from autotune.runtime.operands import (
     DEFAULTS,
+    NOTHING,
     CallOptions,
     CheckedOperands,
+    check_dtype,
     check_factors,
     checked_operands,
     named_operands,
+    output_of,
+    problem_of,
     refuse_overlap,
+    result_shape,
 )
-from autotune.runtime.executable import BoundGemm
-from autotune.runtime.first_product import Racer, race_first
-from autotune.runtime.frameworks import GemmCall
-from autotune.runtime.native import native_calls
-from autotune.runtime.scales import scales_of
+from autotune.runtime.quantized import quantises
 from autotune.runtime.state import Reads, Runtime, Tuner, addresses_of
 from autotune.settings import Policy
 from autotune.settings import policy as current_policy
 
 Array = TypeVar("Array")
+
+
 Result = tuple[tuple[int, ...], str | None]
+
+
 Operands = Mapping[str, Any]
 """The arrays of a call by the names of `OPERANDS`; what is absent is left out."""
 
+
+Racer = Callable[[Problem, Device, Objective], object]
+"""Races the most promising configurations of a problem that has no record, and records it."""
+
+
 VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only
+
+
 POLICY = CallOptions._fields.index("policy")
+
+
 KEPT_CALLS = 4096  # bound gemms, at about a kilobyte each; when there are more, all are dropped
 
 
@@ -62,7 +78,7 @@ class Matmul:
         self._results: dict[Any, Result] = {}
         self._checked: dict[Any, CheckedOperands] = {}
         self._bound: dict[Any, BoundGemm] = {}
-        self._native = native_calls(runtime.driver)
+        self._native = NativeCalls(runtime.driver)
 
     def __call__(
         self,
@@ -110,12 +126,12 @@ class Matmul:
             further: the operands besides by their keywords; None is an absent one.
             out_dtype: the type of the result.
         """
-        if out is None or out_dtype is not None:
-            out = self._out(a, b, out, CallOptions(*options), out_dtype)
         for array in further.values():
             if array is None:
                 further = {name: array for name, array in further.items() if array is not None}
                 break
+        if out is None or out_dtype is not None:
+            out = self._out(a, b, out, CallOptions(*options), out_dtype, quantises(further))
         if options[POLICY].verify:
             operands = named_operands({"a": a, "b": b, "out": out, **further})
             self._verify(operands, CallOptions(*options))
@@ -148,10 +164,9 @@ class Matmul:
         **further: Any,
     ) -> None:
         """Tunes the problem that arrays pose, unless it is tuned, or recorded and `quick`."""
-        infos = self.runtime.infos(named_operands({"a": a, "b": b, "out": out, **further}))
-        result = None if out_dtype is None else problems.output_of(out_dtype)
-        problem = self._problem(infos, options, result)
-        ordinal = arrays.check(infos["a"])
+        infos = self._infos(named_operands({"a": a, "b": b, "out": out, **further}), options)
+        problem = self._problem(infos, options, output_of(out_dtype))
+        ordinal = check(infos["a"])
         if infos["a"].empty or infos["b"].empty:
             return
         if not self.runtime.resolve(problem, ordinal).enough(quick):
@@ -165,61 +180,89 @@ class Matmul:
         self._bound.clear()
         self._native.forget()
 
-    def _epilogue(self, has_bias: bool, activation: str | None, has_residual: bool) -> str:
-        return epilogue_of(has_bias, activation, has_residual)
+    def _stated(self, options: CallOptions) -> CallOptions:
+        """The options of a call, completed."""
+        return options
 
     def _problem(
         self, infos: Mapping[str, ArrayInfo], options: CallOptions, output: str | None = None
     ) -> Problem:
         """The problem that operands pose; C may not be allocated yet."""
-        return problems.problem_of(
-            *(infos["a"], infos["b"], infos.get("c"), scales_of(infos)),
-            compute=options.compute,
-            layout=self._layout,
-            epilogue=self._epilogue("bias" in infos, options.activation, "residual" in infos),
-            output=output,
-            scale=options.scale,
-            accumulate=options.accumulate or "exact",
-        )
+        return problem_of(infos, self._stated(options), layout=self._layout, output=output)
+
+    def _infos(self, operands: Operands, options: CallOptions) -> dict[str, ArrayInfo]:
+        """The operands of a call as they are multiplied."""
+        infos = self.runtime.infos(operands)
+        return quantized.quantised_infos(infos, options) if quantises(operands) else infos
 
     def _choice(
-        self,
-        problem: Problem,
-        ordinal: int,
-        alignment: Alignment,
-        sums: bool,
-        objective: Objective,
-        on: Any,
+        self, checked: CheckedOperands, options: CallOptions, operands: Operands
     ) -> tuple[Config, bool]:
-        """The configuration for arrays `on`, and whether the vendor's library is to run them."""
-        if self.racer and sums:
-            race_first(self.runtime, self.racer, problem, ordinal, objective, on)
-        return choice(self.runtime, problem, ordinal, alignment, sums, objective)
+        """The configuration to run, and whether the vendor's library is to run the problem: it was
+        measured to be faster, or the mode is frozen and there is no record or no compiled kernel.
 
-    def _out(self, a: Any, b: Any, out: Any, options: CallOptions, out_dtype: Any) -> Any:
+        Raises:
+            NotFoundError: if no kernel can run the problem.
+            FrozenError: if there is no record or kernel, and the mode asks for the error.
+        """
+        runtime, problem, ordinal = self.runtime, checked.problem, checked.ordinal
+        objective = time_objective(options.policy.cold)
+        if self.racer is not None and not runtime.has_answer(problem, ordinal, objective):
+            self._race(self.racer, checked, objective, operands)
+        try:
+            answer = runtime.answer(problem, ordinal, objective)
+            if runtime.mode.frozen:
+                runtime.executable(answer.config, problem, ordinal, checked.alignment)
+        except FrozenError:
+            if runtime.mode.missing == "raise":
+                raise
+            return NOTHING, True
+        return answer.config, answer.vendor
+
+    def _race(
+        self, racer: Racer, checked: CheckedOperands, objective: Objective, operands: Operands
+    ) -> None:
+        """Races a problem before its first look-up; a warning says why, if it cannot.
+
+        A stream that is captured runs nothing meanwhile: its products take what a look-up finds.
+        """
+        if self._captured(operands, checked.ordinal):
+            return
+        try:
+            racer(checked.problem, self.runtime.gpu(checked.ordinal).device, objective)
+        except AutotuneError as error:
+            warnings.warn(f"{checked.problem} is not tuned: {error}", stacklevel=2)
+
+    def _captured(self, operands: Operands, ordinal: int) -> bool:
+        """Whether a graph captures the caller's current stream."""
+        matrices = [operands[name] for name in "abc"]
+        stream = self.runtime.framework(operands["a"], "A").stream(matrices, ordinal)
+        return self.runtime.driver.capture(stream) != 0
+
+    def _out(
+        self, a: Any, b: Any, out: Any, options: CallOptions, out_dtype: Any, quantising: bool
+    ) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
         if out is not None:
-            problems.check_dtype(self.runtime.describe(out, "out"), out_dtype)
+            check_dtype(self.runtime.describe(out, "out"), out_dtype)
             return out
         if options.beta:
             raise ArrayError(f"beta is {options.beta} but there is no out to scale; give out=")
-        epilogue = self._epilogue(False, options.activation, False)
-        shape, dtype = self._result(a, b, out_dtype, epilogue)
-        return self.runtime.framework(a, "A").empty(a, shape, dtype)
-
-    def _result(self, a: Any, b: Any, out_dtype: Any, epilogue: str) -> Result:
-        """The shape of the result of two arrays, and its dtype if that is not the one of A."""
         library_a, library_b = self.runtime.framework(a, "A"), self.runtime.framework(b, "B")
-        key = library_a.read(a)[1], library_b.read(b)[1], out_dtype, epilogue
+        signatures = library_a.read(a)[1], library_b.read(b)[1]
+        key = *signatures, out_dtype, options.activation, options.compute, quantising
         result = self._results.get(key)
         if result is None:
-            described = library_a.describe(a, "A"), library_b.describe(b, "B")
-            output = self._output if out_dtype is None else problems.output_of(out_dtype)
-            problem = problems.problem_of(*described, output=output, epilogue=epilogue)
-            own, dtype = described[0].dtype, problem.output_element.dtype
-            shape = problems.result_shape(*described, epilogue)
+            infos = {"a": library_a.describe(a, "A"), "b": library_b.describe(b, "B")}
+            own = infos["a"].dtype
+            if quantising:
+                infos["a"] = quantized.quantised_operand(infos["a"], infos["b"], options.compute)
+            shaping = self._stated(options)._replace(scale=None)
+            problem = problem_of(infos, shaping, output=output_of(out_dtype) or self._output)
+            dtype = problem.output_element.dtype
+            shape = result_shape(infos["a"], infos["b"], problem.epilogue)
             result = self._results[key] = shape, None if dtype == own else dtype
-        return result
+        return library_a.empty(a, *result)
 
     def _find(self, operands: Operands, options: CallOptions) -> BoundGemm | None:
         """The bound gemm of a call; None if there is nothing to launch: the vendor's library has
@@ -232,11 +275,13 @@ class Matmul:
             checked = self._check_call(reads, operands, options)
             if not checked.offsets:
                 return None
-            if options.policy.vendor and checked.vendor:
+            for_vendor = options.policy.vendor and checked.vendor
+            if for_vendor and self._run_vendor(checked.problem, operands, options):
+                return None
+            gemm = self._bind_call(reads, operands, options, checked)
+            if for_vendor:
                 # Not kept: the settings of the framework decide at each call.
-                done = self._run_vendor(checked.problem, operands, options)
-                return None if done else self._bind_call(reads, options, checked)
-            gemm = self._bind_call(reads, options, checked)
+                return gemm
             if len(self._bound) >= KEPT_CALLS:
                 self._bound.clear()
             self._bound[key] = gemm
@@ -245,11 +290,19 @@ class Matmul:
         return gemm
 
     def _verify(self, operands: Operands, options: CallOptions) -> None:
-        """Checks the kernel of a call once, unless the vendor's library multiplies."""
+        """Checks the kernel of a call once, unless the vendor's library multiplies.
+
+        Raises:
+            UsageError: while the stream is captured.
+            VerificationError: if its result is wrong.
+        """
         checked = self._check_call(self.runtime.reads(operands), operands, options)
-        if (options.policy.vendor and checked.vendor) or not (checked.offsets and checked.sums):
+        if (options.policy.vendor and checked.vendor) or not checked.offsets:
             return
-        verify_call(self.runtime, checked, operands)
+        if self._captured(operands, checked.ordinal):
+            raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
+        shape = checked.problem, checked.ordinal, checked.alignment
+        self.runtime.verify(checked.config, *shape)
 
     def _keep_natively(self, operands: Operands, options: CallOptions, gemm: BoundGemm) -> None:
         """Makes machine code recognise a call, if it can read all of its arrays."""
@@ -267,27 +320,33 @@ class Matmul:
         self, reads: Reads, operands: Operands, options: CallOptions
     ) -> CheckedOperands:
         """The operands of a new call, checked."""
-        addresses = addresses_of(reads)
+        addresses, quantising = addresses_of(reads), quantises(operands)
+        if quantising:
+            addresses["a"] = 0  # it has no address before the stream has memory for it
         signatures = ((name, read) for name, (_, read) in reads.items())
         offsets = (address % VECTOR for address in addresses.values())
         signature = *signatures, *options.signature, *offsets
         checked = self._checked.get(signature)
         if checked is None:
-            infos = self.runtime.infos(operands)
-            problem = self._problem(infos, options)
-            matrices = [operands[name] for name in "abc"]
-            objective = time_objective(options.policy.cold)
-            choose = partial(self._choice, objective=objective, on=matrices)
-            checked = checked_operands(problem, infos, addresses, choose)
+            infos = self._infos(operands, options)
+            checked = checked_operands(self._problem(infos, options), infos, addresses)
+            if checked.offsets:
+                config, vendor = self._choice(checked, options, operands)
+                checked = checked._replace(config=config, vendor=vendor and not quantising)
             self._checked[signature] = checked
         check_factors(checked.problem, options.alpha, options.beta)
         refuse_overlap(checked, addresses)
         return checked
 
-    def _bind_call(self, reads: Reads, options: CallOptions, checked: CheckedOperands) -> BoundGemm:
+    def _bind_call(
+        self, reads: Reads, operands: Operands, options: CallOptions, checked: CheckedOperands
+    ) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
-        dependent = Dependence(options.policy.dependent)
-        return bind_call(self.runtime, checked, addresses_of(reads), options, dependent)
+        runtime, addresses = self.runtime, addresses_of(reads)
+        if quantises(operands):
+            source = runtime.describe(operands["a"], "A")
+            return quantized.bind_quantised(runtime, checked, source, addresses, options)
+        return runtime.bind(checked, addresses, options, Dependence(options.policy.dependent))
 
     def _run_vendor(self, problem: Problem, operands: Operands, options: CallOptions) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that

@@ -7,37 +7,49 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from autotune.candidates.space import unserved
+from autotune.cuda.launches import Dependence
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded
+from autotune.measure.objective import HOT, Objective
+from autotune.model.space import unserved
 from autotune.problem import Problem
-from autotune.problem.call import BY_NAME
-from autotune.runners.objective import HOT, Objective
+from autotune.problem.call import BY_NAME, Call
 from autotune.runtime.arrays import ArrayInfo
-from autotune.runtime.driver import Driver
-from autotune.runtime.executable import Executable, Gpu
 from autotune.runtime.frameworks import Framework, framework_of
+from autotune.runtime.launcher import BoundGemm, Driver, Executable, Gpu, in_order
+from autotune.runtime.operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.settings import Mode
 
 Find = Callable[[Problem, Device, Objective], Answer | None]
+
+
 Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
+
+
 Compile = Callable[[Template, str], Program | CompileFailure]
+
+
 Reads = Mapping[str, tuple[int, Hashable]]
 """The address and the signature of each operand of a call, by its name in `OPERANDS`."""
+
+
 Tuner = Callable[[Problem, Device], object]
+
 
 AUTO = Mode()
 
+
 # Answers that come from tuning this very problem or a range around it.
 TUNED = ("exact", "range")
+
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -59,9 +71,6 @@ class Runtime:
         mode: what may happen at a call without a record.
     """
 
-    generation = 0
-    """How often a problem has been forgotten: what was bound before may run an older kernel."""
-
     def __init__(
         self, driver: Driver, find: Find, plan: Plan, build: Compile, mode: Mode = AUTO
     ) -> None:
@@ -76,7 +85,7 @@ class Runtime:
         self._warned: set[tuple[Problem, int]] = set()
         self._advised: set[str] = set()
         self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
-        self._loading: dict[tuple[Config, Problem, int, Alignment], Future[Executable]] = {}
+        self._loading: dict[tuple[Config, Problem, int, Alignment], threading.Lock] = {}
         self._plans: dict[tuple[LaunchPlan, int], Executable] = {}
         self._verified: set[tuple[Config, Problem, int, Alignment]] = set()
 
@@ -145,28 +154,41 @@ class Runtime:
         """
         key = config, problem, ordinal, alignment
         executable = self._executables.get(key)
-        if executable is not None:
-            return executable
-        with self._lock:
-            executable = self._executables.get(key)
-            if executable is not None:
-                return executable
-            loading = self._loading.get(key)
-            if loading is None:
-                ours = self._loading[key] = Future[Executable]()
-        if loading is not None:
-            return loading.result()
-        try:
-            executable = self._load(*key)
-        except BaseException as error:
-            ours.set_exception(error)
-            raise
-        else:
-            ours.set_result(executable)
-            return executable
-        finally:
-            with self._lock:
-                del self._loading[key]
+        if executable is None:
+            with self._loading.setdefault(key, threading.Lock()):
+                executable = self._executables.get(key) or self._load(*key)
+        return executable
+
+    def bind(
+        self,
+        checked: CheckedOperands,
+        addresses: Addresses,
+        options: CallOptions,
+        dependent: Dependence,
+    ) -> BoundGemm:
+        """The bound gemm of a call, which enqueues the launches of all its offsets.
+
+        Raises:
+            FrozenError: if the mode forbids what the call needs.
+            AutotuneError: if a kernel does not compile.
+        """
+        if checked.config == NOTHING:
+            raise FrozenError(
+                f"{checked.problem} has no record and compiled kernel, the mode is frozen, and "
+                "cuBLAS does not serve this call: tune the problem where that is allowed"
+            )
+        shape = checked.config, checked.problem, checked.ordinal, checked.alignment
+        executable = self.executable(*shape)
+        factors = options.alpha, options.beta
+        gemms = []
+        for offsets in checked.offsets:
+            at = {name: start and start + offsets.get(name, 0) for name, start in addresses.items()}
+            call = Call(at, checked.pitches, checked.strides, *factors)
+            gemms.append(executable.bind(call, dependent))
+        if len(gemms) == 1:
+            return gemms[0]
+        enqueue = in_order((gemm.enqueue, gemm) for gemm in gemms)
+        return BoundGemm(checked.ordinal, enqueue, None)
 
     def loaded(self, plan: LaunchPlan, ordinal: int) -> Executable:
         """A plan that belongs to no problem, compiled and loaded once.
@@ -178,8 +200,7 @@ class Runtime:
         with self._lock:
             if (plan, ordinal) not in self._plans:
                 gpu = self.gpu(ordinal)
-                programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
-                self._plans[plan, ordinal] = Executable(gpu, plan, programs)
+                self._plans[plan, ordinal] = Executable(gpu, plan, self._programs(plan, gpu))
             return self._plans[plan, ordinal]
 
     def verify(self, config: Config, problem: Problem, ordinal: int, alignment: Alignment) -> None:
@@ -234,7 +255,6 @@ class Runtime:
     def forget(self, problem: Problem) -> None:
         """Looks the problem up again when it is next needed, because it has been tuned since."""
         with self._lock:
-            self.generation += 1
             for key in [key for key in self._answers if key[0] == problem]:
                 del self._answers[key]
 
@@ -273,16 +293,18 @@ class Runtime:
     ) -> Executable:
         gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
         try:
-            programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
+            programs = self._programs(plan, gpu)
         except MissingError:
             # What came with the package is compiled for whole vectors and for single elements.
             plan = self._plan(config, problem, Alignment(1, 1, 1))
-            programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
-        key = config, problem, ordinal, alignment
+            programs = self._programs(plan, gpu)
         with self._lock:
-            if key not in self._executables:  # `warm` may have loaded it meanwhile
-                self._executables[key] = Executable(gpu, plan, programs)
-            return self._executables[key]
+            # `warm` may have loaded it meanwhile.
+            key = config, problem, ordinal, alignment
+            return self._executables.setdefault(key, Executable(gpu, plan, programs))
+
+    def _programs(self, plan: LaunchPlan, gpu: Gpu) -> list[Program]:
+        return [self.program(launch.template, gpu.device) for launch in plan.launches]
 
 
 def addresses_of(reads: Reads) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The contracts of `runtime.frameworks.Framework` and `runners.base.Runner`, as tests."""
+"""The contracts of `runtime.frameworks.Framework` and `measure.runner.Runner`, as tests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from autotune.cuda import compiler
 from autotune.errors import ArrayError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.objective import COLD, BestTimes
+from autotune.measure.runner import Candidate, Runner
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Runner
-from autotune.runners.energy import Energy
-from autotune.runners.objective import COLD
 from autotune.runtime.frameworks import Framework
-from autotune.tuning.evaluate import Compile, prepare
+from autotune.tuning.pipeline import Compile, prepare
 
 MakeArray = Callable[[tuple[int, ...], str], Any]
 """Makes a row-major array of a shape and an element type, such as `float32`, on CUDA device 0."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from autotune.report.layers import Report, Row
-from autotune.torch import autocast, gradients, invariant, operator, quantize, refusals, scaled
+from autotune.torch import operator, scaled
 from autotune.torch.linear import Linear
 from autotune.torch.operator import mm
 from autotune.torch.patching import patch, unpatch
@@ -26,7 +26,7 @@ __all__ = ["Linear", "Report", "Row", "mm", "patch", "recording", "scaled_mm", "
 
 # The operator stays registered as long as this object lives.
 _LIBRARY: Any = torch.library.Library("autotune", "FRAGMENT")
-for _part in (operator, gradients, autocast, scaled, quantize, invariant, refusals):
-    _part.register(_LIBRARY)
+operator.register(_LIBRARY)
+scaled.register(_LIBRARY)
 
 from autotune.torch.recording import recording  # noqa: E402 - it names the operators

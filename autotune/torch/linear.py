@@ -11,8 +11,7 @@ from torch import nn
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.words import DtypeLike
 from autotune.settings import Policy
-from autotune.torch.operands import DTYPES
-from autotune.torch.operator import ACTIVATIONS, mm
+from autotune.torch.operator import ACTIVATIONS, DTYPES, mm
 
 
 class Linear(nn.Linear):  # type: ignore[misc]
@@ -103,20 +102,40 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
 
 class PatchedLinear(Linear):
-    """The class that `patch` gives to an `nn.Linear`, and `unpatch` takes away again."""
+    """The class that `patch` gives to an `nn.Linear`, and `unpatch` takes away again: the layer
+    stays the same object, with its parameters, hooks and references.
+
+    Attributes:
+        policy: what its calls may do; None is the current policy of each call.
+        quantization: computes the layer in 8 bits (see `quantized.Quantization`); None computes it
+            in the precision of its weight.
+    """
+
+    quantization: Any = None
+
+    def forward(self, input: Any) -> Any:
+        """(..., in_features) to (..., out_features); see `Linear`."""
+        if self.quantization is None:
+            return super().forward(input)
+        return self.quantization.linear(self, input)
 
 
-def patched(modules: Iterable[nn.Linear], policy: Policy | None) -> None:
-    """Makes linear layers patched ones, which keep a policy; None follows that of each call."""
+def patched(modules: Iterable[nn.Linear], policy: Policy | None, quantization: Any = None) -> None:
+    """Makes linear layers patched ones with a policy and, for 8 bits, a quantization."""
     for module in modules:
-        module.policy = policy
+        if quantization is not None:
+            quantization.prepare(module)
+        module.policy, module.quantization = policy, quantization
         module.__class__ = PatchedLinear
 
 
 def unpatched(module: PatchedLinear) -> None:
     """Makes a layer what it was before `patched`."""
+    if module.quantization is not None:
+        module.quantization.remove(module)
     module.__class__ = nn.Linear
-    module.__dict__.pop("policy", None)
+    for name in ("policy", "quantization"):
+        module.__dict__.pop(name, None)
 
 
 def supports(input: Any) -> bool:

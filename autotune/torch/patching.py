@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TextIO
 
 import torch
@@ -11,39 +12,69 @@ from rich.console import Console
 from torch import nn
 
 from autotune import runtime, settings
-from autotune.api import tuning
+from autotune.api import many, ranges
 from autotune.api.shapes import Shapes
+from autotune.api.tuning import shown_all
 from autotune.errors import UsageError
-from autotune.lookup.answer import untuned_card
-from autotune.problem import COMPUTES
+from autotune.lookup.answer import Answer, untuned_card
+from autotune.lookup.batch_invariant import batch_invariant
+from autotune.problem import COMPUTES, Problem
+from autotune.problem.arguments import Span
 from autotune.problem.words import DtypeLike, canonical
-from autotune.records import Store
-from autotune.report import layers, quantized_layers, tuned_shapes
-from autotune.report.console import PlainConsole
-from autotune.report.layers import UNKNOWN, Layer, LayerRecords, Report, Row, judge_layer
-from autotune.report.quantized_layers import QuantizedReport
-from autotune.runtime.frameworks.libraries import tf32_allowed
+from autotune.records import Records, Store
+from autotune.report.layers import (
+    UNKNOWN,
+    Layer,
+    LayerRecords,
+    QuantizedReport,
+    Report,
+    Row,
+    judge_layer,
+    layer_table,
+    quantized_table,
+)
+from autotune.report.listing import ShapeRow, ShapesReport, shape_table
+from autotune.report.tables import PlainConsole
+from autotune.runtime.frameworks import tf32_allowed
 from autotune.settings import Policy
-from autotune.targets.workplace import Workplace
-from autotune.torch.invariant import patch_invariant
-from autotune.torch.layer_groups import LayerGroup
 from autotune.torch.linear import PatchedLinear, patched, unpatched
-from autotune.torch.operands import DTYPES
+from autotune.torch.operator import DTYPES, name_of
 from autotune.torch.quantized import (
     Quantization,
-    QuantizedLinear,
     patch_quantized,
-    quantized_obstacle,
-    restored,
 )
-from autotune.torch.rows import Rows, checked_rows, rows_of, tune_noted
 from autotune.tuning.options import Search
 
 BUDGET_S = 20.0
 """Seconds to tune a shape."""
 
+
 WIDTH = 120
 """Width of the table where it is not printed to a terminal."""
+
+
+NO_RANGE = "no batch-invariant range"
+
+
+Rows = tuple[int, ...] | Shapes | None
+"""Numbers that hold for every layer, the shapes that a model ran, or all that have records."""
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Linear layers of one shape and type on one device.
+
+    Attributes:
+        layer: their names, shape and precision.
+        ordinal: the GPU.
+        modules: the layers.
+        obstacle: why no kernel can serve them; None if one can.
+    """
+
+    layer: Layer
+    ordinal: int
+    modules: tuple[nn.Linear, ...]
+    obstacle: str | None
 
 
 def patch(
@@ -90,8 +121,8 @@ def patch(
             `batch_invariant` all layers with a batch-invariant range (see `autotune.tune`) are
             patched, also where cuBLAS is faster; `tune` tunes the range from one row to the largest
             of the `rows`. Where a gradient is recorded they run the fastest kernels.
-        search: how to tune; its seconds, 20 by default, are for each shape and number of rows, and
-            those of noted shapes are shared as in `autotune.tune`.
+        search: how to tune; its seconds, 20 by default, are for each shape and number of rows on
+            average, and shared as in `autotune.tune`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
         file: where to print; None is standard output.
         compute: `f8`, `f8e5` (inputs in e5m2) or `i8` to quantise the layers; else None.
@@ -116,17 +147,17 @@ def patch(
         raise UsageError("batch invariance takes no compute of 8 bits; leave either out")
     if compute is not None:
         named = canonical("compute", compute, COMPUTES)
-        quantization = Quantization(named, scale, accumulate, kept)
-        return _quantise(model, quantization, sample, min_gain, options, file)
+        quantization = Quantization(named, scale, accumulate)
+        return _quantise(model, quantization, kept, sample, min_gain, options, file)
     if options and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")
     console = _console(file)
     unpatch(model)
     if policy.batch_invariant:
-        report = patch_invariant(_groups(model), numbers, options, kept)
+        report = _patch_by_ranges(_groups(model), numbers, options, kept)
     else:
         report = _patch_by_records(model, numbers, options, min_gain, kept, console)
-    console.print(layers.render(report))
+    console.print(layer_table(report))
     return report
 
 
@@ -154,16 +185,40 @@ def unpatch(model: nn.Module) -> tuple[str, ...]:
     """Makes patched layers plain linear layers again, with the weights that they had, and returns
     their names."""
     changed = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, (PatchedLinear, QuantizedLinear))
+        name: module for name, module in model.named_modules() if isinstance(module, PatchedLinear)
     }
     for module in changed.values():
-        if isinstance(module, QuantizedLinear):
-            restored(module)
-        else:
-            unpatched(module)
+        unpatched(module)
     return tuple(changed)
+
+
+def checked_rows(rows: int | Iterable[int] | Shapes | None) -> Rows:
+    """The rows that a caller gave, numbers ascending.
+
+    Raises:
+        UsageError: for anything but whole numbers of at least 1, or shapes.
+    """
+    if rows is None or isinstance(rows, Shapes):
+        return rows
+    numbers = (rows,) if isinstance(rows, int) else tuple(rows)
+    for number in numbers or (0,):
+        if not isinstance(number, int) or number < 1:
+            raise UsageError(f"rows is {rows!r}; give whole numbers of at least 1")
+    return tuple(sorted(set(numbers)))
+
+
+def rows_of(rows: Rows, layer: Layer) -> dict[int, int] | None:
+    """The numbers of rows of a layer with how often each runs; None for all that have records."""
+    if rows is None:
+        return None
+    if not isinstance(rows, Shapes):
+        return dict.fromkeys(rows, len(layer.names))
+    counts = {
+        problem.m: sum(rows[variant] for variant in layer.problems(problem.m))
+        for problem in rows
+        if problem in layer.problems(problem.m)
+    }
+    return dict(sorted(counts.items()))
 
 
 def _patch_by_records(
@@ -178,26 +233,18 @@ def _patch_by_records(
     groups, store = _groups(model), Store(settings.cache_dir())
     ordinals = dict.fromkeys(group.ordinal for group in groups if group.obstacle is None)
     records = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
-    if options and isinstance(rows, Shapes):
-        tunable = [(group.ordinal, group.layer) for group in groups if group.obstacle is None]
-        console.print(tuned_shapes.render(tune_noted(tunable, rows, records, options)))
+    if options:
+        tuned = _tune_missing(groups, rows, records, options)
+        if tuned:
+            console.print(shape_table(tuned))
+            records = {ordinal: LayerRecords.on(r.device, store) for ordinal, r in records.items()}
     table: list[Row] = []
     for group in groups:
-        if group.obstacle is not None:
-            table.append(Row(group.layer, why=group.obstacle))
+        numbers = rows_of(rows, group.layer)
+        if group.obstacle is not None or numbers == {}:
+            table.append(Row(group.layer, why=group.obstacle or "not among the shapes"))
             continue
-        recorded, numbers = records[group.ordinal], rows_of(rows, group.layer)
-        if numbers == {}:
-            table.append(Row(group.layer, why="not among the shapes"))
-            continue
-        noted = isinstance(rows, Shapes)
-        if (
-            options
-            and not noted
-            and _tune_missing(group, numbers or (), recorded, options, console)
-        ):
-            recorded = records[group.ordinal] = LayerRecords.on(recorded.device, store)
-        judged = judge_layer(group.layer, numbers, recorded, min_gain)
+        judged = judge_layer(group.layer, numbers, records[group.ordinal], min_gain)
         if judged[0].replaced:
             patched(group.modules, policy)
         table += judged
@@ -212,6 +259,7 @@ def _patch_by_records(
 def _quantise(
     model: nn.Module,
     quantization: Quantization,
+    policy: Policy | None,
     sample: Any,
     min_gain: float,
     options: Search | None,
@@ -222,13 +270,12 @@ def _quantise(
         raise UsageError("tune without a sample; give an input of the model, sample=x")
     unpatch(model)
     layers = [
-        (name, module, _obstacle(module.weight) or quantized_obstacle(module))
+        (name, module, _obstacle(module.weight))
         for name, module in model.named_modules()
         if type(module) is nn.Linear
     ]
-    rows = patch_quantized(layers, model, quantization, sample, min_gain, options)
-    report = QuantizedReport(quantization.compute, quantization.scale, rows)
-    _console(file).print(quantized_layers.render(report))
+    report = patch_quantized(model, layers, quantization, policy, sample, min_gain, options)
+    _console(file).print(quantized_table(report))
     return report
 
 
@@ -279,22 +326,81 @@ def _compute(dtype: Any) -> str:
     """The precision of a layer of that type; the name of the type if no kernel has it."""
     type = DTYPES.get(dtype)
     if type is None:
-        return str(dtype).removeprefix("torch.")
+        return name_of(dtype)
     return "tf32" if type == "f32" and tf32_allowed(torch) else type
 
 
 def _tune_missing(
-    group: LayerGroup,
-    rows: Iterable[int],
-    recorded: LayerRecords,
+    groups: Iterable[LayerGroup],
+    rows: Rows,
+    records: dict[int, LayerRecords],
     options: Search,
-    console: Console,
-) -> bool:
-    """Tunes the shapes of the layers that have no record; whether there were any."""
-    missing = [group.layer.problems(m)[0] for m in rows if recorded.answer(group.layer, m) is None]
-    with Workplace(group.ordinal, seed=options.seed, quick=options.quick) as workplace:
+) -> ShapesReport:
+    """Tunes the shapes of layers that have no record, those of a GPU under one budget.
+
+    Args:
+        groups: the layers.
+        rows: the numbers of rows, as `patch` takes them.
+        records: those of each GPU.
+        options: of the searches; the budget is that of one shape.
+    """
+    usable = [group for group in groups if group.obstacle is None]
+    tuned: list[ShapeRow] = []
+    for ordinal, recorded in records.items():
+        missing = Shapes()
+        for layer in (group.layer for group in usable if group.ordinal == ordinal):
+            for m, count in (rows_of(rows, layer) or {}).items():
+                if recorded.answer(layer, m) is None:
+                    missing[layer.problems(m)[0]] += count
+        if not missing:
+            continue
+        shared = replace(options, seconds=(options.seconds or 0) * len(missing) or None)
+        observing = partial(shown_all, options.objective, False)
+        tuned += many.tune_shapes(missing, shared, f"gpu:{ordinal}", observing=observing)
         for problem in missing:
-            console.print(f"tuning {problem} on {recorded.device.name}")
-            tuning.search_at(workplace, problem, options)
             runtime.current().forget(problem)
-    return bool(missing)
+    return ShapesReport(tuned)
+
+
+def _patch_by_ranges(
+    groups: Sequence[LayerGroup], rows: Rows, options: Search | None, policy: Policy | None
+) -> Report:
+    """Patches the layers that a batch-invariant range serves, however fast cuBLAS is.
+
+    Args:
+        groups: the layers of the model.
+        rows: the numbers of rows, as `patch` takes them.
+        options: how missing ranges are tuned; None tunes none.
+        policy: the policy that the layers keep; None follows the current one at each call.
+    """
+    usable = [group for group in groups if group.obstacle is None]
+    devices = {group.ordinal: runtime.probe(group.ordinal) for group in usable}
+    records = Records(Store(settings.cache_dir()))
+    table: list[Row] = []
+    for group in groups:
+        numbers = rows_of(rows, group.layer)
+        if group.obstacle is not None or numbers == {}:
+            table.append(Row(group.layer, why=group.obstacle or "not among the shapes"))
+            continue
+        device, counts = devices[group.ordinal], tuple(numbers or (1,))
+        if options and batch_invariant(_plain(group, 1), device, records) is None:
+            span = Span(_plain(group, max(counts)), "m", 1)
+            ranges.tune(span, options, device=f"gpu:{group.ordinal}", batch_invariant=True)
+        judged = [
+            _range_row(group, m, batch_invariant(_plain(group, m), device, records)) for m in counts
+        ]
+        if all(row.replaced for row in judged):
+            patched(group.modules, policy)
+        table += judged
+    return Report(tuple(device.name for device in devices.values()), tuple(table))
+
+
+def _plain(group: LayerGroup, m: int) -> Problem:
+    """The product of the layers without a bias, which does not change the order of summation."""
+    return group.layer.problems(m)[-1]
+
+
+def _range_row(group: LayerGroup, m: int, answer: Answer | None) -> Row:
+    if answer is None:
+        return Row(group.layer, m, why=NO_RANGE)
+    return Row(group.layer, m, answer.problem, answer.time_us, replaced=True)

@@ -1,4 +1,4 @@
-"""Linear layers whose weights are quantised once and whose inputs are quantised row by row."""
+"""The seam of quantised layers: weights are quantised once, inputs row by row at each call."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from autotune import runtime
 from autotune.api import tuning
 from autotune.errors import UsageError
 from autotune.problem import PRECISIONS, Epilogue, Problem
-from autotune.report.quantized_layers import QuantizedRow
+from autotune.report.layers import QuantizedReport, QuantizedRow
 from autotune.settings import Policy
-from autotune.torch.quantize import quantize_weight
-from autotune.torch.scaled import scaled_mm
+from autotune.torch.linear import PatchedLinear, patched, unpatched
+from autotune.torch.scaled import quantize_weight, scaled_mm
 from autotune.tuning.options import Search
 
 DTYPES = (torch.float16, torch.bfloat16)
 """Types of weights that are quantised: those that a bias and a result of 8-bit operands have."""
+
 
 RUNS, SAMPLES = 10, 20
 """Runs of a layer in a graph, and replays of the graph, of which the median counts."""
@@ -36,13 +37,11 @@ class Quantization:
         compute: `f8`, `f8e5` (inputs in e5m2, weights in e4m3) or `i8`.
         scale: `tensor`, `row` or `block`.
         accumulate: `exact` or `fast`.
-        policy: the layers' policy; None is the current policy at each call.
     """
 
     compute: str
     scale: str
     accumulate: str = "exact"
-    policy: Policy | None = None
 
     def __post_init__(self) -> None:
         self.problem(1, 1, 1)
@@ -73,59 +72,42 @@ class Quantization:
         """Type of the weights."""
         return getattr(torch, self.problem(1, 1, 1).operand_elements[1].dtype)
 
+    def prepare(self, layer: nn.Linear) -> None:
+        """Puts the quantised weight beside the weight."""
+        codes, scales = quantize_weight(layer.weight.detach(), self.scale, self.weight_dtype)
+        layer.register_buffer("weight_8", codes, persistent=False)
+        layer.register_buffer("weight_scales", scales, persistent=False)
 
-class QuantizedLinear(nn.Linear):  # type: ignore[misc]
-    """The class that `patch` gives to an `nn.Linear` to be computed in 8 bits.
+    def remove(self, layer: nn.Linear) -> None:
+        """Takes away what `prepare` put there."""
+        del layer.weight_8, layer.weight_scales
 
-    The weight stays beside its quantised copy, so that `state_dict` and `unpatch` find it. While a
-    gradient is recorded, or in training, PyTorch computes the layer from it.
-    """
+    def linear(self, layer: PatchedLinear, input: Any) -> Any:
+        """A layer of an input, (..., in_features), in 8 bits.
 
-    quantization: Quantization
-    weight_8: Any
-    weight_scales: Any
-
-    def forward(self, input: Any) -> Any:
-        """(..., in_features) to (..., out_features)."""
-        recorded = torch.is_grad_enabled() and (self.training or input.requires_grad)
-        if recorded or input.dtype is not self.weight.dtype or 0 in input.shape:
-            return nn.functional.linear(input, self.weight, self.bias)
-        rows = input.reshape(-1, self.in_features)
-        quantization = self.quantization
-        of_columns = self.weight_scales
-        if quantization.scale == "row":
+        The weight stays beside its quantised copy, so that `state_dict` and `unpatch` find it.
+        While a gradient is recorded, or in training, PyTorch computes the layer from it.
+        """
+        recorded = torch.is_grad_enabled() and (layer.training or input.requires_grad)
+        if recorded or input.dtype is not layer.weight.dtype or 0 in input.shape:
+            return nn.functional.linear(input, layer.weight, layer.bias)
+        of_columns = layer.weight_scales
+        if self.scale == "row":
             of_columns = of_columns.reshape(1, -1)
-        elif quantization.scale == "block":
+        elif self.scale == "block":
             of_columns = of_columns.t()
         result = scaled_mm(
-            *(rows, self.weight_8.t(), None, of_columns),
-            None if self.bias is None else self.bias.detach(),
+            *(input.reshape(-1, layer.in_features), layer.weight_8.t(), None, of_columns),
+            None if layer.bias is None else layer.bias.detach(),
             input.dtype,
-            quantization.accumulate == "fast",
-            quantization.compute,
-            quantization.policy,
+            self.accumulate == "fast",
+            self.compute,
+            layer.policy,
         )
-        return result.view(*input.shape[:-1], self.out_features)
+        return result.view(*input.shape[:-1], layer.out_features)
 
 
-def quantized(module: nn.Linear, quantization: Quantization) -> None:
-    """Makes a linear layer compute in 8 bits."""
-    weight = module.weight.detach()
-    codes, scales = quantize_weight(weight, quantization.scale, quantization.weight_dtype)
-    module.register_buffer("weight_8", codes, persistent=False)
-    module.register_buffer("weight_scales", scales, persistent=False)
-    module.quantization = quantization
-    module.__class__ = QuantizedLinear
-
-
-def restored(module: QuantizedLinear) -> None:
-    """Makes a layer what it was before `quantized`."""
-    module.__class__ = nn.Linear
-    for name in ("weight_8", "weight_scales", "quantization"):
-        delattr(module, name)
-
-
-def quantized_obstacle(module: nn.Linear) -> str | None:
+def _obstacle(module: nn.Linear) -> str | None:
     """Why a layer on a GPU cannot be quantised; None if it can."""
     if module.weight.dtype not in DTYPES:
         return "only float16 and bfloat16 are quantised"
@@ -135,37 +117,41 @@ def quantized_obstacle(module: nn.Linear) -> str | None:
 
 
 def patch_quantized(
-    layers: Sequence[tuple[str, nn.Linear, str | None]],
     model: nn.Module,
+    layers: Sequence[tuple[str, nn.Linear, str | None]],
     quantization: Quantization,
+    policy: Policy | None,
     sample: Any,
     min_gain: float,
     tune: Search | None,
-) -> tuple[QuantizedRow, ...]:
+) -> QuantizedReport:
     """Quantises the layers of a model, and keeps those that a sample shows to be no faster.
 
     Args:
-        layers: name, layer and, if it cannot be quantised, the reason.
         model: the model.
+        layers: name, layer and, if no kernel can serve it, the reason.
         quantization: how.
+        policy: the policy that the layers keep; None follows the current one at each call.
         sample: an input of the model, or a tuple of its arguments; None times nothing.
         min_gain: the least gain of a layer in time.
         tune: how to tune the shapes of the sample that are not tuned; None does not.
     """
+    layers = [(name, layer, why or _obstacle(layer)) for name, layer, why in layers]
     inputs = _inputs(model, [layer for _, layer, why in layers if why is None], sample)
     rows = []
     for name, layer, why in layers:
         row = QuantizedRow(name, layer.out_features, layer.in_features, why=why)
         if why is None:
-            row = _patched(row, layer, quantization, inputs.get(layer), min_gain, tune)
+            row = _patched(row, layer, quantization, policy, inputs.get(layer), min_gain, tune)
         rows.append(row)
-    return tuple(rows)
+    return QuantizedReport(quantization.compute, quantization.scale, tuple(rows))
 
 
 def _patched(
     row: QuantizedRow,
     layer: nn.Linear,
     quantization: Quantization,
+    policy: Policy | None,
     input: Any,
     min_gain: float,
     tune: Search | None,
@@ -173,7 +159,7 @@ def _patched(
     """Quantises a layer and compares it with PyTorch's on an input, if the sample had one; undoes
     it if it gains too little."""
     if input is None:
-        quantized(layer, quantization)
+        patched([layer], policy, quantization)
         return replace(row, replaced=True)
     m = input.numel() // layer.in_features
     if tune is not None:
@@ -181,12 +167,12 @@ def _patched(
     with torch.no_grad():
         plain = partial(nn.functional.linear, input, layer.weight, layer.bias)
         wanted, before = plain().double(), _microseconds(plain)
-        quantized(layer, quantization)
+        patched([layer], policy, quantization)
         error = float((layer(input).double() - wanted).norm() / wanted.norm())
         after = _microseconds(partial(layer, input))
     row = replace(row, m=m, plain_us=before, quantized_us=after, error=error)
     if before / after - 1 < min_gain:
-        restored(layer)
+        unpatched(layer)
         return replace(row, why=f"gains less than {min_gain:.0%}")
     return replace(row, replaced=True)
 

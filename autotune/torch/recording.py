@@ -12,13 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotune.api.shapes import Shapes
 from autotune.errors import ArrayError, ProblemError
-from autotune.problem import Problem, epilogue_of
-from autotune.runtime import arrays, problems
-from autotune.runtime.frameworks.base import dense
-from autotune.runtime.frameworks.libraries import tf32_allowed
-from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
-from autotune.runtime.quantized_operand import posed
-from autotune.runtime.scales import Scales
+from autotune.problem import Problem
+from autotune.runtime.arrays import ArrayInfo, check, dense, memory_of
+from autotune.runtime.frameworks import own_scale_b, own_scales, tf32_allowed
+from autotune.runtime.operands import DEFAULTS, CallOptions, output_of, problem_of
+from autotune.runtime.quantized import quantised_infos, quantises
+from autotune.torch.operator import Product, described
 from autotune.torch.scaled import ScaledProduct
 
 aten = torch.ops.aten
@@ -80,33 +79,33 @@ def _is_composite(func: Any) -> bool:
 
 
 def _mm(a: Any, b: Any, out_dtype: Any = None) -> Problem | None:
-    return _problem(a, b, output=_output(out_dtype))
+    return _problem({"a": a, "b": b}, output=output_of(out_dtype))
 
 
 def _addmm(
     added: Any, a: Any, b: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1
 ) -> Problem | None:
     del alpha
-    return _problem(a, b, _epilogue(added, b, beta), output=_output(out_dtype))
+    return _problem(_with_bias(added, a, b, beta), output=output_of(out_dtype))
 
 
 def _addmm_activation(
     added: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
 ) -> Problem | None:
     del alpha
-    activation = "gelu_tanh" if use_gelu else "relu"
-    return _problem(a, b, _epilogue(added, b, beta, activation))
+    options = CallOptions(activation="gelu_tanh" if use_gelu else "relu")
+    return _problem(_with_bias(added, a, b, beta), options)
 
 
 def _baddbmm(
     added: Any, a: Any, b: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1
 ) -> Problem | None:
     del added, beta, alpha
-    return _problem(a, b, output=_output(out_dtype))
+    return _mm(a, b, out_dtype)
 
 
 def _int_mm(a: Any, b: Any) -> Problem | None:
-    return _problem(a, b, output="i32")
+    return _problem({"a": a, "b": b}, output="i32")
 
 
 def _scaled_mm(
@@ -123,48 +122,28 @@ def _scaled_mm(
     return _own_scaled_mm(a, b, scale_a, scale_b, bias, out_dtype, use_fast_accum)
 
 
-def _own_mm(
-    a: Any,
-    b: Any,
-    bias: Any = None,
-    activation: str | None = None,
-    compute: str | None = None,
-    dependent: bool = False,
-    residual: Any = None,
-) -> Problem | None:
-    del dependent
-    epilogue = epilogue_of(bias is not None, activation, residual is not None)
-    return _problem(a, b, epilogue, compute=compute)
+def _own_mm(*arguments: Any, **named: Any) -> Problem | None:
+    product = Product(*arguments, **named)
+    options = CallOptions(activation=product.activation, compute=product.compute)
+    return _problem(_operands(product, "a", "b", "bias", "residual"), options)
 
 
 def _own_scaled_mm(*arguments: Any, **named: Any) -> Problem | None:
     product = ScaledProduct(*arguments, **named)
-    if product.scale_a is None:
-        return _quantised(product)
-    a, b, names = product.a, product.b, ("scale_a", "scale_b")
-    first, second = map(_operand, own_scales(a, b, product.scale_a, product.scale_b), names)
-    return _problem(
-        *(a, b, product.epilogue),
-        output=problems.output_of(product.result_dtype),
-        scales=(first, second),
-        accumulate=product.accumulate or "exact",
-    )
-
-
-def _quantised(product: ScaledProduct) -> Problem | None:
-    """The problem of a product whose A is quantised on the way in; None if an operand is empty."""
-    a, b = product.a, product.b
-    if 0 in (*a.shape, *b.shape):
+    if 0 in (*product.a.shape, *product.b.shape):
         return None
-    source = replace(_operand(a, "A"), strides=dense(tuple(a.shape)))
-    return posed(
-        *(source, _readable(_operand(b, "B")), None),
-        _operand(own_scale_b(b, product.scale_b), "scale_b"),
-        compute=product.precision,
-        epilogue=product.epilogue,
-        output=problems.output_of(product.result_dtype),
-        accumulate=product.accumulate or "exact",
-    ).problem
+    if product.scale_a is None:
+        product = product._replace(scale_b=own_scale_b(product.b, product.scale_b))
+    else:
+        scales = own_scales(product.a, product.b, product.scale_a, product.scale_b)
+        product = product._replace(scale_a=scales[0], scale_b=scales[1])
+    options = CallOptions(
+        activation=product.activation,
+        compute=product.precision if product.scale_a is None else None,
+        accumulate=product.accumulate,
+    )
+    operands = _operands(product, "a", "b", "bias", "residual", "scale_a", "scale_b")
+    return _problem(operands, options, output_of(product.result_dtype))
 
 
 _PRODUCTS: Mapping[Any, Callable[..., Problem | None]] = {
@@ -181,53 +160,42 @@ _PRODUCTS: Mapping[Any, Callable[..., Problem | None]] = {
 }
 
 
+def _operands(product: Product | ScaledProduct, *names: str) -> dict[str, Any]:
+    """The operands that a product has, of those names."""
+    pairs = ((name, getattr(product, name)) for name in names)
+    return {name: tensor for name, tensor in pairs if tensor is not None}
+
+
+def _with_bias(added: Any, a: Any, b: Any, beta: Any) -> dict[str, Any]:
+    """The operands of `addmm`: a vector is a bias, a matrix is C."""
+    operands = {"a": a, "b": b}
+    return {**operands, "bias": added} if beta == 1 and added.shape == b.shape[-1:] else operands
+
+
 def _problem(
-    a: Any,
-    b: Any,
-    epilogue: str = "none",
-    *,
-    compute: str | None = None,
-    output: str | None = None,
-    scales: Scales | None = None,
-    accumulate: str = "exact",
+    operands: Mapping[str, Any], options: CallOptions = DEFAULTS, output: str | None = None
 ) -> Problem | None:
-    """The problem of two tensors, as the runtime would pose it; None if one is empty."""
+    """The problem of tensors, as the runtime would pose it; None if one is empty."""
+    a, b = operands["a"], operands["b"]
     if 0 in (*a.shape, *b.shape):
         return None
-    if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
-        compute = "tf32"
-    first, second = _operand(a, "A"), _operand(b, "B")
-    arrays.check(first)
-    arrays.check(second)
-    return problems.problem_of(
-        *(_readable(first), _readable(second), None),
-        scales,
-        compute=compute,
-        epilogue=epilogue,
-        output=output,
-        accumulate=accumulate,
-    )
+    if options.compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
+        options = options._replace(compute="tf32")
+    names = {"a": "A", "b": "B"}
+    infos = {name: described(each, names.get(name, name)) for name, each in operands.items()}
+    for name in "ab":
+        check(infos[name])
+        infos[name] = _readable(infos[name])
+    if quantises(infos):
+        infos["a"] = replace(infos["a"], strides=dense(infos["a"].shape))
+        infos = quantised_infos(infos, options)
+    return problem_of(infos, options, output=output)
 
 
-def _output(out_dtype: Any) -> str | None:
-    return None if out_dtype is None else problems.output_of(out_dtype)
-
-
-def _epilogue(added: Any, b: Any, beta: Any, activation: str | None = None) -> str:
-    """The epilogue of `addmm`: a vector is a bias, a matrix is C."""
-    return epilogue_of(beta == 1 and added.shape == b.shape[-1:], activation)
-
-
-def _operand(tensor: Any, name: str) -> arrays.ArrayInfo:
-    """A tensor as if it were on a GPU."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return arrays.ArrayInfo(name, tuple(tensor.shape), tuple(tensor.stride()), dtype, 0)
-
-
-def _readable(operand: arrays.ArrayInfo) -> arrays.ArrayInfo:
+def _readable(operand: ArrayInfo) -> ArrayInfo:
     """The operand, or a row-major copy if no kernel can read its strides, as the operator has."""
     try:
-        arrays.memory_of(operand)
+        memory_of(operand)
     except ArrayError:
         return replace(operand, strides=dense(operand.shape))
     return operand

@@ -1,25 +1,42 @@
-"""The operators `autotune::scaled_mm` and `scaled_mm_amax`: fp8 and int8 operands with scales, as
-`torch._scaled_mm`. They are two, as PyTorch (2.11 to 2.15) cannot compile one without its `amax`.
+"""The operators on 8 bits: `autotune::scaled_mm` multiplies fp8 and int8 operands with scales, as
+`torch._scaled_mm`; `autotune::quantize` makes such operands.
+
+`autotune::scaled_mm_amax` is an operator of its own, as PyTorch (2.11 to 2.15) cannot compile one
+without its `amax`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from autotune import runtime
 from autotune.errors import ArrayError, UsageError
-from autotune.problem import ELEMENT_TYPES, epilogue_of
-from autotune.runtime.arrays import ArrayInfo
-from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
-from autotune.runtime.quantized_operand import refuse_additions, target_beside
+from autotune.problem import SCALE_BLOCK
+from autotune.problem.integers import ceil_div
+from autotune.runtime.frameworks import own_scale_b, own_scales
+from autotune.runtime.quantized import (
+    GRANULARITIES,
+    SOURCES,
+    TARGETS,
+    quantizer,
+    target_beside,
+)
 from autotune.settings import Policy
-from autotune.torch import quantize
-from autotune.torch.operands import contiguous, readable, width_of
-from autotune.torch.operator import ACTIVATIONS, policy_with, run_under, traced_policy
+from autotune.torch.operator import (
+    ACTIVATIONS,
+    called_with,
+    contiguous,
+    described,
+    name_of,
+    policy_with,
+    readable,
+    run_under,
+    shape_of,
+    traced_policy,
+)
 
 _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
@@ -31,13 +48,21 @@ SCHEMAS = {
     "scaled_mm": f"({_ARGUMENTS}) -> Tensor",
     "scaled_mm_amax": f"({_ARGUMENTS}, *, Tensor(a!) amax) -> Tensor",
 }
+QUANTIZE_SCHEMA = "quantize(Tensor x, str scale, ScalarType dtype) -> (Tensor, Tensor)"
 
 COMPUTES = {
     getattr(torch, row.dtype): row.compute
-    for row in ELEMENT_TYPES.values()
-    if row.bytes == 1 and row.compute and hasattr(torch, row.dtype)
+    for row in TARGETS.values()
+    if row.compute and hasattr(torch, row.dtype)
 }
 """The precision of an A that is quantised on the way in, by the type of B."""
+
+LARGEST = {
+    getattr(torch, row.dtype): row.largest for row in TARGETS.values() if hasattr(torch, row.dtype)
+}
+"""The largest number of each type of 8 bits."""
+
+LEAST_NORMAL = torch.finfo(torch.float32).tiny
 
 
 class ScaledProduct(NamedTuple):
@@ -58,15 +83,6 @@ class ScaledProduct(NamedTuple):
     amax: Any = None
 
     @property
-    def epilogue(self) -> str:
-        """The epilogue, as a problem has it.
-
-        Raises:
-            ProblemError: for an unknown activation, or a residual with an activation.
-        """
-        return epilogue_of(self.bias is not None, self.activation, self.residual is not None)
-
-    @property
     def accumulate(self) -> str | None:
         """The accumulation that PyTorch's flag asks for; int8 sums are exact either way."""
         return "fast" if self.use_fast_accum and self.b.dtype is not torch.int8 else None
@@ -80,16 +96,6 @@ class ScaledProduct(NamedTuple):
     def result_dtype(self) -> Any:
         """PyTorch's dtype of the result."""
         return self.out_dtype or torch.bfloat16
-
-    @property
-    def options(self) -> runtime.CallOptions:
-        """The arguments that are no tensors, for the runtime."""
-        return runtime.CallOptions(
-            activation=self.activation,
-            compute=self.precision,
-            accumulate=self.accumulate,
-            policy=policy_with(self.dependent),
-        )
 
 
 def scaled_mm(
@@ -169,31 +175,29 @@ def _run(product: ScaledProduct) -> Any:
 
 def register(library: Any) -> None:
     """Defines the operators, with their implementations for GPUs, the CPU and fake tensors."""
+    library.define(QUANTIZE_SCHEMA)
+    library.impl("quantize", quantize_on_gpu, "CUDA")
+    library.impl("quantize", quantize_by_torch, "CPU")
+    torch.library.register_fake("autotune::quantize", _fake_quantize, lib=library)
     for name, schema in SCHEMAS.items():
         library.define(name + schema)
-        library.impl(name, of_product(on_gpu), "CUDA")
-        library.impl(name, of_product(by_torch), "CPU")
-        torch.library.register_fake(f"autotune::{name}", of_product(_fake), lib=library)
-
-
-def of_product(run: Callable[[ScaledProduct], Any]) -> Callable[..., Any]:
-    """An implementation of the operators, which PyTorch calls with the arguments one by one."""
-    return lambda *arguments, **named: run(ScaledProduct(*arguments, **named))
+        library.impl(name, called_with(ScaledProduct, on_gpu), "CUDA")
+        library.impl(name, called_with(ScaledProduct, by_torch), "CPU")
+        fake = called_with(ScaledProduct, _fake)
+        torch.library.register_fake(f"autotune::{name}", fake, lib=library)
 
 
 def on_gpu(product: ScaledProduct) -> Any:
     """The product by the tuned kernel."""
     a, b = product.a, product.b
-    _check(product)
+    _shape_of(product)
     if 0 in (*a.shape, b.shape[1]):
         return by_torch(product)
     if product.scale_a is None:
-        further = product._asdict()
-        names = "residual", "scale_result", "amax"
-        refuse_additions([name for name in names if further[name] is not None])
-        return _quantised(product._replace(a=a.detach(), scale_b=own_scale_b(b, product.scale_b)))
-    scale_a, scale_b = own_scales(a, b, product.scale_a, product.scale_b)
-    product = product._replace(scale_a=scale_a, scale_b=scale_b)
+        product = product._replace(a=a.detach(), scale_b=own_scale_b(b, product.scale_b))
+    else:
+        scale_a, scale_b = own_scales(a, b, product.scale_a, product.scale_b)
+        product = product._replace(scale_a=scale_a, scale_b=scale_b)
     try:
         return _multiplied(product)
     except ArrayError:
@@ -206,6 +210,7 @@ def _multiplied(product: ScaledProduct) -> Any:
         *(product.a, product.b),
         bias=product.bias,
         activation=product.activation,
+        compute=None if product.scale_a is not None else product.precision,
         accumulate=product.accumulate,
         policy=policy_with(product.dependent),
         out_dtype=product.result_dtype,
@@ -217,32 +222,19 @@ def _multiplied(product: ScaledProduct) -> Any:
     )
 
 
-def _quantised(product: ScaledProduct) -> Any:
-    """The product of an A that is quantised on the way in."""
-    multiply, options = runtime.quantized_matmul(), product.options
-
-    def multiplied(product: ScaledProduct) -> Any:
-        further = {"bias": product.bias, "scale_b": product.scale_b}
-        return multiply(product.a, product.b, None, options, product.result_dtype, **further)
-
-    try:
-        return multiplied(product)
-    except ArrayError:
-        # Only now, as nearly all operands need no copy.
-        return multiplied(_readable(product)._replace(a=product.a.contiguous()))
-
-
 def _readable(product: ScaledProduct) -> ScaledProduct:
     """The product with copies of what no kernel can read."""
     names = "scale_a", "scale_b", "bias", "residual"
     copies = contiguous(*(getattr(product, name) for name in names))
-    a, b = readable(product.a, "A"), readable(product.b, "B")
+    quantising = product.scale_a is None
+    a = product.a.contiguous() if quantising else readable(product.a, "A")
+    b = readable(product.b, "B")
     return product._replace(a=a, b=b, **dict(zip(names, copies, strict=True)))
 
 
 def by_torch(product: ScaledProduct) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
-    _check(product)
+    _shape_of(product)
     a, scale_a, b, scale_b = product.a, product.scale_a, product.b, product.scale_b
     if scale_a is None:
         a, scale_a = _quantised_by_torch(a, b, scale_b, product.compute)
@@ -254,34 +246,27 @@ def by_torch(product: ScaledProduct) -> Any:
     if product.residual is not None:
         result = result + product.residual.float()
     dtype, amax = product.result_dtype, product.amax
-    if dtype not in quantize.LARGEST:
+    if dtype not in LARGEST:
         return result.to(dtype)
     if amax is not None and result.numel():
         amax.copy_(torch.maximum(amax, result.abs().nan_to_num(0.0, posinf=math.inf).amax()))
     if product.scale_result is not None:
         result = result * product.scale_result
-    largest = quantize.LARGEST[dtype]
+    largest = LARGEST[dtype]
     return result.clamp(-largest, largest).to(dtype)
 
 
 def _quantised_by_torch(a: Any, b: Any, scale_b: Any, compute: str | None) -> tuple[Any, Any]:
     """A quantised for B, and its scales as `torch._scaled_mm` takes them."""
-    first, second = (
-        ArrayInfo(name, tuple(tensor.shape), (), _name(tensor.dtype), 0)
-        for name, tensor in (("A", a), ("B", b))
-    )
+    first, second = described(a, "A"), described(b, "B")
     target = target_beside(first, second, compute or COMPUTES.get(b.dtype))
     own_scale_b(b, scale_b)  # refuses other shapes
     shape = tuple(scale_b.shape)
     word = "tensor" if set(shape) <= {1} else "row" if shape == (1, b.shape[1]) else "block"
-    q, scales = quantize.by_torch(a, word, getattr(torch, target.dtype))
+    q, scales = quantize_by_torch(a, word, getattr(torch, target.dtype))
     if word == "tensor":
         return q, scales
     return q, scales[:, None] if word == "row" else scales.t()
-
-
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _dequantised(matrix: Any, scales: Any) -> Any:
@@ -296,29 +281,146 @@ def _dequantised(matrix: Any, scales: Any) -> Any:
 
 def _fake(product: ScaledProduct) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
-    _check(product)
-    shape = product.a.shape[0], width_of(product.b.shape[1], product.activation)
-    return product.a.new_empty(shape, dtype=product.result_dtype)
+    return product.a.new_empty(_shape_of(product), dtype=product.result_dtype)
 
 
-def _check(product: ScaledProduct) -> None:
-    """Refuses operands that are no matrices or do not fit each other."""
-    a, b, bias, residual = product.a, product.b, product.bias, product.residual
+def _shape_of(product: ScaledProduct) -> tuple[Any, ...]:
+    """The shape of the result.
+
+    Raises:
+        ArrayError: for operands that are no matrices or do not fit each other.
+        ProblemError: for an unknown activation, or a residual with an activation.
+    """
+    a, b = product.a, product.b
     for name, operand in (("A", a), ("B", b)):
         if operand.dim() != 2:
             shape = tuple(operand.shape)
             raise ArrayError(f"{name} has {operand.dim()} dimensions {shape}; give a matrix")
-    if a.shape[1] != b.shape[0]:
-        raise ArrayError(
-            f"A {tuple(a.shape)} times B {tuple(b.shape)}: the inner sizes {a.shape[1]} and "
-            f"{b.shape[0]} differ"
-        )
-    if bias is not None and tuple(bias.shape) != (b.shape[1],):
-        raise ArrayError(
-            f"bias is {tuple(bias.shape)}; the product has {b.shape[1]} columns: give "
-            f"{(b.shape[1],)}"
-        )
-    _ = product.epilogue  # refuses what does not go together
-    shape = a.shape[0], width_of(b.shape[1], product.activation)
-    if residual is not None and tuple(residual.shape) != shape:
-        raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")
+    return shape_of(a, b, product.bias, product.residual, product.activation)
+
+
+# Quantising.
+
+
+def quantize(x: Any, scale: str = "row", dtype: Any = torch.float8_e4m3fn) -> tuple[Any, Any]:
+    """A matrix in 8 bits, and the scales that multiply it back, by the operator
+    `torch.ops.autotune.quantize`.
+
+    `autotune.quantize` says which numbers these are. The operator runs its kernel on a GPU, and the
+    same arithmetic in PyTorch on the CPU and for matrices in other types or without elements. No
+    gradient is recorded.
+
+    Args:
+        x: (m, k) in any floating-point type.
+        scale: `row`, with scales (m,); `tensor`, with scales (1,); or `block`, with scales
+            (ceil(k / 128), m) for blocks of 1 x 128.
+        dtype: `float8_e4m3fn`, `float8_e5m2` or `int8`.
+
+    Raises:
+        UsageError: for another granularity or dtype.
+        ArrayError: for a tensor that is no matrix.
+    """
+    q, scales = torch.ops.autotune.quantize.default(x, scale, dtype)
+    return q, scales
+
+
+def quantize_weight(weight: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
+    """The weight of a linear layer, (n, k), in 8 bits: as `quantize`, but with a scale for each
+    128 x 128 where that has one for 1 x 128, of shape (ceil(n / 128), ceil(k / 128)).
+
+    Raises:
+        UsageError: as `quantize`.
+    """
+    if scale != "block":
+        return quantize(weight, scale, dtype)
+    wide = weight.float()
+    scales, factors = _scales(_blocks(_finite(wide), SCALE_BLOCK).amax((1, 3)), dtype)
+    expanded = factors.repeat_interleave(SCALE_BLOCK, 0).repeat_interleave(SCALE_BLOCK, 1)
+    rows, columns = wide.shape
+    return _rounded(wide * expanded[:rows, :columns], dtype), scales
+
+
+def quantize_on_gpu(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
+    """The matrix by the kernel."""
+    _check_quantize(x, scale, dtype)
+    if name_of(x.dtype) not in SOURCES or 0 in x.shape:
+        return quantize_by_torch(x, scale, dtype)
+    x = x.detach()
+    if x.stride(1) != 1 or x.stride(0) < x.shape[1]:
+        x = x.contiguous()
+    return quantizer(runtime.current().runtime)(x, dtype, scale, None)
+
+
+def quantize_by_torch(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
+    """The matrix by PyTorch, with the bits that the kernel gives."""
+    _check_quantize(x, scale, dtype)
+    wide = x.detach().float()
+    sizes = _finite(wide)
+    if wide.numel() == 0:
+        return wide.to(dtype), wide.new_ones(_shape(x, scale))
+    if scale == "row":
+        largest = sizes.amax(1, keepdim=True)
+    elif scale == "tensor":
+        largest = sizes.amax().reshape(1, 1)
+    else:
+        largest = _blocks(sizes, 1).amax((1, 3))
+    scales, factors = _scales(largest, dtype)
+    if scale != "block":
+        return _rounded(wide * factors, dtype), scales.reshape(-1)
+    expanded = factors.repeat_interleave(SCALE_BLOCK, 1)[:, : wide.shape[1]]
+    return _rounded(wide * expanded, dtype), scales.t().contiguous()
+
+
+def _fake_quantize(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
+    """Empty results for fake tensors, which have sizes but no memory."""
+    _check_quantize(x, scale, dtype)
+    return (
+        x.new_empty(x.shape, dtype=dtype),
+        x.new_empty(_shape(x, scale), dtype=torch.float32),
+    )
+
+
+def _check_quantize(x: Any, scale: str, dtype: Any) -> None:
+    if dtype not in LARGEST:
+        raise UsageError(f"dtype is {dtype}; give one of {', '.join(map(str, LARGEST))}")
+    if scale not in GRANULARITIES:
+        raise UsageError(f"scale is {scale!r}; give row, tensor or block")
+    if x.dim() != 2:
+        raise ArrayError(f"x has {x.dim()} dimensions {tuple(x.shape)}; give a matrix")
+
+
+def _shape(x: Any, scale: str) -> tuple[Any, ...]:
+    """The shape of the scales."""
+    rows, columns = x.shape
+    if scale == "tensor":
+        return (1,)
+    return (rows,) if scale == "row" else (ceil_div(columns, SCALE_BLOCK), rows)
+
+
+def _blocks(x: Any, rows: int) -> Any:
+    """A matrix, padded with zeros, as (blocks down, `rows`, blocks along, 128)."""
+    below, right = -x.shape[0] % rows, -x.shape[1] % SCALE_BLOCK
+    padded = torch.nn.functional.pad(x, (0, right, 0, below))
+    height, width = padded.shape
+    return padded.view(height // rows, rows, width // SCALE_BLOCK, SCALE_BLOCK)
+
+
+def _finite(x: Any) -> Any:
+    """The sizes of the finite numbers; 0 for others."""
+    return torch.where(x.isfinite(), x.abs(), 0.0)
+
+
+def _scales(largest: Any, dtype: Any) -> tuple[Any, Any]:
+    """The scale for each largest number, and the factor that quantises."""
+    limit = LARGEST[dtype]
+    sizes = torch.where(largest == 0, limit, largest.clamp(min=LEAST_NORMAL * limit))
+    # Division by a number, or of one, would round otherwise than that of tensors.
+    limits = torch.full_like(sizes, limit)
+    return sizes / limits, limits / sizes
+
+
+def _rounded(x: Any, dtype: Any) -> Any:
+    limit = LARGEST[dtype]
+    if dtype.is_floating_point:
+        return x.clamp(-limit, limit).to(dtype)
+    return x.clamp(-limit - 1, limit).round().nan_to_num(0.0).to(dtype)

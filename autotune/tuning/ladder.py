@@ -7,19 +7,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from autotune.candidates import cost, space
-from autotune.candidates.legality import as_tuned, current, is_legal
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure.measurement import Evidence, Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate, Runner
+from autotune.model import cost, space
+from autotune.model.legality import as_tuned, current, is_legal
+from autotune.model.space import sample
 from autotune.problem import PRECISIONS, Problem
 from autotune.records import Entry, Record, Records, Store
-from autotune.records.standing import BEST_FIRST
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
-from autotune.runners.recording import Recording
-from autotune.tuning.evaluate import Compile, Trial, prepare
+from autotune.records.record import BEST_FIRST
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Trial
 
 # Both naive steps have 1024 threads a block, as the widest tile.
 STEPS = {
@@ -29,6 +31,8 @@ STEPS = {
     "tiled, TILE_WIDTH 16": Config.parse("tiled:tile_width=16,specialized=1"),
     "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
 }
+
+
 BEST = "simt, the best"
 
 
@@ -148,7 +152,7 @@ def choice(problem: Problem, device: Device, family: str, store: Store) -> Ladde
         card, interrupted = as_tuned(device, record.device), record.provenance.interrupted
         if entry.config.family == family and is_legal(entry.config, problem, card):
             return LadderChoice(entry.config, "interrupted" if interrupted else "tuned")
-    configs = survey(problem, device, family)
+    configs = sample(problem, device, family)
     if not configs:
         reasons = space.feasible(problem, device, family).rejected
         raise NotFoundError(f"{device.name} cannot run it ({', '.join(reasons)})")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import monotonic
@@ -21,32 +21,38 @@ from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError, BudgetError, CacheError, MissingError, UnsavedError
 from autotune.families.config import Config
-from autotune.files import spare
-from autotune.records import Provenance, Store, TuningRecord, codec
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.runners.objective import HOT
-from autotune.runners.recording import Origin
-from autotune.tuning.evaluate import Compile, Quarantine, Trial
-from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.leaderboard import Leaderboard
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT
+from autotune.measure.recording import Origin
+from autotune.measure.runner import Candidate, Runner
+from autotune.records import Provenance, Store, TuningRecord
 from autotune.tuning.options import Search, enough
-from autotune.tuning.pipeline import Compiler, DevicePool, ahead
+from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
-from autotune.tuning.search import Proposer, axes_of
-from autotune.tuning.tunable import SURVEY, Tunable
+from autotune.tuning.search.axes import axes_of
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trials import Leaderboard, Observer, Progress, Quarantine, Silent, Trial
+from autotune.tuning.tunable import RANKED, Tunable
 from autotune.version import __version__
 
 __all__ = ["Search", "tune"]
 
+
 RESERVE = 0.05
 """Share of the time kept for the rematch."""
+
 
 EXTRA, STEP = 100, 10
 """Most trials beyond the limit while every measured one is refused as inaccurate, and the trials by
 which the limit rises at once."""
 
+
 R = TypeVar("R", bound=TuningRecord)
+
+
 Outcome = Measurement | Failure
+
+
 Compared = Callable[[Candidate], Candidate]
 
 
@@ -91,19 +97,21 @@ def tune(
         RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written; an `UnsavedError` if results are affected.
     """
-    runners, observer = (runner, *further), observer or Silent()
-    with _collector_paused():
-        run = Run(tunable, runners, store, options, compile, origin, observer, compared)
+    runners, observer, run = (runner, *further), observer or Silent(), None
     try:
-        # A matrix library's threads would compete with the compiler's.
-        with closing(run.log), closing(run.compiler), threadpool_limits(1, "blas"):
+        with ExitStack() as opened:
+            with _collector_paused():
+                parts = tunable, runners, store, options, compile, origin, observer, compared
+                run = Run(*parts, opened)
+            # A matrix library's threads would compete with the compiler's.
+            opened.enter_context(threadpool_limits(1, "blas"))
             run.search()
             run.rematch()
         if not run.leaderboard.leaders:
             raise run.failure()
         return run.save()
     except BaseException as error:
-        if run.leaderboard.leaders and not run.settled:
+        if run is not None and run.leaderboard.leaders and not run.settled:
             run.save(error)
         raise
 
@@ -112,10 +120,10 @@ class Run(Generic[R]):
     """One call of `tune`: a race, a search, the rematch of the leaders, the record.
 
     Attributes:
-        log: the trials, which processes share; close it at the end.
-        compiler: compiles ahead; close it at the end.
         leaderboard: all trials.
         settled: whether the record is saved or cannot be.
+
+    The arguments are those of `tune`; `opened` closes the compiler and the log at its end.
     """
 
     def __init__(
@@ -128,6 +136,7 @@ class Run(Generic[R]):
         origin: Origin,
         observer: Observer,
         compared: Compared | None,
+        opened: ExitStack,
     ) -> None:
         self._began, self._over, self.settled = monotonic(), False, False
         ends, runner = options.begun(self._began).deadline, runners[0]
@@ -136,29 +145,27 @@ class Run(Generic[R]):
         self._tunable, self._runner, self._store = tunable, runner, store
         self._options, self._origin, self._observer = options, origin, observer
         self._compared = compared or (lambda candidate: candidate)
-        self.compiler = Compiler(compile, tunable.plan, runner, options.jobs)
+        compiler = Compiler(compile, tunable.plan, runner, options.jobs)
+        self._compiler = opened.enter_context(closing(compiler))
         self._live = runner.evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
         self._pool = DevicePool(runners, self._measured, ahead=self._live)
         self._quarantine = Quarantine(store, runner.device, runner.evidence, origin.source)
         barred, asked = self._quarantine.barred(), (runner.device, store, options.objective)
 
-        # The race, which compiles while candidates are listed: that may take a second.
+        # The race compiles while candidates are listed: that may take a second.
         racing = options.quick or (options.guided and runner.known() is None)
         contenders = tunable.contenders(*asked) if racing else None
-        self._race = Race(contenders and contenders.without(barred))
-        self._racing = bool(self._race.configs)
-        if not self._time_left():
-            raise self._too_late()
-        self.compiler.begin_first(self._race.configs[: options.trials])
-        survey = None if options.sampling == "exhaustive" else SURVEY
-        listed = tunable.candidates(runner, barred, survey=survey)
+        self._enter_race(Race(contenders and contenders.without(barred)))
+        ranked = None if options.sampling == "exhaustive" else RANKED
+        listed = tunable.candidates(runner, barred, ranked=ranked)
         candidates = listed.extended_by(self._race.considered)
         self._configs, self._axes = candidates.configs, axes_of(candidates.configs)
         self._guesses = tunable.guesses(candidates, *asked) if options.guided else ()
 
         # The trials so far, and what to try next.
-        self.log = open_log(tunable, runner, store, origin, self._axes, options.storage)
+        log = open_log(tunable, runner, store, origin, self._axes, options.storage)
+        self._log = opened.enter_context(closing(log))
         ranking = options.objective, options.score, options.reach
         self.leaderboard = Leaderboard(*ranking, tunable.judged)
         for trial in self._standing():
@@ -193,7 +200,7 @@ class Run(Generic[R]):
         while leaders := self.leaderboard.leaders:
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]
-            prepared = [*ahead(configs, self.compiler, ordered=True)]
+            prepared = [*ahead(configs, self._compiler, ordered=True)]
             ready = [
                 self._compared(candidate)
                 for _, candidate in prepared
@@ -261,8 +268,15 @@ class Run(Generic[R]):
                 value=options.score or self._value,
             )
         limits = options, self._time_left
-        self._proposals = Proposals(search, self.log, self.leaderboard, self._observer, *limits)
+        self._proposals = Proposals(search, self._log, self.leaderboard, self._observer, *limits)
         self._refuse_inaccurate()
+
+    def _enter_race(self, race: Race) -> None:
+        """Begins to compile the first round of a race, which is empty where there is none."""
+        self._race, self._racing = race, bool(race.configs)
+        if not self._time_left():
+            raise self._too_late()
+        self._compiler.begin_first(race.configs[: self._options.trials])
 
     def _second_round(self) -> bool:
         """Prepares the second round of a race: a quick run tries it alone, and a search guesses it
@@ -305,8 +319,8 @@ class Run(Generic[R]):
 
     def _standing(self) -> Iterator[Trial]:
         """The trials of earlier runs that today's candidates and stages would repeat alike."""
-        legal = frozenset(self._configs) if self.log.told else frozenset[Config]()
-        for trial in self.log.told:
+        legal = frozenset(self._configs) if self._log.told else frozenset[Config]()
+        for trial in self._log.told:
             if (
                 self._tunable.stands(trial.outcome.stage)
                 if isinstance(trial.outcome, Failure)
@@ -321,7 +335,7 @@ class Run(Generic[R]):
         proposals, board = self._proposals, self.leaderboard
         prepared = ahead(
             proposals.asked(),
-            self.compiler,
+            self._compiler,
             ordered=not self._live,
             spare=proposals.spare,
             deadline=self._deadline,
@@ -333,7 +347,7 @@ class Run(Generic[R]):
                     self._compare(self._pool.baseline)
         proposals.release()
         with suppress(CacheError):  # closing the log raises it again
-            self.log.flush()
+            self._log.flush()
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
         """Measures a candidate in its device's thread; returns its trial, which is in the log."""
@@ -354,9 +368,9 @@ class Run(Generic[R]):
             self._write(trial)
         trial = self.leaderboard.add(trial)
         self._proposals.search.tell(trial)
-        self.log.check()  # observers hear only of trials that a kill cannot lose
+        self._log.check()  # observers hear only of trials that a kill cannot lose
         self._observer.trial(trial, self._progress())
-        self.compiler.begin_first(self._race.choose_early(self.leaderboard.trials))
+        self._compiler.begin_first(self._race.choose_early(self.leaderboard.trials))
 
     def _trial(self, candidate: Candidate, outcome: Outcome) -> Trial:
         """The trial; a candidate that endangers the device is quarantined first of all."""
@@ -368,7 +382,7 @@ class Run(Generic[R]):
         """Writes the trial to the log, unless a later run should repeat it."""
         outcome = trial.outcome
         if not isinstance(outcome, Failure) or self._tunable.stands(outcome.stage):
-            self.log.finish(trial)
+            self._log.finish(trial)
 
     def _compare(self, baseline: Measurement | None) -> None:
         """Holds all trials to the accuracy of the vendor baseline, which was just timed."""
@@ -401,18 +415,14 @@ class Run(Generic[R]):
     def _record(self) -> R:
         """The record of the leaders, marked as interrupted if the run is not over."""
         board, origin, runner = self.leaderboard, self._origin, self._runner
-        provenance = Provenance(
-            driver=origin.driver,
-            compiler=origin.compiler,
-            source=origin.source,
-            autotune=__version__,
-            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        provenance = provenance_of(
+            origin,
+            runner,
+            self._began,
             seed=self._options.seed,
             trials=len(board.trials),
-            seconds=monotonic() - self._began,
             interrupted=not self._over,
             quick=self._options.quick,
-            baseline_fault=runner.baseline_fault,
         )
         return self._tunable.record(
             device=runner.device,
@@ -439,6 +449,32 @@ class Run(Generic[R]):
             f"the time was over before a configuration of {self._tunable} was timed; give "
             f"{enough(self._options.seconds):g} s or more"
         )
+
+
+def provenance_of(
+    origin: Origin,
+    runner: Runner,
+    began: float,
+    *,
+    seed: int,
+    trials: int,
+    interrupted: bool,
+    quick: bool,
+) -> Provenance:
+    """The provenance of a record that is saved now, of a run that began at `began`."""
+    return Provenance(
+        driver=origin.driver,
+        compiler=origin.compiler,
+        source=origin.source,
+        autotune=__version__,
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        seed=seed,
+        trials=trials,
+        seconds=monotonic() - began,
+        interrupted=interrupted,
+        quick=quick,
+        baseline_fault=runner.baseline_fault,
+    )
 
 
 def _check_objective(tunable: object, runner: Runner, options: Search) -> None:
@@ -488,19 +524,12 @@ def _metered(
 
 
 def _unsaved(record: TuningRecord, why: CacheError, earlier: BaseException | None) -> UnsavedError:
-    """The error of a record that cannot be saved, which is kept in a spare directory if there is
-    room; otherwise the error has it."""
-    name = f"{record.device.slug}-{record.slug}.{record.evidence}.json"
-    path = spare.keep(name, codec.dumps(record))
-    if path is None:
-        fate = "the record is in no file"
-    else:
-        fate = f"the record is kept in {path}: `autotune cache import` it when there is room"
-    message = f"{why}; {fate}"
+    """The error of a record that cannot be saved, with the record."""
+    message = f"{why}; the record is in no file"
     if isinstance(earlier, CacheError):
         message = f"{earlier}; the record cannot be saved either: {message}"
     return UnsavedError(
         message,
-        record=None if path else record,
+        record=record,
         trials=earlier.trials if isinstance(earlier, UnsavedError) else (),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
-from autotune.runners.objective import (
+from autotune.measure.objective import (
     DEFAULT_OBJECTIVE,
     HOT,
     TIMES,

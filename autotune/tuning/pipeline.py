@@ -1,11 +1,14 @@
-"""The pipeline: compiler threads prepare candidates while devices measure earlier ones."""
+"""The pipeline: compiler threads prepare candidates while devices measure earlier ones.
+
+`prepare` makes one candidate, or says why it may not run; `ahead` prepares several at once.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from threading import get_ident
 from time import monotonic
@@ -13,24 +16,37 @@ from time import monotonic
 from autotune.cores import available
 from autotune.cuda.compiler import stop_compiling
 from autotune.cuda.program import CompileFailure, Program
+from autotune.device import CLUSTER_SIZES, Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
-from autotune.families.plan import LaunchPlan, Template
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.tuning.evaluate import Compile, Trial, prepare
+from autotune.families.plan import Launch, LaunchPlan, Resources, Template
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.runner import Candidate, Runner
+from autotune.tuning.trials import Trial
 
 Ready = tuple[Config, Candidate | Failure]
+
+
 Spare = Callable[[Callable[[Config], bool]], Config | None]
+
+
 Prepared = Generator[Ready, None, None]
+
+
 Compiled = Future[Program | CompileFailure]
+
+
 Measure = Callable[[Runner, Candidate], Trial]
+
 
 KEPT = 1024
 """Programs kept in memory: those of a whole search, 50 MB."""
 
+
 READY = 4
 """Candidates under way besides those that compile, so that the next is ready before the device is.
 Each is proposed without the outcomes of the others, so more would cost trials."""
+
 
 WINDOW = 12
 """Candidates under way where outcomes have no noise. It does not depend on the number of cores, so
@@ -274,3 +290,88 @@ def _first_ready(waiting: Sequence[_Slot], deadline: float) -> int | None:
         pending = [program for program in programs if not program.done()]
         wait(pending, None if left == math.inf else left, FIRST_COMPLETED)
     return place
+
+
+Compile = Callable[[Template, str], Program | CompileFailure]
+
+
+SPILL_LIMIT = 40
+"""Bytes a thread that a kernel may spill, stores and loads together, and still be tried: a register
+or two kept until a tile's end. Timing decides better about so little."""
+
+
+def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | Failure:
+    """The candidate that runs a plan's launches, or why it may not run.
+
+    Every launch is compiled, unless the runner knows the resources already. The compiler's
+    registers and spills, and the bounds that the kernel declares, decide whether the candidate may
+    run; spills are accepted where the plan has local memory.
+    """
+    resources = runner.resources(plan.config)
+    if resources is not None:
+        failure = _over_budget(resources, plan.main, runner.device)
+        return failure or Candidate(plan.config, plan, (), resources)
+    programs: list[Program] = []
+    launches: list[Launch] = []
+    for launch in plan.launches:
+        program = compile(launch.template, runner.device.arch)
+        if isinstance(program, CompileFailure):
+            return Failure("compile", program.reason)
+        launch = with_cluster(launch, program)
+        failure = None if plan.local_memory else _spilled(program)
+        failure = failure or _refused(launch, program)
+        failure = failure or _over_budget(resources_of(launch, program), launch, runner.device)
+        if failure is not None:
+            return failure
+        programs.append(program)
+        launches.append(launch)
+    dominant = resources_of(plan.main, programs[plan.product])
+    plan = replace(plan, launches=tuple(launches))
+    return Candidate(plan.config, plan, tuple(programs), dominant)
+
+
+def resources_of(launch: Launch, program: Program) -> Resources:
+    """The SM resources of a compiled launch."""
+    return Resources(
+        threads=launch.threads,
+        registers=program.registers,
+        shared=program.shared + launch.shared,
+        local=program.local,
+        barriers=program.barriers,
+    )
+
+
+def with_cluster(launch: Launch, program: Program) -> Launch:
+    """The launch with the cluster that its kernel declares, if devices state how many of that size
+    are resident."""
+    size = program.bounds.cluster_blocks
+    return replace(launch, cluster=size) if size in CLUSTER_SIZES else launch
+
+
+def _refused(launch: Launch, program: Program) -> Failure | None:
+    refusal = program.bounds.refusal(launch)
+    if refusal is None:
+        return None
+    return Failure("resources", f"{launch.template.kernel}: {': '.join(refusal)}")
+
+
+def _spilled(program: Program) -> Failure | None:
+    if program.local <= program.spills <= SPILL_LIMIT:
+        return None
+    return Failure(
+        "resources",
+        f"{program.template.kernel} spills: {program.spills} bytes of spills and {program.local} "
+        f"bytes of local memory a thread, at {program.registers} registers",
+    )
+
+
+def _over_budget(resources: Resources, launch: Launch, device: Device) -> Failure | None:
+    resident = resources.occupancy(device, launch.cluster)
+    if resident.blocks_per_sm:
+        return None
+    return Failure(
+        "resources",
+        f"{launch.template.kernel}: no block fits an SM of {device.name}: "
+        f"{resources.threads} threads of {resources.registers} registers, "
+        f"{resources.shared} bytes of shared memory (limited by {resident.limiter})",
+    )

@@ -1,4 +1,4 @@
-"""What a tuning run tries next: its race, its search, and the claims that processes share.
+"""Proposes the next configuration of a run: its race, its search, the claims of processes.
 
 A run begins with a race of the most promising configurations, and a search follows. Both propose
 from what is in the trial log, in which every process claims what it tries.
@@ -10,26 +10,51 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from autotune.candidates.model_error import Sample
-from autotune.device import Device
 from autotune.families.config import Config
-from autotune.families.source_text import hash_of, narrowed, shortened
 from autotune.lookup.promising import FOLLOWING, Contenders
+from autotune.measure.measurement import Failure
+from autotune.measure.recording import Origin
+from autotune.measure.runner import Runner
+from autotune.model.model_error import Sample
 from autotune.records import Store, TuningRecord
-from autotune.records.merging import HasOrigin, sources_of
-from autotune.records.record import folder_of
-from autotune.runners.base import Evidence, Failure, Runner
-from autotune.runners.recording import Origin
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Observer
-from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Search
-from autotune.tuning.search import Patience, Proposer, TrialLog
 from autotune.tuning.search.axes import Axis
-from autotune.tuning.search.trial_log import place
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trial_log import TrialLog, place, studies_of, study_of
+from autotune.tuning.trials import Leaderboard, Observer, Trial
 from autotune.tuning.tunable import Tunable
+
+# The search stops once the untried configurations may be expected to improve the best time by less
+# than ENOUGH, LOOKS times in a row; the check runs every EVERY trials. docs/search.md measures the
+# cost.
+ENOUGH, LOOKS, EVERY = 0.0075, 3, 5
+
+
+class Patience:
+    """Follows the improvement that a search expects of the configurations it has not tried.
+
+    Attributes:
+        gain: the expected improvement at the last check, 0.01 for 1 %; None while unknown.
+    """
+
+    def __init__(self) -> None:
+        self.gain: float | None = None
+        self._low, self._looked = 0, 0
+
+    def due(self, trials: int) -> bool:
+        """Whether the next check is due at this number of trials."""
+        return not self.over and trials >= self._looked + EVERY
+
+    def look(self, trials: int, gain: float | None) -> None:
+        """Records the expected gain at this number of trials."""
+        self._looked, self.gain = trials, gain
+        self._low = 0 if gain is None or gain >= ENOUGH else self._low + 1
+
+    @property
+    def over(self) -> bool:
+        """Whether the search should stop."""
+        return self._low >= LOOKS
 
 
 class Race:
@@ -187,9 +212,9 @@ class Proposals:
         """Whether the search expects too little of further trials."""
         count = len(self.leaderboard.trials)
         if self.options.trials is None and self._patience.due(count):
-            self._patience.look(count, self.search.outlook())
-            if self._patience.over and self._patience.outlook is not None:
-                self.observer.enough(self._patience.outlook)
+            self._patience.look(count, self.search.expected_gain())
+            if self._patience.over and self._patience.gain is not None:
+                self.observer.enough(self._patience.gain)
         return self._patience.over
 
 
@@ -211,35 +236,3 @@ def open_log(
     from autotune.tuning.search.storage import SharedLog
 
     return SharedLog(path, study, storage, f"{folder.name}/{stem}/{study}", axes)
-
-
-def studies_of(root: Path, device: Device, evidence: Evidence, slug: str) -> tuple[Path, str]:
-    """The folder of the trial logs of a tunable in the cache `root`, and how their names begin."""
-    return root / "studies" / folder_of(device, evidence), f"{slug}.{evidence}"
-
-
-def study_of(kinds: str, origin: Origin) -> str:
-    """The name of the study whose trials can be compared: kernels of these kinds and sources, made
-    by one compiler and run by one driver.
-
-    The hashes of several families are shortened: a database takes names of 512 characters.
-    """
-    source = narrowed(origin.source, kinds.split("+")) or origin.source
-    named = source if ":" not in source else shortened(source)
-    return "@".join((kinds, named, *tools_of(origin)))
-
-
-def tools_of(origin: HasOrigin) -> tuple[str, ...]:
-    """The compiler and the driver that end a study's name, each if it is known."""
-    return tuple(tool for tool in (origin.compiler, origin.driver) if tool)
-
-
-def led_to(study: str, record: TuningRecord) -> bool:
-    """Whether a study, by its name, has the record's driver, compiler and kernel sources."""
-    source, *tools = study.partition("@")[2].split("@")
-    if tuple(tools) != tools_of(record.provenance):
-        return False
-    return all(
-        shortened(hash_of(source, family)) == shortened(own)
-        for family, own in sources_of(record).items()
-    )

@@ -1,23 +1,50 @@
-"""The interface the tuning loop needs from whatever it tunes: a GEMM or a user kernel."""
+"""The interface the tuning loop needs from whatever it tunes, and the GEMM as a tunable.
+
+A GEMM chooses among kernel families; records and the cost model say which configurations to try
+first. `user_kernels.KernelTunable` is the other implementation.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Generic, TypeVar
 
-from autotune.candidates.features import Describe
 from autotune.device import Device
+from autotune.errors import AutotuneError
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.lookup.promising import Contenders
-from autotune.records import Entry, Provenance, Store, TuningRecord
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.runners.objective import Objective
+from autotune.families.registry import AUTO, families_of
+from autotune.families.summation import measured_limit
+from autotune.lookup.neighbours import own
+from autotune.lookup.promising import Contenders, contenders
+from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
+from autotune.measure.objective import HOT, Objective
+from autotune.measure.oracle import checked_accuracy
+from autotune.measure.runner import Runner
+from autotune.model import cost, space
+from autotune.model.features import Describe
+from autotune.model.legality import current, for_compute, kernel_kind
+from autotune.model.space import ARCHITECTURE, AccuracyFilter, diverse, unserved
+from autotune.problem import Problem, distance
+from autotune.records import (
+    Entry,
+    FamilyRecord,
+    Provenance,
+    Record,
+    Records,
+    Store,
+    TuningRecord,
+)
 
 R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 
-SURVEY = 6000
+
+RANKED = 6000
 """Configurations of a family that the cost model ranks at most: ranking 100,000 takes seconds."""
 
 
@@ -48,57 +75,185 @@ class Candidates:
         return replace(self, unranked=(*self.unranked, *missing))
 
 
-class Tunable(Protocol[R_co]):
+class Tunable(ABC, Generic[R_co]):
     """Something with configurations that all compute the same.
 
-    Guarantees of every implementation:
-    - The text form says in one line what is tuned. `slug` is the same as part of a file name; two
-      tunables that differ in what they compute differ in it.
-    - `kinds` names the kernels that the configurations are of. Trials that agree in slug, kinds and
-      hash of the sources can be compared.
-    - `candidates` gives at least one configuration, or raises an `AutotuneError` that says why
-      there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `survey` of
-      them, or all.
-    - Every candidate has a plan, with the same text.
-    - `contenders` are configurations to race before all others, known before the candidates are;
-      `guesses` are those to try next, for that objective. Neither need be among the
-      candidates; contenders that are not are added to them.
-    - `describe` gives the features a time may depend on besides the parameters; None if there are
-      none.
-    - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less
-      accurate than the vendor library's in `baseline` allows.
-    - `inaccurate` are the places of those candidates that `judged` is expected to refuse beside
-      `baseline`, so that they are not tried.
-    - `stands` is whether a failure at that stage in an earlier run would also be one today.
+    The text form says in one line what is tuned. Trials that agree in slug, kinds and hash of the
+    sources can be compared.
     """
 
     @property
-    def slug(self) -> str: ...
+    @abstractmethod
+    def slug(self) -> str:
+        """The text form as part of a file name; tunables that differ in what they compute differ in
+        it."""
 
     @property
-    def kinds(self) -> str: ...
+    @abstractmethod
+    def kinds(self) -> str:
+        """The names of the kernels that the configurations are of."""
 
+    @abstractmethod
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
-    ) -> Candidates: ...
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+    ) -> Candidates:
+        """The configurations that the runner can measure, at least one; `unsafe` ones count as
+        rejected, as quarantined. A model ranks `ranked` of each kind, evenly spread, or all.
 
-    def contenders(
-        self, device: Device, store: Store, objective: Objective
-    ) -> Contenders | None: ...
+        Raises:
+            AutotuneError: if none is left; it says why.
+        """
+
+    def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
+        """Configurations to race before all others, known before the candidates are, to which they
+        are added."""
+        del device, store, objective
+        return None
 
     def guesses(
         self, candidates: Candidates, device: Device, store: Store, objective: Objective
-    ) -> tuple[Config, ...]: ...
+    ) -> tuple[Config, ...]:
+        """Configurations to try first, the best first; they need not be among the candidates."""
+        del candidates, device, store, objective
+        return ()
 
-    def describe(self, device: Device) -> Describe | None: ...
+    @abstractmethod
+    def describe(self, device: Device) -> Describe | None:
+        """The features that a time may depend on besides the parameters; None if there are none."""
 
-    def plan(self, config: Config) -> LaunchPlan: ...
+    @abstractmethod
+    def plan(self, config: Config) -> LaunchPlan:
+        """The launches of a candidate, with the same text."""
 
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure: ...
+    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+        """The measurement, or a failure at the stage "accuracy" if the result is less accurate than
+        the vendor library's in `baseline` allows."""
+        del baseline
+        return measurement
 
-    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]: ...
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
+        """The places of the configurations that `judged` is expected to refuse beside `baseline`,
+        so that they are not tried."""
+        del configs, baseline
+        return ()
 
-    def stands(self, stage: Stage) -> bool: ...
+    def stands(self, stage: Stage) -> bool:
+        """Whether a failure at that stage in an earlier run would also be one today."""
+        del stage
+        return True
+
+    @abstractmethod
+    def record(
+        self,
+        *,
+        device: Device,
+        evidence: Evidence,
+        entries: Sequence[Entry],
+        baseline: Measurement | None,
+        provenance: Provenance,
+    ) -> R_co:
+        """The record of a run."""
+
+
+GUESSES = 24
+"""Guesses of the cost model, as long as no configuration has worked."""
+
+
+NEIGHBOURS, RUNNERS_UP = 4, 4
+"""Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""
+
+
+@dataclass(frozen=True)
+class GemmTunable(Tunable[Record]):
+    """A problem, tuned over one kernel family or those that `auto` stands for.
+
+    Raises:
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
+    """
+
+    problem: Problem
+    family: str = AUTO
+
+    def __post_init__(self) -> None:
+        families_of(self.family, self.problem)
+
+    def __str__(self) -> str:
+        return str(self.problem)
+
+    @property
+    def slug(self) -> str:
+        """The problem's slug."""
+        return self.problem.slug
+
+    @property
+    def kinds(self) -> str:
+        """The families' names, such as `simt+gemv`."""
+        return "+".join(families_of(self.family, self.problem))
+
+    def candidates(
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+    ) -> Candidates:
+        """The configurations that the runner can measure; `unsafe` ones count as quarantined.
+
+        The cost model ranks `ranked` of each family, evenly spread, or all.
+
+        Raises:
+            AutotuneError: if none is left.
+        """
+        rejected = Counter[str]()
+        sampled: list[Config] = []
+        unranked: list[Config] = []
+        for name in families_of(self.family, self.problem):
+            legal = self.legal(runner, name)
+            rejected.update(legal.rejected)
+            safe = [config for config in legal.configs if not unsafe(config)]
+            if len(safe) < len(legal.configs):
+                rejected["quarantined"] += len(legal.configs) - len(safe)
+            most = len(safe) + 1 if ranked is None else ranked
+            sampled += space.spread(safe, most)
+            unranked += space.skipped(safe, most)
+        if not sampled:
+            raise AutotuneError(self._without_candidates(runner, rejected))
+        by_time = cost.rank(sampled, self.problem, runner.device)
+        best_first = tuple(config for _, config in by_time)
+        return Candidates(best_first, tuple(unranked), dict(rejected.most_common()))
+
+    def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
+        """The contenders of a quick race that are of these families."""
+        raced = contenders(self.problem, device, Records(store), objective)
+        return raced.of_families(families_of(self.family, self.problem))
+
+    def guesses(
+        self, candidates: Candidates, device: Device, store: Store, objective: Objective
+    ) -> tuple[Config, ...]:
+        """The cost model's choices, and the winners on the nearest recorded problems."""
+        records = Records(store)
+        listed = () if self.family == AUTO else store.family_records(device, self.family)
+        of_family: dict[Problem, Record] = {record.problem: record for record in listed}
+        problems = nearest(self.problem, {*own(device, records).problems, *of_family})
+        near = (of_family.get(problem) or records.load(device, problem) for problem in problems)
+        return guesses(candidates.ranked, self.problem, [*filter(None, near)], objective)
+
+    def describe(self, device: Device) -> Describe:
+        """A block's resources and work, and the cost model's time."""
+        return lambda configs, resources: cost.describe(configs, self.problem, device, resources)
+
+    def plan(self, config: Config) -> LaunchPlan:
+        """The launches for operands without gaps."""
+        return registry.plan(config, self.problem)
+
+    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+        """The measurement, or a failure if its error exceeds `relative_bound`."""
+        return checked_accuracy(self.problem, measurement, baseline.relative_error)
+
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
+        """The places of the configurations whose sums predict too large an error beside the
+        baseline's."""
+        if baseline.relative_error is None:
+            return ()
+        limit = measured_limit(self.problem, baseline.relative_error)
+        accurate = {*AccuracyFilter(self.problem, limit).accurate_places(configs)}
+        return [place for place in range(len(configs)) if place not in accurate]
 
     def record(
         self,
@@ -108,4 +263,100 @@ class Tunable(Protocol[R_co]):
         entries: Sequence[Entry],
         baseline: Measurement | None,
         provenance: Provenance,
-    ) -> R_co: ...
+    ) -> Record:
+        """The record of the problem, or of the family if one was asked for."""
+        shared = device, evidence, tuple(entries), baseline, provenance, self.problem
+        return Record(*shared) if self.family == AUTO else FamilyRecord(*shared, self.family)
+
+    def legal(self, runner: Runner, family: str) -> space.Space:
+        """The legal configurations of a family, or those that the runner has recorded."""
+        problem, device, recorded = self.problem, runner.device, runner.known()
+        if recorded is None:
+            return space.feasible(problem, device, family)
+        usable = current(family, recorded, problem, device)
+        outdated = sum(config.family == family for config in recorded) - len(usable)
+        return space.Space(usable, {"parameters": outdated} if outdated else {})
+
+    def _without_candidates(self, runner: Runner, rejected: Counter[str]) -> str:
+        """Why there are no candidates."""
+        if runner.known() is None and ARCHITECTURE in rejected and len(rejected) == 1:
+            return unserved(self.problem, runner.device, self.family)
+        kernel = "configuration" if self.family == AUTO else f"{self.family} configuration"
+        reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
+        why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
+        return f"no {kernel} can run {self.problem} on {runner.device.name}; {why}"
+
+
+@dataclass(frozen=True)
+class QuickTunable(GemmTunable):
+    """A problem of which only a few configurations are tried: a quick race, in two rounds.
+
+    Attributes:
+        raced: the configurations of both rounds.
+    """
+
+    raced: Contenders = field(kw_only=True)
+
+    @property
+    def kinds(self) -> str:
+        """The race has a study of its own for each set of configurations."""
+        texts = "\n".join(map(str, self.raced.first))
+        return f"quick-{sha256(texts.encode()).hexdigest()[:12]}"
+
+    def candidates(
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+    ) -> Candidates:
+        """The configurations that are not quarantined.
+
+        Raises:
+            AutotuneError: if none is left.
+        """
+        del ranked
+        safe = tuple(config for config in self.raced.configs if not unsafe(config))
+        quarantined = len(self.raced.configs) - len(safe)
+        if not safe:
+            raise AutotuneError(
+                f"no kernel to race on {self.problem} on {runner.device.name}: "
+                f"{quarantined} quarantined; leave out quick to search all"
+            )
+        return Candidates(safe, (), {"quarantined": quarantined} if quarantined else {})
+
+    def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders:
+        """All of them."""
+        del device, store, objective
+        return self.raced
+
+
+def guesses(
+    ranked: Sequence[Config],
+    problem: Problem,
+    near: Sequence[Record] = (),
+    objective: Objective = HOT,
+) -> tuple[Config, ...]:
+    """Configurations to try first: the model's best of each family, the winners on the `near`
+    problems and the runners-up on those of the same sizes, and the model's other choices."""
+    chosen = diverse(ranked, problem, GUESSES)
+    best_of: dict[str, Config] = {}
+    for config in ranked:
+        best_of.setdefault(config.family, config)
+    winners = [record.best_by(objective).config for record in near]
+    same_sizes = (record for record in near if distance(record.problem, problem) == 0)
+    winners += [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
+    recorded = (for_compute(config, problem) for config in winners)
+    return tuple(dict.fromkeys((*best_of.values(), *recorded, *chosen)))
+
+
+def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
+    """The `NEIGHBOURS` recorded problems of the same kind that are nearest in size, those of the
+    same sizes in other layouts included.
+
+    Distance counts sizes and batch alone, unlike that of look-ups: records that differ in epilogue
+    or output only tie.
+    """
+    layout, *kind = kernel_kind(problem)
+    alike: list[tuple[float, bool, Problem]] = []
+    for item in recorded:
+        far, (own_layout, *own_kind) = distance(item, problem), kernel_kind(item)
+        if own_kind == kind and (own_layout == layout or far == 0):
+            alike.append((far, own_layout != layout, item))
+    return [item for _, _, item in sorted(alike)[:NEIGHBOURS]]

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from autotune.candidates.legality import Rejection
 from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.model.legality import Rejection
 from autotune.occupancy import Occupancy
-from autotune.tuning.evaluate import Compile, resources_of, with_cluster
-from autotune.tuning.pipeline import cores
+from autotune.tuning.pipeline import Compile, cores, resources_of, with_cluster
 from autotune.user_kernels.tunable import KernelTunable
 
 

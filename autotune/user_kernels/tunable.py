@@ -1,48 +1,189 @@
-"""A user kernel and its call, as a `Tunable` of the tuning loop."""
+"""A user kernel and its call, as a `Tunable` of the tuning loop.
+
+Metrics and scores are the user's functions of a measured configuration. Where there is no
+reference, the first configuration that runs stands in for it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
+from typing import Any, Protocol
 
-from autotune.candidates import features
-from autotune.candidates.features import Describe, Description
-from autotune.candidates.legality import Rejection
+from numpy.typing import NDArray
+
 from autotune.device import Device
-from autotune.errors import AutotuneError
-from autotune.families.config import Config
+from autotune.errors import AutotuneError, UsageError
+from autotune.families.config import Config, Value
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.files import limits
+from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
+from autotune.measure.runner import Candidate, Runner
+from autotune.model import features
+from autotune.model.features import Describe, Description
+from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
-from autotune.records import Entry, KernelRecord, Provenance, Store
+from autotune.records import Entry, KernelRecord, Provenance
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.runners.objective import Objective
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Trial
+from autotune.tuning.tunable import Candidates, Tunable
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import evaluate, geometry_of, rejection
-from autotune.user_kernels.outcomes import Metric, Score, evaluated
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """A measured configuration, as metrics and objectives see it; `result["TILE"]` is the value of
+    a parameter.
+
+    Attributes:
+        params: the value of each parameter.
+        time_us: median time in microseconds, hot.
+        spread_us: its spread.
+        cold_us: median time with L2 flushed; None if not measured.
+        threads: threads a block.
+        registers: registers a thread.
+        shared: bytes of shared memory a block.
+        local: bytes of local memory a thread.
+        occupancy: share (0..1) of the SM's warps that can be resident.
+        energy: of a run; None if not measured (see `energy` of `Search`).
+    """
+
+    params: Mapping[str, Value]
+    time_us: float
+    spread_us: float
+    cold_us: float | None
+    threads: int
+    registers: int
+    shared: int
+    local: int
+    occupancy: float
+    energy: Energy | None = None
+
+    @classmethod
+    def of(cls, entry: Entry) -> KernelResult:
+        """The result in an entry."""
+        measured, resources = entry.measurement, entry.resources
+        return cls(
+            entry.config.values,
+            *(measured.time_us, measured.spread_us, measured.cold_us),
+            *(resources.threads, resources.registers, resources.shared, resources.local),
+            entry.occupancy,
+            measured.energy,
+        )
+
+    def __getitem__(self, name: str) -> Any:
+        return self.params[name]
+
+    @property
+    def joules(self) -> float:
+        """The energy of a run in joules."""
+        return self._metered.joules
+
+    @property
+    def power_w(self) -> float:
+        """The mean power in watts."""
+        return self._metered.power_w
+
+    @property
+    def clock_mhz(self) -> float:
+        """The mean clock of the SMs in MHz."""
+        return self._metered.clock_mhz
+
+    @property
+    def _metered(self) -> Energy:
+        if self.energy is None:
+            raise UsageError("energies were not measured; give search=autotune.Search(energy=True)")
+        return self.energy
+
+
+Metric = Callable[[KernelResult], float]
+"""A number that follows from a result."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The user's objective: a function whose value is minimised."""
+
+    function: Metric
+
+    def __call__(self, trial: Trial) -> float:
+        """The value of a trial; infinite for a failure.
+
+        Raises:
+            UsageError: if the function fails, or its value is not a positive number.
+        """
+        entry = trial.entry
+        return math.inf if entry is None else self.of(entry)
+
+    def of(self, entry: Entry) -> float:
+        """The value of an entry; raises as for a trial."""
+        value = evaluated("objective", self.function, entry)
+        if not value > 0:
+            raise UsageError(
+                f"the objective of {entry.config} is {value!r}; return a number above 0, of which "
+                "the least is best: 1 / x where x is maximised"
+            )
+        return value
+
+
+def evaluated(name: str, function: Metric, entry: Entry) -> float:
+    """The value of a metric for an entry.
+
+    Raises:
+        UsageError: if the function fails, or its value is not a finite number.
+    """
+    try:
+        value = float(function(KernelResult.of(entry)))
+    except Exception as error:
+        raise UsageError(
+            f"{name} fails for {entry.config}: {type(error).__name__}: {error}; it is called with "
+            "a result that has time_us, cold_us, registers, shared, occupancy and the parameters"
+        ) from error
+    if not math.isfinite(value):
+        raise UsageError(f"{name} of {entry.config} is {value!r}; return a finite number")
+    return value
+
+
+def check_metrics(metrics: Mapping[str, Metric] | None) -> dict[str, Metric]:
+    """Metrics by their names.
+
+    Raises:
+        UsageError: for a name that is none, or something else than a function.
+    """
+    for name, function in (metrics or {}).items():
+        if not isinstance(name, str) or not name.strip() or not callable(function):
+            raise UsageError(
+                f"metric {name!r} is {function!r}; give a name and a function of a result"
+            )
+    return dict(metrics or {})
+
 
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
 
+
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
+
 
 Combination = tuple[Config, Geometry | str]
 """A configuration with its geometry, or the reason of the constraint that it breaks."""
 
 
 @dataclass(frozen=True)
-class KernelTunable:
+class KernelTunable(Tunable[KernelRecord]):
     """A user kernel, its call and the arguments of its launches, as a `Tunable`.
 
     A configuration that the device cannot launch, or that breaks a constraint of the user, is
-    rejected under its reason. There is no cost model, so nothing is ranked.
+    rejected under its reason. There is no cost model, so nothing is ranked or guessed, and no
+    vendor baseline, so only the reference decides.
     """
 
     kernel: UserKernel
@@ -101,10 +242,10 @@ class KernelTunable:
                 yield config, rejection(geometry, device)
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates:
         """The configurations that the device can launch, in order of enumeration."""
-        del survey
+        del ranked
         counts, examples = Counter[str](), dict[str, str]()
         configs: list[Config] = []
         configs_known = runner.known()
@@ -129,17 +270,6 @@ class KernelTunable:
             )
         return Candidates((), tuple(configs), dict(counts.most_common()))
 
-    def contenders(self, device: Device, store: Store, objective: Objective) -> None:
-        """None, as `guesses`."""
-        del device, store, objective
-
-    def guesses(
-        self, candidates: Candidates, device: Device, store: Store, objective: Objective
-    ) -> tuple[Config, ...]:
-        """No guesses: nothing is known about the kernel."""
-        del candidates, device, store, objective
-        return ()
-
     def describe(self, device: Device) -> Describe:
         """The resources of a block and the number of blocks; the kernel's work is unknown."""
 
@@ -162,16 +292,6 @@ class KernelTunable:
         template = kernel.source.template(config)
         launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
-
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
-        """The measurement: there is no vendor baseline, so only the reference decides."""
-        del baseline
-        return measurement
-
-    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
-        """None: there is no vendor baseline."""
-        del configs, baseline
-        return ()
 
     def stands(self, stage: Stage) -> bool:
         """All stages but "verify": the reference or the tolerance may have changed since."""
@@ -229,3 +349,36 @@ class KernelTunable:
             for config, geometry in self.combinations
             if not isinstance(geometry, str)
         )
+
+
+class ResultRunner(Runner, Protocol):
+    """A runner that hands the arrays of a run back."""
+
+    def results(self, candidate: Candidate) -> Sequence[NDArray[Any]] | Failure:
+        """The contents that a run leaves in each array argument, in order."""
+        ...
+
+
+def first_results(
+    tunable: KernelTunable, runner: ResultRunner, compile: Compile
+) -> tuple[Config, Sequence[NDArray[Any]]]:
+    """The first configuration that runs, in the order of the parameters, and what it leaves in the
+    array arguments.
+
+    Raises:
+        AutotuneError: if none runs; with the first reason.
+    """
+    device: Device = runner.device
+    reason = "the device can launch none"
+    for config, rejected in tunable.rejected(device):
+        if rejected is not None:
+            continue
+        candidate = prepare(tunable.plan(config), runner, compile)
+        outcome = candidate if isinstance(candidate, Failure) else runner.results(candidate)
+        if not isinstance(outcome, Failure):
+            return config, outcome
+        if reason.startswith("the device"):
+            reason = f"{config}: {outcome.stage}: {outcome.reason}"
+    raise AutotuneError(
+        f"no configuration of {tunable} runs, so that none can stand in for a reference: {reason}"
+    )

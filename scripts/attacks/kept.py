@@ -86,9 +86,6 @@ KINDS: Mapping[str, Kept] = {
         read_range,
     ),
     "bundle": Kept("bundle", lambda: sample("bundle"), read_bundle("bundle"), compressed=True),
-    "bundle of schema 1": Kept(
-        "bundle", lambda: sample("bundle of schema 1"), read_bundle("bundle of schema 1")
-    ),
     "shipped bundle": Kept(
         "device.jsonl.xz", lambda: sample("bundle"), read_shipped, compressed=True
     ),

@@ -14,10 +14,9 @@ from support.fake_runner import program
 from autotune.cuda import cache as programs
 from autotune.cuda.program import Program
 from autotune.errors import AutotuneError
-from autotune.export.files import replace_files
-from autotune.export.manifest import MADE_BY
+from autotune.export.files import MADE_BY, replace_files
 from autotune.families.plan import Template
-from autotune.maintenance.inventory import inspect
+from autotune.records.inventory import scan
 
 TEMPLATE = Template("tiled.cu", "tiled", (("TILE_WIDTH", 16),))
 KEY = sha256(b"sample").hexdigest()
@@ -42,7 +41,7 @@ def read_program(folder: Path) -> list[str]:
     built = sample_program(b"built again")
     result = programs.cached(folder, KEY, TEMPLATE, "sm_90", lambda: built)
     intact = sample_program(CUBIN)
-    inspect(folder)
+    _ = [*scan(folder, thorough=True)]
     return [] if result in (built, intact) else ["a changed program was accepted"]
 
 

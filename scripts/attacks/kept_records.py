@@ -17,13 +17,12 @@ from support.sample_records import H100, SQUARE
 from attacks.plausible import impossible
 from autotune import cli
 from autotune.errors import AutotuneError
-from autotune.maintenance import exchange
-from autotune.maintenance.inventory import inspect
-from autotune.records import KernelRecord, Record, Store, bundle, codec, ranges, shipped
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
-from autotune.runners.replay import noisy
-from autotune.targets import targets
+from autotune.measure import targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.without_gpu import noisy
+from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges, shipped
+from autotune.records.inventory import scan
 
 Read = Callable[[Path], list[str]]
 """Reads a sample below a folder with everything that reads such files, and returns what is wrong.
@@ -66,7 +65,7 @@ def read_record(folder: Path) -> list[str]:
     faults = sealed(store.load(H100, SQUARE), made, "record")
     for loaded in store.records(H100):
         faults += sealed(loaded, made, "record")
-    inspect(folder)
+    _ = [*scan(folder, thorough=True)]
     with suppress(AutotuneError):
         _ = [*exchange.read(path)]
     before = path.read_bytes() if regular(path) else None
@@ -114,7 +113,7 @@ def read_kernel(folder: Path) -> list[str]:
     """Loads the record of a user kernel."""
     made = sample_kernel()
     faults = sealed(Store(folder).kernel(H100, made.call), made, "record of a user kernel")
-    inspect(folder)
+    _ = [*scan(folder, thorough=True)]
     return faults
 
 
@@ -124,7 +123,7 @@ def read_range(folder: Path) -> list[str]:
     faults = [
         fault for tuned in ranges.load(folder, H100) for fault in sealed(tuned, intact, "range")
     ]
-    inspect(folder)
+    _ = [*scan(folder, thorough=True)]
     return faults
 
 

@@ -16,7 +16,7 @@ from support.sample_records import H100
 from attacks.plausible import impossible
 from autotune.errors import AutotuneError
 from autotune.records import Store
-from autotune.tuning.search import TrialLog
+from autotune.tuning.trial_log import TrialLog
 
 TRIALS, LOG = 12, "study.jsonl"
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from autotune.device import Device
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
 from autotune.records import TuningRecord
 from autotune.records.ranges import Range
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording
-from autotune.tuning.evaluate import Trial
+from autotune.tuning.trials import Trial
 
 _MAY_BE_ZERO = ("reserved_shared_per_block", "l2_bytes", "memory_clock")
 

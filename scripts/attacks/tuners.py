@@ -13,23 +13,25 @@ from support.fake_runner import uncompiled
 
 from attacks.forks import Fork, Send, answer
 from autotune.families.config import Config
-from autotune.maintenance.inventory import inspect
+from autotune.measure import recording
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
-from autotune.runners import recording
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
-from autotune.runners.objective import HOT, Objective
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import GemmTunable
+from autotune.records.inventory import scan
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
 from autotune.tuning.proposals import open_log
-from autotune.tuning.search import axes_of
+from autotune.tuning.search.axes import axes_of
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
 
 PROBLEM = Problem(1024, 1024, 1024)
+
+
 TUNABLE = GemmTunable(PROBLEM, "auto")
 
 
@@ -168,7 +170,11 @@ def _look(place: Place, prepare: Callable[[], None], send: Send) -> None:
         trials = log.told
         log.close()
         record = store.load(runner.device, PROBLEM)
-        broken = [f"{item.path.name}: {item.fault}" for item in inspect(place.cache) if item.fault]
+        broken = [
+            f"{item.path.name}: {item.fault}"
+            for item in scan(place.cache, thorough=True)
+            if item.fault
+        ]
     send(
         {
             "trials": [str(trial.config) for trial in trials],

@@ -11,9 +11,7 @@ from support.fake_driver import FakeCuda
 from support.fake_frameworks import CuPyArray, FakeCuPy, FakePyCuda, FakeTorch, GPUArray
 from support.fake_frameworks import Interface as InterfaceArray
 
-from autotune.runtime.frameworks import Framework
-from autotune.runtime.frameworks.interfaces import CudaArrayInterface, DLPack, PyCuda
-from autotune.runtime.frameworks.libraries import CuPy, Torch
+from autotune.runtime.frameworks import CudaArrayInterface, CuPy, DLPack, Framework, PyCuda, Torch
 from autotune.testing import FrameworkContract
 from autotune.testing.contracts import MakeArray
 

@@ -10,14 +10,13 @@ from support.fake_runner import FakeRunner, compiled
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
-from autotune.gpu import GpuRunner
-from autotune.runners import recording
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.runners.energy import Energy
-from autotune.runners.predicted import PredictedRunner
-from autotune.runners.replay import ReplayRunner
+from autotune.measure import recording
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.without_gpu import PredictedRunner, ReplayRunner
 from autotune.testing import RunnerContract
-from autotune.tuning.evaluate import Compile
+from autotune.tuning.pipeline import Compile
 
 # A bench in a worker process that answers without a GPU.
 TIRELESS = "support.worker_benches:tireless"

@@ -16,10 +16,7 @@ from support.session_contract import SessionContract
 from autotune.cuda.program import Program
 from autotune.errors import MissingError, UsageError
 from autotune.families.plan import Template
-from autotune.gpu.bindings_session import BindingsSession
-from autotune.gpu.opening import open_session
-from autotune.gpu.pycuda_session import PyCudaSession
-from autotune.gpu.session import Session
+from autotune.measure.session import BindingsSession, PyCudaSession, Session, open_session
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from support.fake_runner import FakeRunner, by_width, compiled, crash, tiled
 from support.paths import import_path
 
-from autotune.runners.base import Failure, Measurement
+from autotune.measure.measurement import Failure, Measurement
 from autotune.testing import RunnerContract
 
 

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 from support import exported_library
 from support.exported_library import SHARED, WORKSPACE, Built, Call, Outcome, counter_bytes
+from support.general_kernels import plan_of
 from support.launch_recorder import general_of, launched_by_python
 from support.sample_records import H100
 
-from autotune.candidates.space import feasible
 from autotune.device import Device, find
 from autotune.export import ExportedLibrary, gather
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, TensorMap
 from autotune.lookup.answer import Answer
+from autotune.model.space import feasible
 from autotune.problem import Problem
 
 SMALL = Problem(64, 48, 40)
@@ -97,7 +98,7 @@ def test_other_shapes_launch_the_general_kernel_like_python(
     assert len(calls) > 80
     for call, outcome in zip(calls, matmul_outcomes(built, calls), strict=True):
         general = general_of(library, call)
-        expected = launched_by_python(library, call, general.config, general.plan(call.problem))
+        expected = launched_by_python(library, call, general.config, plan_of(general, call.problem))
         assert (outcome.status, outcome.launches) == (0, expected), call
 
 

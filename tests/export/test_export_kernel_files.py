@@ -164,7 +164,7 @@ def test_export_command_prints_json(
         (["8x8x8", "--name", "../up"], "is no C identifier"),
         (["8x8x8", "--format", "dll"], "unknown format"),
         (["8x8x8", "--device", "h9000"], "unknown device"),
-        (["8x8x8", "--compute", "f64"], "unknown compute"),
+        (["8x8x8:f64"], "unknown 'f64' after the shape"),
     ],
 )
 def test_export_command_refuses_invalid_arguments(

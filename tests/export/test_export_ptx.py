@@ -18,7 +18,7 @@ from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import AutotuneError
 from autotune.export import gather, write_library
-from autotune.export.portable import portable_ptx
+from autotune.export.library import portable_ptx
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.answer import Answer

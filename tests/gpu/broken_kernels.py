@@ -10,9 +10,9 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import operands
+from autotune.measure.runner import Candidate
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
-from autotune.runners.base import Candidate
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "reads C for beta 0", "ignores beta"),

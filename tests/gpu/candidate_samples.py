@@ -11,7 +11,6 @@ from pathlib import Path
 
 from problem_cases import Case
 
-from autotune.candidates import space
 from autotune.cuda import program
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import CompileFailure, Program
@@ -19,15 +18,22 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
+from autotune.measure.runner import Candidate
+from autotune.model import space
 from autotune.problem import Problem
-from autotune.runners.base import Candidate
 
 LARGE, SMALL, THIN = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
+
+
 A_FAMILY = {"f32": 4, "tf32": 2, "tf32x3": 2, "f16": 1, "bf16": 2, "f8": 2, "f8e5": 1, "i8": 2}
 """Configurations of each family that run for a case."""
+
+
 MANY, ATTEMPTS = 10, 6
 """A family with `MANY` legal configurations must have one that compiles. Up to `ATTEMPTS` are
 compiled for each that runs, because only ptxas knows the registers a kernel needs."""
+
+
 KINDS = (
     *("swap", "schedule", "source", "low", "cluster", "reduction", "min_blocks", "store"),
     *("slices", "pack", "promote", "consumers"),

@@ -11,10 +11,9 @@ import pytest
 
 from autotune import runtime
 from autotune.errors import MissingError
-from autotune.gpu.opening import open_session
-from autotune.gpu.session import Session
+from autotune.measure.session import Session, open_session
 from autotune.runtime import UntunedWarning
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 
 
 @pytest.fixture(scope="module")

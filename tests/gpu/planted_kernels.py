@@ -11,9 +11,9 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import each_type, operands, scale
+from autotune.measure.runner import Candidate
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
-from autotune.runners.base import Candidate
 
 FAULTS = (
     *("none", "a term of one element missing", "zeros", "a term missing everywhere"),

@@ -17,9 +17,9 @@ from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.state import Runtime
 
 
@@ -32,10 +32,20 @@ def _simt(tile: int, warp: str, split_k: int, stages: int) -> Config:
 
 
 NAIVE = Config.parse("naive:mapping=coalesced,block=16")
+
+
 TILED = Config.parse("tiled:tile_width=32,specialized=0")
+
+
 SIMT = _simt(64, "wm=32,wn=32,tm=8,tn=4", 1, 3)
+
+
 SPLIT = _simt(64, "wm=32,wn=32,tm=8,tn=4", 2, 2)
+
+
 LARGE = _simt(128, "wm=32,wn=64,tm=8,tn=8", 1, 5)  # uses 81 KiB of shared memory
+
+
 CONFIGS = (NAIVE, TILED, _simt(32, "wm=16,wn=32,tm=4,tn=4", 1, 2), SIMT, SPLIT, LARGE)
 
 
@@ -68,9 +78,15 @@ def _plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
 # Relative error of a product of two elements: both are rounded, each by 2^-10 at most, or split
 # into two parts that leave a remainder.
 _PRODUCTS = {"tf32": 2.0**-9, "tf32x3": 48 * 2.0**-24}
+
+
 # Relative error of rounding a result.
 _RESULTS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
 _LEAST_HALF = 2.0**-25
+
+
 TRUNCATED = 8.0
 """Tensor cores truncate: each product, and the sum it is added to, loses up to 2 units in the last
 place. That is more often than they add, and twice as much as rounding."""

@@ -18,10 +18,9 @@ from problem_cases import Case
 
 from autotune.families.config import Value
 from autotune.families.wgmma.rules import ARCHITECTURE
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.opening import open_session
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.session import Session, open_session
+from autotune.measure.verify import Passed
 from autotune.problem import Problem
 
 GEMMS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = (
@@ -80,7 +79,7 @@ def run(session: Session, families: Sequence[str], programs: Path) -> int:
             cache=programs,
         )
         outcome = bench.verify(candidate)
-        right = isinstance(outcome, Verdict)
+        right = isinstance(outcome, Passed)
         wrong += not right
         print(f"{'right' if right else outcome}: {case} {candidate.config}", flush=True)
     return wrong

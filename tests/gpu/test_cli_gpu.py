@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import cli, gpu, runtime
+from autotune import cli, runtime
 from autotune.errors import MissingError
+from autotune.measure import devices
 from autotune.tuning import options
 
 SHAPE = "512x384x640"
@@ -20,7 +21,7 @@ SHAPE = "512x384x640"
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
     try:
-        gpu.probe()
+        devices.probe()
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -35,11 +36,11 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, obj
 
 
 def test_device_prints_the_drivers_identity(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(capsys, "device") == gpu.probe(enter=True).to_json()
+    assert answer(capsys, "device") == devices.probe(enter=True).to_json()
 
 
 def test_tuning_and_running_agree_on_the_device() -> None:
-    assert gpu.probe() == runtime.probe()
+    assert devices.probe() == runtime.probe()
 
 
 # Where cuBLAS splits K, few tf32x3 kernels are as accurate as twice its error: 20 may hold none.

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import gpu, runtime
+from autotune import runtime
 from autotune.errors import MissingError
+from autotune.measure import devices
+from autotune.measure.objective import COLD, HOT
 from autotune.records import Record
-from autotune.runners.objective import COLD, HOT
 
 pytestmark = pytest.mark.timing
 
@@ -24,7 +25,7 @@ SHAPE = "1x4096x4096:bf16:nt"
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     """The record of a short search with the default objective, in a cache of its own."""
     try:
-        gpu.probe()
+        devices.probe()
     except MissingError as error:
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,7 @@ from autotune.cuda.compiler import compile
 from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.session import Session
+from autotune.measure.session import Session
 from autotune.problem import Problem
 
 

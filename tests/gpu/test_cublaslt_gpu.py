@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from attempts import repeated
 
-from autotune.gpu.benches.gemm import BASELINE, GemmBench
-from autotune.gpu.session import Session
+from autotune.measure.bench import BASELINE, GemmBench
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.session import Session
 from autotune.problem import LAYOUTS, Problem
-from autotune.runners.base import Failure, Measurement
 
 pytestmark = pytest.mark.timing
 

@@ -12,7 +12,7 @@ from runtime_gpu import drawn
 from autotune.families.config import Value
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.settings import Policy
 
 pytestmark = pytest.mark.timing

@@ -7,20 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.loaded import resident_blocks
 
-from autotune.candidates import space
 from autotune.cuda import bindings, compiler
 from autotune.cuda.program import Program
 from autotune.device import Device, find
 from autotune.errors import DeviceError, MissingError
 from autotune.families import registry
 from autotune.families.wgmma.tiles import CLUSTERS
-from autotune.gpu import probe
-from autotune.gpu.pycuda_session import pycuda
-from autotune.gpu.session import Session
+from autotune.measure.devices import probe
+from autotune.measure.session import Session, pycuda
+from autotune.model import space
 from autotune.problem import Problem
 
 INDEX = 0
+
+
 DEEP = Problem(256, 256, 16384, "bf16")
 """A problem whose kernels share K in clusters of every size."""
 
@@ -112,7 +114,7 @@ def test_clusters_are_the_drivers_for_kernels_that_fill_an_sm(
             continue
         program = compiler.compile(launch.template, session.device.arch, cache=programs)
         assert isinstance(program, Program)
-        if session.resident_blocks(program, launch) > 1:
+        if resident_blocks(session, program, launch) > 1:
             continue
         module = checked(driver.cuModuleLoadData(program.cubin))
         function = checked(driver.cuModuleGetFunction(module, program.symbol.encode()))

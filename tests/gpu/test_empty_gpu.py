@@ -12,7 +12,7 @@ import pytest
 from runtime_gpu import NAIVE, SIMT, SPLIT, runtime_of
 
 from autotune.families.config import Config
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 
@@ -40,35 +40,6 @@ def test_empty_results_have_the_shape_of_pytorch(
 ) -> None:
     a, b = (torch.randn(*shape, device="cuda") for shape in shapes)
     assert Matmul(runs(config))(a, b).shape == torch.matmul(a, b).shape
-
-
-@pytest.mark.parametrize("config", [NAIVE, SIMT], ids=str)
-def test_sum_without_a_summand_is_the_epilogue_of_c(
-    torch: Any, runs: Callable[[Config], Runtime], config: Config
-) -> None:
-    a, b = torch.empty(70, 0, device="cuda"), torch.empty(0, 33, device="cuda")
-    out, bias = torch.randn(70, 33, device="cuda"), torch.randn(33, device="cuda")
-    expected = torch.relu(0.5 * out + bias)
-    multiply = Matmul(runs(config))
-    torch.testing.assert_close(multiply(a, b), torch.zeros(70, 33, device="cuda"))
-    multiply(a, b, out, 2.0, 0.5, bias=bias, activation="relu")
-    torch.testing.assert_close(out, expected)
-
-
-@pytest.mark.parametrize("config", [NAIVE, SIMT], ids=str)
-def test_sum_without_a_summand_can_be_captured(
-    torch: Any, runs: Callable[[Config], Runtime], config: Config
-) -> None:
-    a, b = torch.empty(70, 0, device="cuda"), torch.empty(0, 33, device="cuda")
-    out, multiply = torch.empty(70, 33, device="cuda"), Matmul(runs(config))
-    multiply(a, b, out)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        multiply(a, b, out)
-    for _ in range(2):
-        out.fill_(torch.nan)
-        graph.replay()
-        assert bool((out == 0).all())
 
 
 @each_config

@@ -11,11 +11,11 @@ from problem_cases import Case
 
 from autotune.errors import MissingError
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.energy import open_counter
+from autotune.measure.measurement import Energy, Measurement
+from autotune.measure.session import Session
 from autotune.problem import Problem
-from autotune.runners.base import Measurement
-from autotune.runners.energy import Energy
 
 pytestmark = pytest.mark.timing
 
@@ -29,7 +29,7 @@ CONFIGS = (
 @pytest.fixture
 def bench(session: Session, programs: Path) -> GemmBench:
     try:
-        session.energy_counter()
+        open_counter(session.pci_address())
     except MissingError as error:
         pytest.skip(str(error))
     return GemmBench(session, KILO, cache=programs)

@@ -14,16 +14,16 @@ from export_gpu import Built, driver_path, exported, gemm_call
 from runtime_gpu import excess_of, runtime_of
 from support import exported_library
 
-from autotune.candidates import cost, space
-from autotune.candidates.space import survey
 from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.export import write, write_library
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.model import cost, space
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Plain kernels, packed operands, split-K with counters, tensor maps, clusters, batches, epilogues.
@@ -63,7 +63,7 @@ def config_of(problem: Problem, device: Device) -> Config:
     tuned = exported_library.tuned()[problem]
     if space.rejection(tuned, problem, device) is None:
         return tuned
-    ((_, best), *_) = cost.rank(survey(problem, device), problem, device)
+    ((_, best), *_) = cost.rank(sample(problem, device), problem, device)
     return best
 
 

@@ -17,40 +17,63 @@ from candidate_samples import (
     with_values,
 )
 from problem_cases import BATCHED, CASES, FINISHED, Case
+from support.loaded import resident_blocks, resources
 from support.served_precisions import SERVED
 
-from autotune.candidates import space
 from autotune.device import Device
 from autotune.families.config import Config, Value
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Session
+from autotune.measure.verify import Passed
+from autotune.model import space
 from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.runners.base import Candidate
 
 Samples = Mapping[str, FamilySample]
 
+
 ALL = (*CASES, *BATCHED, *FINISHED)
+
+
 ANY_SHAPE = {"naive", "tiled", "simt", "wgmma"}
 """Families with a configuration for every problem, if they run on the device at all."""
+
+
 HOPPER = (9, 0)
+
 
 TILES = (
     "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy=async,stages=3,fragments=2,"
     "min_blocks=1,split_k={split_k},reduction={reduction},workers={workers},chunks=1,pack=none,"
     "group=1,fence=0,order=rows"
 )
+
+
 SHARED = ("separate", "fused", "stream", "gemv")
 """Ways to share K among blocks of the CUDA-core families."""
 
+
 FUSED: Mapping[str, Value] = {"reduction": "fused", "cluster": "1x1"}
+
+
 STREAM: Mapping[str, Value] = {"reduction": "stream"}
+
+
 PINGPONG: Mapping[str, Value] = {"schedule": "pingpong"}
+
+
 WIDE: Mapping[str, Value] = {"cluster": "2x1", "schedule": "cooperative"}
+
+
 HIGH: Mapping[str, Value] = {"cluster": "1x2", "schedule": "cooperative"}
+
+
 DEEP: Mapping[str, Value] = {"cluster": "1x1x4", "reduction": "none"}
+
+
 DEEPER: Mapping[str, Value] = {"cluster": "1x1x2", "reduction": "fused"}
+
 
 TOGETHER: tuple[tuple[str, str, Mapping[str, Value]], ...] = (
     ("wgmma", "250x190x2050:bf16:nn:batch=3", FUSED),
@@ -121,7 +144,7 @@ def different_results(
     bench = GemmBench(session, problem, cache=programs)
     # Matrices of a batch that wrongly shared counters or workspace would fail here.
     outcome = bench.verify(prepared)
-    assert isinstance(outcome, Verdict), f"{prepared.plan.config}: {outcome}"
+    assert isinstance(outcome, Passed), f"{prepared.plan.config}: {outcome}"
     operands = bench.operands
     run, c = session.bind(prepared)(operands.values(1.0, 0.0)), np.empty(operands.c.bytes, np.uint8)
     results = set()
@@ -174,7 +197,7 @@ def test_every_family_computes_the_gemm(
         wrong |= {
             name: str(outcome)
             for name, outcome in outcomes.items()
-            if not isinstance(outcome, Verdict)
+            if not isinstance(outcome, Passed)
         }
     assert wrong == {}
     needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())
@@ -222,7 +245,7 @@ def test_occupancy_is_the_drivers(session: Session, samples: Samples) -> None:
     for item in _candidates(samples):
         for launch, program in zip(item.plan.launches, item.programs, strict=True):
             key = f"{item.config} {launch.template.label}"
-            drivers[key] = session.resident_blocks(program, launch)
+            drivers[key] = resident_blocks(session, program, launch)
             ours[key] = occupancy(
                 session.device,
                 threads=launch.threads,
@@ -237,7 +260,7 @@ def test_occupancy_is_the_drivers(session: Session, samples: Samples) -> None:
 def test_compiled_resources_are_the_drivers(session: Session, samples: Samples) -> None:
     compiled = _candidates(samples)
     drivers = [
-        session.resources(item.programs[item.plan.product], item.plan.main) for item in compiled
+        resources(session, item.programs[item.plan.product], item.plan.main) for item in compiled
     ]
     assert [item.resources for item in compiled] == drivers
 

@@ -12,13 +12,14 @@ from broken_kernels import broken
 
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
-from autotune.gpu import GpuRunner, probe
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.devices import probe
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.oracle import checked_accuracy
+from autotune.measure.session import Session
+from autotune.measure.verify import Passed
 from autotune.problem import Problem
-from autotune.runners.base import Failure, Measurement
-from autotune.verification.accuracy import judged
 
 PROBLEM = Problem(120, 130, 140)
 GAPPED = (150, 140, 160)
@@ -77,7 +78,7 @@ def test_wrong_kernel_fails_verification(
 
 def test_right_kernel_passes(bench: GemmBench, programs: Path) -> None:
     outcome = bench.verify(broken("none", PROBLEM, bench.device, programs))
-    assert isinstance(outcome, Verdict)
+    assert isinstance(outcome, Passed)
     # Sequential sums: a root mean square of 0.3 u K in elements of sqrt(K).
     assert outcome.relative == pytest.approx(0.3 * 2**-24 * PROBLEM.k**0.5, rel=0.5)
 
@@ -123,7 +124,7 @@ def test_right_batch_passes_in_every_layout(
     bench = GemmBench(
         session, BATCH, leading_dimensions=leading_dimensions, strides=strides, cache=programs
     )
-    assert isinstance(bench.verify(broken("none", BATCH, bench.device, programs)), Verdict)
+    assert isinstance(bench.verify(broken("none", BATCH, bench.device, programs)), Passed)
 
 
 def test_wrong_kernel_does_not_affect_the_next(bench: GemmBench, programs: Path) -> None:
@@ -131,19 +132,20 @@ def test_wrong_kernel_does_not_affect_the_next(bench: GemmBench, programs: Path)
         type(bench.verify(broken(fault, PROBLEM, bench.device, programs)))
         for fault in ("none", "writes A", "none", "nan", "none", "leaves a counter", "none")
     ]
-    assert outcomes == [Verdict, Failure, Verdict, Failure, Verdict, Failure, Verdict]
+    assert outcomes == [Passed, Failure, Passed, Failure, Passed, Failure, Passed]
 
 
 def test_inaccurate_kernel_fails_beside_the_baseline(bench: GemmBench, programs: Path) -> None:
     baseline = bench.baseline()
     if baseline is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert isinstance(baseline, Measurement), baseline
     candidates = [
         broken(fault, PROBLEM, bench.device, programs) for fault in ("none", "is not accurate")
     ]
     outcomes = [
-        judged(PROBLEM, bench.measure(item, None), baseline.relative_error) for item in candidates
+        checked_accuracy(PROBLEM, bench.measure(item, None), baseline.relative_error)
+        for item in candidates
     ]
     assert isinstance(outcomes[0], Measurement), outcomes[0]
     assert isinstance(outcomes[1], Failure)
@@ -185,7 +187,7 @@ def test_two_processes_share_the_gpu(runner: GpuRunner, programs: Path) -> None:
     candidate = broken("none", PROBLEM, runner.device, programs)
     before = runner.measure(candidate, None)
     if runner.baseline() is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert runner.baseline_ready
     assert isinstance(before, Measurement), before
 
@@ -201,7 +203,7 @@ def test_two_processes_share_the_gpu(runner: GpuRunner, programs: Path) -> None:
 
 def test_inaccurate_kernel_fails_in_a_rematch(runner: GpuRunner, programs: Path) -> None:
     if runner.baseline() is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     candidates = [
         broken(fault, PROBLEM, runner.device, programs) for fault in ("none", "is not accurate")
     ]

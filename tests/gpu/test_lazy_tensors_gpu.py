@@ -14,9 +14,9 @@ from runtime_gpu import NAIVE, SIMT, SPLIT, TILED, drawn, runtime_of
 
 from autotune.errors import ArrayError
 from autotune.families.config import Config
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
-from autotune.runtime.quantizing import Quantizer
+from autotune.runtime.quantized import Quantizer
 from autotune.runtime.state import Runtime
 
 NEGATED = r"is lazily negated \(is_neg\), .* give \.resolve_neg\(\)"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import cli, gpu, settings
+from autotune import cli, settings
 from autotune.errors import MissingError
 from autotune.families.config import Config
+from autotune.measure import devices, targets
 from autotune.problem import Problem
 from autotune.records import Record, Store, codec
 from autotune.records.merging import changes, merge, stale
-from autotune.targets import local, targets
 
 SHAPE = (192, 128, 256)
 PROBLEM = Problem(*SHAPE)
@@ -26,7 +26,7 @@ PROBLEM = Problem(*SHAPE)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
     try:
-        gpu.probe()
+        devices.probe()
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -63,12 +63,12 @@ def verified(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any
 
 def test_driver_version_is_the_same_without_a_session() -> None:
     with targets.opened(PROBLEM) as target:
-        assert local.driver_version() == target.origin.driver
+        assert devices.driver_version() == target.origin.driver
 
 
 def test_tuned_record_is_not_stale(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     autotune.tune(*SHAPE, trials=2, seconds=40)
-    assert store.load(gpu.probe(), PROBLEM) is not None
+    assert store.load(devices.probe(), PROBLEM) is not None
     found = verified(capsys)
     assert (found["stale"], found["other_tools"]) == ([], [])
 

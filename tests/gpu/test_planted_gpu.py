@@ -16,10 +16,11 @@ from random import Random
 import pytest
 from planted_kernels import FAULTS, SCALE_FAULTS, planted
 
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.session import Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Session
 from autotune.problem import PRECISIONS, Problem
-from autotune.runners.base import Candidate, Failure
 
 PLANTS = int(os.environ.get("AUTOTUNE_PLANTS", "8"))
 SHARE = 0.99

@@ -24,10 +24,10 @@ SHAPES = (
 @pytest.fixture
 def quantized(torch: Any) -> Any:
     """Quantises on the CPU, with the bits that the kernel gives."""
-    from autotune.torch.quantize import by_torch
+    from autotune.torch.scaled import quantize_by_torch
 
     torch.manual_seed(0)
-    return by_torch
+    return quantize_by_torch
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_cupy_and_pycuda_arrays_are_quantised(torch: Any, quantized: Any) -> Non
 
 def weight(torch: Any, scale: str, dtype: str) -> tuple[Any, Any]:
     """A B of (1000 x 512), stored transposed, and its scales for `autotune.matmul`."""
-    from autotune.torch.quantize import quantize_weight
+    from autotune.torch.scaled import quantize_weight
 
     w = torch.randn(512, 1000, device="cuda")
     codes, scales = quantize_weight(w, scale, getattr(torch, dtype))
@@ -243,7 +243,7 @@ def test_operators_are_compiled_without_a_graph_break(
     torch: Any, quantized: Any, scale: str
 ) -> None:
     from autotune.torch import scaled_mm
-    from autotune.torch.quantize import quantize
+    from autotune.torch.scaled import quantize
 
     del quantized
     b, of_b = weight(torch, scale, "float8_e4m3fn")

@@ -9,9 +9,9 @@ import pytest
 from broken_kernels import broken
 
 from autotune.errors import MissingError
-from autotune.gpu import GpuRunner
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.runner import Candidate, Runner
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Runner
 from autotune.testing import RunnerContract
 
 pytestmark = pytest.mark.timing

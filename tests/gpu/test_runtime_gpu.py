@@ -17,12 +17,12 @@ import pytest
 from runtime_gpu import CONFIGS, LARGE, NAIVE, SIMT, SPLIT, excess_of, runtime_of
 from support.paths import import_path
 
-from autotune.candidates import space
 from autotune.errors import ArrayError
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 
@@ -224,7 +224,7 @@ PYCUDA = """
 import numpy as np
 import {context}
 from pycuda import gpuarray
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from runtime_gpu import SPLIT, runtime_of
 matmul = Matmul(runtime_of(Driver.load(), None, SPLIT))

@@ -18,7 +18,7 @@ from autotune.errors import ArrayError
 from autotune.families.config import Value
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 
@@ -246,7 +246,7 @@ from pathlib import Path
 import numpy as np
 import {context}
 from pycuda import gpuarray
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from runtime_gpu import drawn
 matmul = Matmul(drawn(Driver.load(), Path({cache!r}), {family!r}, {{}}))

@@ -15,11 +15,9 @@ from autotune.cuda import compiler
 from autotune.cuda.program import Program
 from autotune.errors import MissingError
 from autotune.families.plan import Template
-from autotune.gpu.bindings_session import BindingsSession
-from autotune.gpu.probing import probe
-from autotune.gpu.pycuda_session import PyCudaSession
-from autotune.gpu.session import Session
-from autotune.gpu.timing import Timer, WarmRun
+from autotune.measure.devices import probe
+from autotune.measure.session import BindingsSession, PyCudaSession, Session
+from autotune.measure.timing import Timer, WarmRun
 
 pytestmark = pytest.mark.timing
 

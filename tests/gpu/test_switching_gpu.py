@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from autotune.candidates import cost, space
 from autotune.cuda import compiler
 from autotune.errors import MissingError
 from autotune.families import registry
-from autotune.gpu.runner import GpuRunner, open_runner
+from autotune.measure.gpu_runner import GpuRunner, open_runner
+from autotune.measure.measurement import Measurement
+from autotune.measure.runner import Candidate
+from autotune.model import cost, space
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Measurement
-from autotune.tuning.evaluate import prepare
+from autotune.tuning.pipeline import prepare
 
 PROBLEMS = (
     Problem(512, 512, 512),
@@ -45,7 +46,7 @@ def test_same_processes_measure_problem_after_problem(programs: Path) -> None:
     try:
         baselines = [runner.baseline()]
         if baselines[0] is None:
-            pytest.skip("neither PyTorch nor CuPy with a GPU")
+            pytest.skip("neither PyTorch with a GPU nor cuBLAS")
         measured(runner, PROBLEMS[0], programs)
         for problem in PROBLEMS[1:]:
             runner.switch_to(problem)

@@ -14,27 +14,38 @@ from attempts import repeated
 from candidate_samples import candidate, plan_of
 from problem_cases import Case
 
-from autotune.candidates import cost, space
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import BASELINE, GemmBench
-from autotune.gpu.cublas import open_cublas
-from autotune.gpu.judgement import Verdict
-from autotune.gpu.operands import Operands
-from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Timer, WarmRun
-from autotune.gpu.vendor_baseline import open_baseline
-from autotune.gpu.verify import Verifier
+from autotune.measure.baseline import open_baseline
+from autotune.measure.bench import BASELINE, GemmBench
+from autotune.measure.cublas import open_cublas
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD, HOT, BestTimes, Objective
+from autotune.measure.operands import Operands
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Run, Session
+from autotune.measure.timing import Timer, WarmRun
+from autotune.measure.verify import Passed, Verifier
+from autotune.model import cost, space
 from autotune.problem import ELEMENTWISE, LAYOUTS, Problem
-from autotune.runners.base import BestTimes, Candidate, Measurement
-from autotune.runners.objective import COLD, HOT, Objective
 
 pytestmark = pytest.mark.timing
 
+
 COPY = 2**29
+
+
 TILED = Config.parse("tiled:tile_width=16,specialized=0")
+
+
 NAIVE = Config.parse("naive:mapping=uncoalesced,block=16")
+
+
 KILO = Problem(1024, 1024, 1024)
+
+
 THIN = Problem(16, 2048, 2048)  # a block per SM at most, so that latencies show
+
+
 FAST_FP64 = ((8, 0), (9, 0), (10, 0))
 """Compute capabilities whose float64 units verify quickly."""
 
@@ -169,7 +180,7 @@ def test_vendor_baseline_computes_the_problem(
     problem = Problem(512, 256, 128, layout=layout, batch=batch, epilogue=epilogue)
     baseline = GemmBench(session, problem, cache=programs).baseline()
     if baseline is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert isinstance(baseline, Measurement), baseline
     assert baseline.error is not None
     assert baseline.relative_error is not None
@@ -217,7 +228,7 @@ def test_vendor_baseline_follows_strides(
     problem = Problem(100, 150, 200, layout="tn", batch=3, epilogue="bias_relu")
     bench = GemmBench(session, problem, leading_dimensions=lds, strides=strides, cache=programs)
     if (baseline := bench.baseline()) is None:
-        pytest.skip("neither PyTorch nor CuPy with a GPU")
+        pytest.skip("neither PyTorch with a GPU nor cuBLAS")
     assert isinstance(baseline, Measurement), baseline
     assert 0 < (baseline.error or 0) <= (baseline.tolerance or 0)
 
@@ -236,7 +247,7 @@ def test_further_baseline_is_timed_like_the_first(
     def attempt() -> None:
         outcomes = bench.compare([candidate], ["test_timing_gpu:open_again"])
         if BASELINE not in outcomes:
-            pytest.skip("neither PyTorch nor CuPy with a GPU")
+            pytest.skip("neither PyTorch with a GPU nor cuBLAS")
         ours, baseline, again = (outcomes[name] for name in (str(TILED), BASELINE, "again"))
         assert isinstance(ours, Measurement)
         assert isinstance(baseline, Measurement)
@@ -288,7 +299,7 @@ def test_verification_of_a_small_gemm_takes_under_a_millisecond(
     bench = GemmBench(session, problem, cache=programs)
     candidate = candidate_of(quick, problem, session, programs)
     first = bench.verify(candidate)
-    assert isinstance(first, Verdict)
+    assert isinstance(first, Passed)
     assert first.time_us < 200
     # Loading the candidate is no part of it, and takes as long on a slow host.
     bound, verifier = session.bind(candidate), Verifier(session, bench.operands, programs)
@@ -315,7 +326,7 @@ def test_vendor_baseline_is_near_the_peak(session: Session, programs: Path) -> N
     def attempt() -> None:
         baseline = bench.baseline()
         if baseline is None:
-            pytest.skip("neither PyTorch nor CuPy with a GPU")
+            pytest.skip("neither PyTorch with a GPU nor cuBLAS")
         assert isinstance(baseline, Measurement), baseline
         share = problem.flops / (baseline.time_us * 1e-6) / session.device.peak_fp32
         assert 0.4 < share < 1.0

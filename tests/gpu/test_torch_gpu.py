@@ -15,19 +15,21 @@ import torch_inference
 from runtime_gpu import SIMT, excess_of
 
 from autotune import runtime
-from autotune.candidates import space
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Measurement
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store
-from autotune.runners.base import Measurement
 from autotune.runtime import UntunedWarning
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.settings import Policy
 from autotune.tuning.options import Search
 
 TYPES = {"f32": "float32", "tf32": "float32", "tf32x3": "float32", "f16": "float16",
          "bf16": "bfloat16"}  # fmt: skip
+
+
 ACTIVATED: dict[str | None, tuple[str, dict[str, str]]] = {
     None: ("", {}),
     "relu": ("relu", {}),
@@ -35,7 +37,11 @@ ACTIVATED: dict[str | None, tuple[str, dict[str, str]]] = {
     "gelu_tanh": ("gelu", {"approximate": "tanh"}),
     "silu": ("silu", {}),
 }
+
+
 ROWS, IN, OUT = 64, 256, 192
+
+
 LAYER = Problem(ROWS, OUT, IN, layout="nt", epilogue="bias")
 
 

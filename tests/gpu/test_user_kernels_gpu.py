@@ -20,30 +20,34 @@ import pytest
 import stencil
 import transpose
 from numpy.typing import NDArray
+from support.loaded import resident_blocks, resources
 
 import autotune
-from autotune import gpu
 from autotune.cuda import compiler
 from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.errors import MissingError
-from autotune.gpu.benches.user_kernel import KernelBench
-from autotune.gpu.pycuda_session import PyCudaSession
-from autotune.gpu.runner import GpuRunner
-from autotune.gpu.session import Session
+from autotune.measure import devices
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.measurement import Failure, Measurement, tied
+from autotune.measure.runner import Candidate
+from autotune.measure.session import PyCudaSession, Session
+from autotune.measure.without_gpu import PredictedRunner
 from autotune.problem import Problem
 from autotune.records import KernelRecord
-from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.runners.estimates import tied
-from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.evaluate import prepare, resources_of
 from autotune.tuning.options import Search
-from autotune.user_kernels import KernelTunable, Workload, define_kernel, source_folder, workload
+from autotune.tuning.pipeline import prepare, resources_of
+from autotune.user_kernels.bench import KernelBench, open_kernel_runner
+from autotune.user_kernels.definition import define_kernel, unpacked
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload, workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),
     *("writes the input", "right once", "illegal access", "endless loop"),
 )
+
+
 FAULTY = """
 __device__ int runs;
 
@@ -65,7 +69,11 @@ template <int FAULT> __global__ void faulty(float* out, float* in, int n) {
     }
 }
 """
+
+
 N = 200  # one block: __syncthreads puts the faults of thread 0 after all writes
+
+
 TYPES = """
 template <int N>
 __global__ void types(double* out, bool b, signed char i8, unsigned char u8, short i16,
@@ -78,6 +86,8 @@ __global__ void types(double* out, bool b, signed char i8, unsigned char u8, sho
     if (threadIdx.x < N) out[threadIdx.x] = values[threadIdx.x];
 }
 """
+
+
 LARGE = """
 template <int KB> __global__ void large(float* out) {
     extern __shared__ float held[];
@@ -97,7 +107,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def device() -> Device:
     try:
-        return gpu.probe()
+        return devices.probe()
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -122,7 +132,7 @@ def candidates(
     tunable = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
     prepared: list[Candidate] = []
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         for config in kernel.combinations():
             outcome = prepare(
                 tunable.plan(config),
@@ -153,7 +163,7 @@ def bench(session: Session) -> KernelBench:
 def runner(device: Device) -> Iterator[GpuRunner]:
     del device  # requested only to skip without a GPU
     with ExitStack() as stack:
-        opened = gpu.open_kernel_runner(faulty(), time_limit=5.0)
+        opened = open_kernel_runner(faulty(), time_limit=5.0)
         stack.callback(opened.close)
         yield opened
 
@@ -343,9 +353,9 @@ def test_occupancy_matches_the_driver(session: Session) -> None:
     compiled = candidates(work, session.device, kernel["source"], "transpose", values, **geometry)
     for candidate in compiled:
         (program,), launch = candidate.programs, candidate.plan.main
-        assert session.resources(program, launch) == candidate.resources
+        assert resources(session, program, launch) == candidate.resources
         resident = candidate.resources.occupancy(session.device).blocks_per_sm
-        assert session.resident_blocks(program, launch) == resident
+        assert resident_blocks(session, program, launch) == resident
 
 
 @pytest.mark.parametrize(
@@ -368,7 +378,7 @@ def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str
     kernel = define_kernel(source, "twice<>", {}, constraints=None, **geometry)
     (config,) = kernel.combinations()
     plan = KernelTunable(kernel, work.call, work.arguments).plan(config)
-    with source_folder(kernel) as (folder, includes):
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
         program = compiler.compile(
             *(plan.main.template, session.device.arch),
             cache=None,
@@ -400,6 +410,8 @@ extern "C" __global__ void axpy(float* y, const float* x, float a, int n) {
     if (at < n) y[at] += a * FACTOR * x[at] + __half2float(__float2half(0.0f));
 }
 """
+
+
 AXPY: dict[str, Any] = {
     "source": MACROS,
     "name": "axpy",

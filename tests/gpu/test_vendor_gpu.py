@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.cublas import Cublas
-from autotune.gpu.operands import Operands
-from autotune.gpu.session import Run, Session
+from autotune.measure.bench import GemmBench
+from autotune.measure.cublas import Cublas
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.operands import Operands
+from autotune.measure.session import Run, Session
 from autotune.problem import PRECISIONS, Problem
-from autotune.runners.base import Failure, Measurement
 
 DEEP = (64, 96, 4128)
 """A shape for split-K whose K is no multiple of a block of 64, but of what fp8 needs."""
@@ -32,7 +32,7 @@ def test_right_result_of_the_library_passes(
     problem = Problem(*shape, compute, "nt", scale="row" if row.eight_bit else "none")
     outcome = GemmBench(session, problem, cache=programs).baseline()
     if outcome is None:
-        pytest.skip("neither PyTorch nor CuPy computes it")
+        pytest.skip("neither PyTorch nor cuBLAS computes it")
     assert isinstance(outcome, Measurement), outcome
 
 

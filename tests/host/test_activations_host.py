@@ -13,8 +13,8 @@ from support.host_cuda import Program, build, run
 
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.measure.oracle import CURVES, GELU_TAIL, UNIT_ROUNDOFF, activated
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, Problem
-from autotune.verification.oracle import CURVES, GELU_TAIL, UNIT_ROUNDOFF, activated
 
 SOURCE = """#include "common/epilogue.cuh"
 

@@ -8,9 +8,9 @@ import pytest
 from support.host_cases import Case, case_of
 from support.host_cuda import Program, build, check, run
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import LAYOUTS, Problem
 
 SCALES = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]

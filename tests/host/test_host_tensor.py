@@ -21,8 +21,7 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
-from autotune.families.shared.arguments import operands
-from autotune.families.shared.layout import along_k
+from autotune.families.shared.arguments import along_k, operands
 from autotune.problem import Problem
 from autotune.problem.integers import round_up
 

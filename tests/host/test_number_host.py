@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from support.host_cases import Case, Matrix, numbers, stored
 from support.host_cuda import Program, build, run
+from support.oracle_errors import largest_error
 
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.measure.oracle import product
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, Problem
-from autotune.verification.oracle import largest_error, product
 
 SOURCE = """#include "common/epilogue.cuh"
 

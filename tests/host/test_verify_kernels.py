@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from support.host_cases import Case, Matrix, numbers, random_scales, stored
 from support.host_cuda import CUDA_SRC, Program, build, run
+from support.oracle_errors import error_unit, largest_error
 
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure
@@ -21,10 +22,11 @@ from autotune.cuda.program import Program as CudaProgram
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.gpu import guarded, verify_kernels
-from autotune.gpu.guarded import OperandScales
-from autotune.gpu.judgement import AMAX_ERROR
-from autotune.gpu.verify_kernels import (
+from autotune.measure import exact, operands, verify_kernels
+from autotune.measure.operands import OperandScales
+from autotune.measure.oracle import activated, gates, product, roundoff
+from autotune.measure.verify import AMAX_ERROR
+from autotune.measure.verify_kernels import (
     EVEN,
     LOWERED,
     NORMAL,
@@ -34,8 +36,8 @@ from autotune.gpu.verify_kernels import (
     REFERENCE_SHARED,
     THREADS,
     ZERO,
+    templates_of,
 )
-from autotune.gpu.verify_templates import templates_of
 from autotune.problem import (
     E5M2_OPERANDS,
     ELEMENT_TYPES,
@@ -45,15 +47,6 @@ from autotune.problem import (
     Problem,
 )
 from autotune.problem.integers import ceil_div
-from autotune.verification import exact
-from autotune.verification.oracle import (
-    activated,
-    error_unit,
-    gates,
-    largest_error,
-    product,
-    roundoff,
-)
 
 GUARD = 16
 ROWS, COLUMNS, LD = 40, 50, 64
@@ -65,7 +58,7 @@ POISON = {name: verify_kernels.POISON[np.dtype(kind).itemsize] for name, kind in
 BLOCKS = 3
 NOTHING = np.zeros((1, 4), np.float32)
 
-Shape = guarded.GuardedMatrix
+Shape = operands.GuardedMatrix
 ONE = Shape(ROWS, COLUMNS, LD)
 # Memory layouts of a batch: matrices in sequence, with gaps, with rows side by side.
 SHAPES = {
@@ -85,15 +78,15 @@ def template(name: str, **values: int) -> Template:
 
 
 def reference(problem: Problem) -> Template:
-    return templates_of(problem).reference
+    return templates_of(problem)["reference", ""]
 
 
 def comparison(problem: Problem) -> Template:
-    return templates_of(problem).compare
+    return templates_of(problem)["compare", ""]
 
 
 def exact_comparison(problem: Problem) -> Template:
-    return templates_of(problem).compare_exact
+    return templates_of(problem)["compare_exact", ""]
 
 
 FILL, CHECK = (
@@ -961,7 +954,7 @@ COMPILATIONS = [
 @pytest.mark.parametrize(("text", "arch"), COMPILATIONS)
 def test_verification_kernels_compile(text: str, arch: str) -> None:
     problem = Problem.parse(f"1x1x1:{text}")
-    programs = [compiled(kernel, arch) for kernel in templates_of(problem).all]
+    programs = [compiled(kernel, arch) for kernel in templates_of(problem).values()]
     assert {type(program) for program in programs} == {CudaProgram}
 
 

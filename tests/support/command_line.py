@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune import cli, gpu, runtime
+from autotune import cli, runtime
 from autotune.device import Device
 from autotune.errors import MissingError
+from autotune.measure import devices
 from support.sample_recording import ship
 
 
@@ -18,7 +19,7 @@ def own_machine(monkeypatch: pytest.MonkeyPatch, root: Path) -> Path:
     cache = root / "cache"
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
     ship(root / "recordings", monkeypatch)
-    monkeypatch.setattr(gpu, "probe", absent)
+    monkeypatch.setattr(devices, "probe", absent)
     monkeypatch.setattr(runtime, "probe", absent)
     return cache
 

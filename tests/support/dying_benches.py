@@ -10,10 +10,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.gpu.worker import PendingBench
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.runner import Candidate
+from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Measurement
-from autotune.runners.objective import HOT, Objective
 from support.worker_benches import Fake, opened
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from autotune.gpu.cublas import SIGNATURES
+from autotune.measure.cublas import SIGNATURES
 from support.host_cases import numbers, stored
 
 TYPES: dict[int, Any] = {0: np.float32, 2: np.float16, 14: np.uint16}

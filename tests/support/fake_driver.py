@@ -25,9 +25,9 @@ from cuda.bindings import driver as real
 from numpy.lib.stride_tricks import as_strided
 
 from autotune.cuda import bindings
+from autotune.measure.oracle import activated, gates
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, SCALES
 from autotune.problem.fields import ACTIVATIONS
-from autotune.verification.oracle import activated, gates
 from support.numpy_types import STORED, decoded, encoded, name_of
 from support.quantising import quantised
 

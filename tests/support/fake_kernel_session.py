@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.gpu.benches import base
-from autotune.gpu.benches.user_kernel import KernelBench
-from autotune.gpu.session import Run
-from autotune.gpu.timing import Samples, WarmRun
-from autotune.gpu.worker import PendingBench
-from autotune.runners.base import BestTimes, Candidate
-from autotune.runners.objective import HOT, Objective
-from autotune.user_kernels import Workload
+from autotune.measure import bench
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Run
+from autotune.measure.timing import Samples, WarmRun
+from autotune.measure.worker import PendingBench
+from autotune.user_kernels.bench import KernelBench
+from autotune.user_kernels.workload import Workload
 from support.sample_records import H100
 
 Kernel = Callable[["Pointers"], None]
+
+
 F4 = np.float32
 
 
@@ -150,10 +152,10 @@ def opened_saxpy(work: Workload, index: int) -> PendingBench:
     def exits(_: Pointers) -> None:
         os._exit(9)
 
-    def bench() -> KernelBench:
-        base.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
+    def finish() -> KernelBench:
+        bench.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
         kernels: dict[str, Kernel] = {"32": right, "64": lambda _: None, "128": exits, "256": right}
         session: Any = FakeSession(kernels, work.buffers[0].before.size, 2**30)
         return KernelBench(session, work)
 
-    return PendingBench(H100, "13.0", bench)
+    return PendingBench(H100, "13.0", finish)

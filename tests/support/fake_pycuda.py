@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from numpy.typing import NDArray
 
-from support.fake_gpu import ATTRIBUTES, FakeGpu
+from support.fake_gpu import FakeGpu
 
 INDEX_LIMIT = 2**31
 
@@ -78,38 +77,9 @@ class Event:
         self._gpu.cuEventSynchronize(self._event)
 
 
-class Function:
-    """A kernel, which takes its arguments in one buffer."""
-
-    def __init__(self, gpu: FakeGpu) -> None:
-        self._gpu = gpu
-
-    def set_attribute(self, attribute: str, value: int) -> None:
-        checked(self._gpu.cuFuncSetAttribute(8, attribute, value))
-
-    def get_attribute(self, attribute: str) -> int:
-        return int(checked(self._gpu.cuFuncGetAttribute(attribute, 8)))
-
-    def prepare(self, formats: str) -> None:
-        self._struct = struct.Struct(formats)
-
-    def prepared_async_call(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        stream: Stream,
-        *arguments: Any,
-        shared_size: int,
-    ) -> None:
-        del grid
-        values = list(self._struct.unpack(self._struct.pack(*arguments)))
-        checked(self._gpu.put(stream.handle, block, shared_size, values))
-
-
 def module(gpu: FakeGpu) -> Any:
     """`pycuda.driver` on a fake GPU."""
     cuda: Any = ModuleType("pycuda.driver")
-    names = ("MAX_DYNAMIC_SHARED_SIZE_BYTES", *ATTRIBUTES)
 
     def primary() -> SimpleNamespace:
         context = checked(gpu.cuDevicePrimaryCtxRetain(0))
@@ -140,8 +110,6 @@ def module(gpu: FakeGpu) -> Any:
         mem_alloc=lambda size: Memory(gpu, size),
         memcpy_htod_async=upload,
         memcpy_dtoh=download,
-        function_attribute=SimpleNamespace(**{name: name for name in names}),
-        module_from_buffer=lambda _: SimpleNamespace(get_function=lambda _: Function(gpu)),
         **{f"memset_d{bits}_async": memset(bits) for bits in (8, 16, 32)},
     )
     return cuda

@@ -9,10 +9,10 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.objective import HOT, Objective
-from autotune.runners.recording import Origin
+from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.recording import Origin
+from autotune.measure.runner import Candidate
 from support.sample_records import H100, SQUARE
 
 ORIGIN = Origin(driver="13.0", compiler="NVRTC 13.5", source="5e1f")

@@ -24,10 +24,11 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
+from autotune.measure import oracle
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
-from autotune.verification import oracle, quantised
 from support import eight_bits
+from support.oracle_errors import error_unit
 
 Matrix = NDArray[Any]
 """Elements as they are stored: float32, float16, int8, int32, or their bits: uint16 for bfloat16,
@@ -145,7 +146,7 @@ def random_case(
         values = random.standard_normal((*batch, rows, columns), np.float32)
         return stored(values * np.float32(factor), element)
 
-    factors = quantised.factor(problem, 0), quantised.factor(problem, 1)
+    factors = oracle.operand_factor(problem, 0), oracle.operand_factor(problem, 1)
     if not alpha:
         factors = np.nan, np.nan
     a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0], factors[0])
@@ -179,7 +180,7 @@ def random_scales(problem: Problem, factor: float = 1.0) -> tuple[Matrix, Matrix
         return None
     random = np.random.default_rng(1)
     scale_a, scale_b = (
-        (quantised.scale_size(problem, side) * factor * random.uniform(0.8, 1.25, shape)).astype(
+        (oracle.scale_size(problem, side) * factor * random.uniform(0.8, 1.25, shape)).astype(
             np.float32
         )
         for side, shape in enumerate(problem.scale_shapes)
@@ -251,7 +252,7 @@ def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     if problem.precision.eight_bit:
         return _tolerance_of_8_bits(case, wanted)
     allowed = oracle.tolerance(problem, case.alpha, case.beta)
-    unit = oracle.error_unit(_sums(case), allowed) if problem.gated else 1.0
+    unit = error_unit(_sums(case), allowed) if problem.gated else 1.0
     result: NDArray[np.float64] = allowed * unit + oracle.roundoff(problem) * np.abs(wanted)
     return result
 

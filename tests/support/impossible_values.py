@@ -23,20 +23,23 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import parse
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.problem import Problem
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, bundle, codec, ranges
 from autotune.records.kernel_record import KernelEntry
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.recording import Origin, Recording, SweepRow
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import trial_log
-from support.sample_compact_bundle import RANGE, compact_document
+from autotune.records.ranges import Range, Segment
+from autotune.tuning import trial_log
+from autotune.tuning.trials import Trial
 from support.sample_logs import FAILED, MEASURED
 from support.sample_records import H100, SQUARE, entry, record
 
 DEPTH = 100_000
+
+
 _DEEP = "@deep@"
+
 
 VALUES: dict[str, Any] = {
     "-1": -1,
@@ -57,6 +60,7 @@ VALUES: dict[str, Any] = {
     "deep list": _DEEP,
 }
 """Values by name; `deep list` nests 100,000 lists."""
+
 
 # The values that a field may have, by the end of its path, a regular expression.
 _POSSIBLE: Mapping[str, frozenset[str]] = {
@@ -172,8 +176,10 @@ def _zipped(document: dict[str, Any]) -> bytes:
 def _bundled(document: dict[str, Any]) -> bytes:
     """The bundle of a header and its lines, each sealed."""
     body = b"".join(_sealed(line) + b"\n" for line in document["lines"])
-    header = {"sha256": sha256(body).hexdigest(), **document["header"]}
-    return gzip.compress(_sealed(header) + b"\n" + body, compresslevel=1)
+    digest, part = sha256(body).hexdigest(), gzip.compress(body, compresslevel=1)
+    parts = [{"bytes": len(part), "lines": len(document["lines"]), "sha256": digest}]
+    header = {"sha256": digest, "parts": parts, **document["header"]}
+    return gzip.compress(_sealed(header) + b"\n", compresslevel=1) + part
 
 
 def _kernel_record() -> KernelRecord:
@@ -198,8 +204,19 @@ def _unsealed(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name != checksum.CHECKSUM}
 
 
+RANGE = Range(
+    H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04
+)
+
+
 def _bundle() -> dict[str, Any]:
-    header = {"schema": bundle.SCHEMA, "devices": [H100.to_json()], "records": 1, "ranges": 1}
+    header = {
+        "schema": bundle.SCHEMA,
+        "devices": [H100.to_json()],
+        "records": 1,
+        "ranges": 1,
+        "problems": [str(SQUARE)],
+    }
     return {"header": header, "lines": [_full_record(), RANGE.to_json()]}
 
 
@@ -240,9 +257,15 @@ _JUDGED = {
     r"entries\.0\.measurement\.error": frozenset({"0", "null"}),
     r"entries\.0\.measurement\.tolerance": frozenset({"0.5", "null"}),
 }
+
+
 _RECORD = {"time_us": frozenset[str](), "cold_us": frozenset({"null"}), **_JUDGED}
+
+
 # A user kernel may have no arguments.
 _CALL = {"kernel.arguments": frozenset({"empty list"}), **_JUDGED}
+
+
 # A configuration of another version may have other values, and a failed trial no resources.
 _TRIAL = {
     "config": frozenset({"word"}),
@@ -251,6 +274,8 @@ _TRIAL = {
     "limiter": frozenset({"empty text", "word", "null"}),
     "outcome.reason": frozenset({"empty text", "word", "long text"}),
 }
+
+
 # A recording's columns, and the cells of its first row and of its second one, which failed.
 _COLUMNS = {
     r"families\.\w+\.params": frozenset({"empty object"}),
@@ -265,29 +290,24 @@ _COLUMNS = {
     r"(registers|shared|local|barriers|samples)\.0": frozenset({"0"}),
     r"(registers|shared|local|barriers)\.1": frozenset({"0"}),
 }
+
+
 # The header and the lines state the same devices.
-_BUNDLE = {r"devices?\.\w+|devices\.0\.\w+": frozenset[str](), **_RECORD}
-# Fields by their position in lists.
-_COMPACT = {
-    "ranges|records": frozenset({"empty list"}),
-    r"origins\.0\.\d|limiters\.0": frozenset({"empty text", "word"}),
-    r"forms\.0\.\d|entries\.0\.1": frozenset({"word"}),
-    r"entries\.0\.2\.0|baseline\.0": frozenset[str](),
-    r"entries\.0\.2\.1|entries\.0\.4|made\.4": frozenset({"0", "0.5"}),
-    r"entries\.0\.2\.2|entries\.0\.3\.[12]|made\.[23]": frozenset({"0"}),
-    r"entries\.0\.2\.3": frozenset({"null"}),
-    r"entries\.0\.2\.4": frozenset({"0", "null"}),
-    r"entries\.0\.2\.5": frozenset({"0.5", "null"}),
+_BUNDLE = {
+    r"devices?\.\w+|devices\.0\.\w+": frozenset[str](),
+    r"problems\.0": frozenset({"empty text", "word"}),
+    **_RECORD,
 }
 
+
 _FRAME = frozenset({"header", "lines", "lines.0", "lines.1"})
+
 
 KINDS: Mapping[str, Kind] = {
     "record": Kind(_full_record(), _sealed, codec.loads, _RECORD),
     "user kernel": Kind(_unsealed(codec.encode(_kernel_record())), _sealed, codec.loads, _CALL),
     "range": Kind(RANGE.to_json(), _sealed, ranges.loads),
     "bundle": Kind(_bundle(), _bundled, bundle.loads, _BUNDLE, _FRAME),
-    "bundle of schema 1": Kind(compact_document(), _sealed, bundle.loads, _COMPACT),
     "device": Kind(H100.to_json(), _text, _device),
     "recording": Kind(_recording(), _zipped, Recording.loads, _COLUMNS),
     "trial": Kind(_stored(MEASURED), _text, _trial, _TRIAL),

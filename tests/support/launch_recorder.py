@@ -10,14 +10,14 @@ from typing import Any
 from autotune.cuda.launches import layout
 from autotune.device import Device
 from autotune.export import ExportedLibrary
-from autotune.export.general import General
+from autotune.export.library import General
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
 from autotune.runtime import Kernel
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.state import Runtime
 from support import exported_library
 from support.exported_library import (
@@ -32,6 +32,7 @@ from support.exported_library import (
     counter_bytes,
 )
 from support.fake_driver import FakeCuda
+from support.general_kernels import serves
 
 SCRATCH = 1 << 56
 
@@ -159,7 +160,7 @@ def general_of(library: ExportedLibrary, call: Call) -> General:
     return next(
         fallback.general
         for fallback in library.fallbacks
-        if fallback.general.serves(problem)
+        if serves(fallback.general, problem)
         and all(
             have % want == 0
             for have, want in zip(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.runtime.native import compiled
+from autotune.runtime.native import calls
 from autotune.runtime.native.build import build
 
 
@@ -16,12 +16,12 @@ from autotune.runtime.native.build import build
 def library_in(folder: Path) -> Iterator[None]:
     """Takes the library from a folder, which may have none, within a `with` block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "FOLDER", folder)
-        compiled.library.cache_clear()
+        patch.setattr(calls, "FOLDER", folder)
+        calls.library.cache_clear()
         try:
             yield
         finally:
-            compiled.library.cache_clear()
+            calls.library.cache_clear()
 
 
 @contextmanager

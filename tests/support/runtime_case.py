@@ -23,9 +23,9 @@ from autotune.families.shared.arguments import (
     words,
 )
 from autotune.lookup.answer import Answer, How
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
-from autotune.runners.objective import Objective
-from autotune.runtime.driver import Driver
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 from support.fake_driver import FakeCuda, Matrix
@@ -33,7 +33,11 @@ from support.fake_frameworks import Interface
 from support.numpy_types import encoded
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
+
+
 SPLIT = Config("split")
+
+
 TYPED = Config("typed")
 
 

@@ -6,15 +6,18 @@ from dataclasses import replace
 
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure.measurement import Measurement
+from autotune.measure.runner import Candidate
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.ranges import Range, Segment
-from autotune.runners.base import Candidate, Measurement
-from autotune.tuning.evaluate import Trial
+from autotune.tuning.trials import Trial
 from support.fake_runner import tiled
 from support.sample_records import H100, record
 
 SMALL = Problem(64, 64, 64)
+
+
 TUNED = Range(H100, SMALL, "m", (Segment(1, 64, 64),), 0.04)
 
 

@@ -15,18 +15,22 @@ import pytest
 from autotune import settings
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import TrialLog, axes_of
+from autotune.measure.measurement import Failure, Measurement
+from autotune.tuning.search.axes import axes_of
 from autotune.tuning.search.storage import SharedLog
-from autotune.tuning.search.trial_log import Owner
+from autotune.tuning.trial_log import Owner, TrialLog
+from autotune.tuning.trials import Trial
 from support.paths import import_path
 
 CONFIGS = [
     Config.of("square", {"bm": bm, "bk": bk, "order": order})
     for bm, bk, order in product((32, 64, 128, 256), (8, 16, 32), ("columns", "rows", "snake"))
 ]
+
+
 OTHERS = [Config.of("thin", {"bk": bk, "splits": splits}) for bk in (16, 64) for splits in (1, 8)]
+
+
 MEASURED = Trial(
     CONFIGS[0],
     Measurement(12.5, 0.25, 20, 13.0, 1e-4, 1e-3),
@@ -34,7 +38,11 @@ MEASURED = Trial(
     0.25,
     "registers and shared memory",
 )
+
+
 FAILED = Trial(CONFIGS[1], Failure("compile", "error: expected a ;\nsecond line"))
+
+
 STUDY = "simt"
 
 

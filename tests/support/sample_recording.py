@@ -9,10 +9,10 @@ import pytest
 
 from autotune.families import registry
 from autotune.families.config import Config, Value
+from autotune.measure import recording
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Origin, Recording, SweepRow, path_of
 from autotune.problem import Problem
-from autotune.runners import recording
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Origin, Recording, SweepRow, path_of
 from autotune.tuning.ladder import STEPS
 from support.sample_records import H100
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files.plain import visible
+from autotune.files.decoding import visible
+from autotune.measure.measurement import Evidence, Measurement
 from autotune.problem import COMPUTES, ELEMENTWISE, LARGEST_BATCH, LAYOUTS, Problem
 from autotune.records import Entry, Provenance, Record
-from autotune.runners.base import Evidence, Measurement
 
 # As the driver (CUDA 13.0) describes an H100; the peak is 132 SMs x 128 lanes x 2 x 1.98 GHz.
 H100 = Device(
@@ -36,6 +36,8 @@ H100 = Device(
     memory_bandwidth=3.352e12,
     peak_fp32=66.9e12,
 )
+
+
 SQUARE = Problem(4096, 4096, 4096)
 
 
@@ -67,8 +69,14 @@ def record(
 
 
 _words = st.text("abc_", min_size=1, max_size=4)
+
+
 _times = st.floats(min_value=1e-3, max_value=1e9)
+
+
 _counts = st.integers(min_value=0, max_value=2**31)
+
+
 _measurements = st.builds(
     Measurement,
     time_us=_times,
@@ -78,8 +86,14 @@ _measurements = st.builds(
     error=st.none() | st.floats(min_value=0, max_value=1),
     tolerance=st.none() | st.floats(min_value=1, max_value=1e9),
 )
+
+
 _values = st.integers(-(10**15) + 1, 10**15 - 1) | _words
+
+
 _configs = st.builds(Config.of, _words, st.dictionaries(_words, _values, max_size=4))
+
+
 _entries = st.builds(
     Entry,
     config=_configs,
@@ -95,6 +109,8 @@ _entries = st.builds(
     occupancy=st.floats(min_value=0, max_value=1),
     limiter=st.text(max_size=20).map(visible),
 )
+
+
 _sizes = st.integers(min_value=1, max_value=2**31 - 1)
 
 

@@ -8,15 +8,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from autotune.candidates.features import Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Proposer
+from autotune.measure.measurement import Measurement
+from autotune.model.features import Description
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trials import Trial
 
 NAMES = ("a", "b", "c", "d")
+
+
 BEST = (6, 2, 5, 1)
+
+
 RESOURCES = Resources(threads=128, registers=32, shared=0)
 
 

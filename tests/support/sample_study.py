@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune import settings
 from autotune.records import Store
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.trial_log import LoggedTrials, read
+from autotune.tuning.trial_log import LoggedTrials, read
+from autotune.tuning.trials import Trial
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(settings, "spare_dirs", list)
     return Store(tmp_path)
 
 

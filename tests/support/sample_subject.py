@@ -7,22 +7,28 @@ from pathlib import Path
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
 from autotune.records.kernel_record import KernelEntry
-from autotune.report.analysis.subject import Subject
-from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search.trial_log import FinishedTrial
+from autotune.report.trials import Subject
+from autotune.tuning.trial_log import FinishedTrial
+from autotune.tuning.trials import Trial
 from support.command_line import run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
 
 SHAPE = Problem(256, 256, 256)
+
+
 TRIALS = 20
+
+
 TIMES = {(8, 0): 20.0, (8, 1): 16.0, (16, 0): 12.0, (16, 1): 10.0, (32, 0): 11.0}
 """Microseconds by TILE_WIDTH and `specialized`; (32, 1) fails."""
+
+
 PROVENANCE = Provenance(
     "13.0", "NVRTC 13.0", "5e1f", "0.2.0", "2026-11-21T12:00:00Z", 7, len(TIMES) + 1, 3.0
 )

@@ -11,21 +11,16 @@ import numpy as np
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.runner import Candidate
 from autotune.problem.call import KernelCall
 from autotune.problem.integers import ceil_div
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.objective import HOT, Objective
-from autotune.user_kernels import (
-    KernelTunable,
-    UserKernel,
-    Workload,
-    call_of,
-    define_kernel,
-    workload,
-)
+from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload, call_of, workload
 from support.sample_records import H100, entry, record
 
 SAXPY = """
@@ -37,8 +32,14 @@ __global__ void __launch_bounds__(THREADS) saxpy(float* y, const float* x, float
     }
 }
 """
+
+
 N = 1000
+
+
 THREADS, EACH = (32, 64, 128, 256, 2048), (1, 2, 4)
+
+
 LEGAL = 4 * 3 - 1
 """2048 threads are too many, and 32 with 4 each break the constraint."""
 

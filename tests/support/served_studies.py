@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from autotune.errors import CacheError
-from autotune.tuning.search.trial_log import read
+from autotune.tuning.trial_log import read
 from support.sample_logs import CONFIGS, begin, measured, process, shared
 
 

@@ -17,9 +17,9 @@ from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, ArgumentType, Launch, LaunchPlan, Resources
-from autotune.gpu.probing import probe
-from autotune.gpu.session import Session
-from autotune.runners.base import Candidate
+from autotune.measure.devices import probe
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Session
 
 PUT = """
 template <int N> __global__ void put(double* out, int i, long long l, float f, double d)
@@ -112,7 +112,6 @@ class SessionContract:
         kernel = session.load(program, TYPES, 0)
         kernel.enqueue(GRID, BLOCK, int(out), *NUMBERS)
         assert read(session, out) == [*NUMBERS, 1.0]
-        assert kernel.attribute("NUM_REGS") > 0
 
     def test_step_repeats_its_launch(self, session: Session, program: Program) -> None:
         out = zeros(session)
@@ -166,9 +165,6 @@ class SessionContract:
         run()
         run()
         assert read(session, out)[-1] == 4.0
-        resources = session.resources(program, launch)
-        assert (resources.threads, resources.registers > 0) == (64, True)
-        assert session.resident_blocks(program, launch) > 0
 
 
 def ampere(device: Device) -> Device:

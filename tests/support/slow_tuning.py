@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 from autotune.families.config import Config
+from autotune.measure.measurement import Measurement
 from autotune.records import Store
-from autotune.runners.base import Measurement
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
 from support.sample_records import SQUARE
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pytest
 import torch
 
 from autotune import runtime
-from autotune.problem import Problem, epilogue_of
-from autotune.runtime import arrays, problems
+from autotune.problem import Problem
+from autotune.runtime import CallOptions, arrays
+from autotune.runtime.operands import problem_of
 from autotune.settings import DEFAULT_POLICY, Policy
 from autotune.torch import operator
 
@@ -44,9 +46,11 @@ class StandIn:
         residual: Any = None,
     ) -> Any:
         first, second = described(a, "A"), described(b, "B")
-        epilogue = epilogue_of(bias is not None, activation, residual is not None)
+        further = {"bias": bias, "residual": residual}
+        infos = {"a": first, "b": second}
+        infos |= {name: described(t, name) for name, t in further.items() if t is not None}
         self.refused += 1
-        problem = problems.problem_of(first, second, compute=compute, epilogue=epilogue)
+        problem = problem_of(infos, CallOptions(activation=activation, compute=compute))
         if bias is not None:
             arrays.check_vector(described(bias, "bias"), problem.n, 0, first.dtype)
         if residual is not None:
@@ -57,7 +61,8 @@ class StandIn:
         self.problems.append(problem)
         self.operands += [operand for operand in (a, b, bias) if operand is not None]
         self.policies.append(policy)
-        return operator.by_torch(a, b, bias, activation, residual=residual)
+        product = operator.Product(a, b, bias, activation, residual=residual)
+        return operator.by_torch(product)
 
     @property
     def dependent(self) -> list[bool]:
@@ -84,7 +89,7 @@ def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     stand_in = StandIn()
     library = torch.library.Library("autotune", "IMPL")
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "current", lambda: stand_in)
+        patched.setattr(runtime, "current", lru_cache(lambda: stand_in))
         patched.setattr(operator, "multiplier", lambda: stand_in)
         library.impl("mm", operator.on_gpu, "CPU", allow_override=True)
         yield stand_in

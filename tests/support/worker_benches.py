@@ -14,11 +14,11 @@ from pickle import PicklingError
 
 from autotune.device import find
 from autotune.errors import MissingError, RunnerError
-from autotune.gpu.worker import PendingBench
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.runner import Candidate
+from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.objective import HOT, Objective
 
 CRAMPED = 2**40
 """Bytes of workspace with which the GPU has no room for two processes."""

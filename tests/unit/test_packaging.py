@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from autotune import __version__
 from autotune.runtime.native.build import library_name
+from autotune.version import __version__
 
 NAME = f"tile_autotune-{__version__}"
 

@@ -8,17 +8,22 @@ import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from support.paths import ROOT
+from support.results import RESULTS, archives, recorded
 
-from autotune.runners.recording import Recording
+TRIALS, DRAWN = archives("trials"), archives("drawn")
 
-RESULTS = ROOT / "docs" / "results"
-TRIALS = sorted(RESULTS.glob("*/trials/*.json.gz"))
-DRAWN = sorted(RESULTS.glob("*/drawn/*.json.gz"))
+
 FILES = sorted(RESULTS.rglob("*.json"))
-ALLOWED = {".json", ".md", ".gz"}
+
+
+ALLOWED = {".json", ".md", ".gz", ".zip"}
+
+
+MOST_FILES = 80
 
 
 def name_of(path: Path) -> str:
@@ -46,18 +51,15 @@ def test_result_files_carry_their_provenance(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TRIALS, ids=name_of)
 def test_trials_carry_their_provenance(path: Path) -> None:
-    data = json.loads(gzip.decompress(path.read_bytes()))
-    compute = data["problem"].split(":")[1]
-    suite = json.loads((path.parents[1] / f"suite-{compute}.json").read_text(encoding="utf-8"))
-    origin = data["origin"]
-    check(
-        data["device"]["name"], origin["driver"], origin["compiler"], suite["commit"], data["date"]
-    )
+    for recording in recorded(path):
+        suite = path.with_name(f"suite-{recording.problem.compute}.json")
+        commit = json.loads(suite.read_text(encoding="utf-8"))["commit"]
+        origin = recording.origin
+        check(recording.device.name, origin.driver, origin.compiler, commit, recording.date)
 
 
 def test_drawn_shapes_say_what_measured_them() -> None:
-    for path in DRAWN:
-        recording = Recording.load(path)
+    for recording in (recording for path in DRAWN for recording in recorded(path)):
         assert recording.device.name
         assert recording.origin.driver
         assert recording.origin.compiler
@@ -67,6 +69,7 @@ def test_drawn_shapes_say_what_measured_them() -> None:
 def test_results_are_data_and_notes_only() -> None:
     files = [path for path in RESULTS.rglob("*") if path.is_file()]
     assert [name_of(path) for path in files if path.suffix not in ALLOWED] == []
+    assert len(files) <= MOST_FILES
 
 
 @pytest.mark.parametrize("path", [*FILES, *RESULTS.rglob("*.md")], ids=name_of)
@@ -76,7 +79,9 @@ def test_results_name_no_path_of_a_machine(path: Path) -> None:
 
 def test_recordings_are_kept_once() -> None:
     shipped = ROOT / "autotune" / "data" / "recordings"
-    contents = [
-        gzip.decompress(path.read_bytes()) for path in (*TRIALS, *DRAWN, *shipped.rglob("*.gz"))
-    ]
+    packed = [path.read_bytes() for path in shipped.rglob("*.gz")]
+    for path in (*TRIALS, *DRAWN):
+        with ZipFile(path) as archive:
+            packed += map(archive.read, archive.namelist())
+    contents = [*map(gzip.decompress, packed)]
     assert len(set(contents)) == len(contents)

@@ -14,7 +14,7 @@ import pytest
 from support.paths import ROOT
 from support.privileges import without_privileges
 
-from autotune import settings
+from autotune import environment, settings
 from autotune.errors import CacheError, MissingError, UsageError
 
 
@@ -118,15 +118,6 @@ def test_neither_home_nor_temporary_directory_is_one_line(
         settings.cache_dir()
 
 
-def test_unreadable_directory_spares_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "secret").mkdir(mode=0)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "secret" / "tmp"))
-    with without_privileges():
-        assert tmp_path / "secret" / "tmp" not in settings.spare_dirs()
-
-
 @pytest.mark.parametrize("name", ["AUTOTUNE_SHIPPED_DIR", "AUTOTUNE_PROGRAMS_DIR"])
 def test_file_is_not_one_of_the_directories(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, __file__)
@@ -141,9 +132,8 @@ def test_file_is_not_one_of_the_directories(monkeypatch: pytest.MonkeyPatch, nam
         ("AUTOTUNE_NATIVE", "off", "AUTOTUNE_NATIVE is off; give 0 or 1"),
         ("AUTOTUNE_NVRTC", "11", "AUTOTUNE_NVRTC is 11; give 12 or 13"),
         ("AUTOTUNE_MODE", "cold", "AUTOTUNE_MODE: mode is cold"),
-        ("AUTOTUNE_TUNE", "fast", "AUTOTUNE_TUNE: mode is fast"),
         ("AUTOTUNE_CACHE_DIR", "/dev/null", "cannot read the cache /dev/null: not a directory"),
-        ("AUTOTUNE_WISDOM_DIR", "/none/at/all", "AUTOTUNE_WISDOM_DIR names /none/at/all, which"),
+        ("AUTOTUNE_SITE_DIR", "/none/at/all", "AUTOTUNE_SITE_DIR names /none/at/all, which"),
     ],
 )
 def test_wrong_variable_is_named(
@@ -205,7 +195,17 @@ def test_shipped_records_are_read_from_the_named_directory(
 def test_records_of_a_site_have_a_search_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert settings.wisdom_dirs() == []
+    assert settings.site_dirs() == []
     places = tmp_path / "team", tmp_path / "company"
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", os.pathsep.join(map(str, ("", *places))))
-    assert settings.wisdom_dirs() == [*places]
+    monkeypatch.setenv("AUTOTUNE_SITE_DIR", os.pathsep.join(map(str, ("", *places))))
+    assert settings.site_dirs() == [*places]
+
+
+def test_former_search_path_is_read_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(tmp_path / "company"))
+    monkeypatch.setenv("AUTOTUNE_SITE_DIR", str(tmp_path / "team"))
+    environment.warn_once.cache_clear()
+    with pytest.warns(UserWarning, match="AUTOTUNE_WISDOM_DIR is now AUTOTUNE_SITE_DIR; rename it"):
+        assert settings.site_dirs() == [tmp_path / "team", tmp_path / "company"]

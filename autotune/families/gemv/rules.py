@@ -1,25 +1,37 @@
-"""Rules of `gemv`: which of its parameters go together."""
+"""Rules of `gemv`: which of its parameters go together, and how it adds up products."""
 
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.gemv import summation
-from autotune.families.gemv.parameters import (
-    ROWS,
-    VECTOR,
-    Block,
-    GemvBuffers,
-    GemvParams,
-    SplitK,
-    Strip,
-    oriented,
-)
-from autotune.families.rules import Rule
-from autotune.families.shared import launch_limits
-from autotune.families.shared.k_sharing import fill
-from autotune.families.shared.layout import along_k
+from autotune.families.family import ParameterFunction, Rule, accuracy_rule
+from autotune.families.gemv.kernel import ROWS, VECTOR, GemvParams, oriented
+from autotune.families.shared import limits
+from autotune.families.shared.arguments import along_k
+from autotune.families.shared.tiling import fill
+from autotune.families.summation import Summation, in_order, split_length
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
+
+STRIP = ("columns", "across")
+BUFFERS = (*STRIP, "depth", "ways", "rows", "stages")
+"""Parameters that several rules need together."""
+
+RADIX = 8
+"""Sums of threads that one thread adds up at a time (gemv.cu)."""
+
+
+def summation(p: GemvParams, problem: Problem) -> Summation:
+    """Each thread sums up its share of the block's K; threads and blocks are added up then."""
+    levels, ways = [], p.ways
+    while ways > 1:
+        levels.append(min(ways, RADIX))
+        ways //= RADIX
+    length = split_length(problem.k, p.split_k, VECTOR) / p.ways
+    return Summation(in_order(length, *levels, p.split_k))
+
+
+SUMMATION = ParameterFunction(summation, ("split_k", "ways"))
+
 
 THREADS = 64, 512
 BATCH_FLOATS = 16, 64
@@ -39,129 +51,127 @@ BUSY_LATENCY = 1e-6
 flight to keep memory busy; a quarter of a small matrix is enough."""
 
 
-def _shape_fault(problem: Problem) -> str | None:
+def _shape_fault(_p: GemvParams, problem: Problem, _device: Device) -> str | None:
     if min(problem.m, problem.n) <= ROWS[-1]:
         return None
     return f"{problem.m}x{problem.n} has no side of at most {ROWS[-1]}"
 
 
-def _rows_fault(rows: int, problem: Problem) -> str | None:
+def _rows_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
     m = oriented(problem).m
     wanted = _power_of_two(m)
-    return None if rows == wanted else f"rows={rows}; {m} rows take {wanted}"
+    return None if p.rows == wanted else f"rows={p.rows}; {m} rows take {wanted}"
 
 
-def _columns_fault(rows: int, columns: int, problem: Problem) -> str | None:
+def _columns_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
     form = oriented(problem)
-    if rows * columns > SUMS:
-        return f"{rows}x{columns} sums a thread; {SUMS} at most"
-    if columns > _power_of_two(form.n):
-        return f"columns={columns} are more than N={form.n}"
-    if not along_k(form, "b") and columns < min(VECTOR, form.n):
-        return f"columns={columns} next to each other make no vector of {VECTOR}"
+    if p.rows * p.columns > SUMS:
+        return f"{p.rows}x{p.columns} sums a thread; {SUMS} at most"
+    if p.columns > _power_of_two(form.n):
+        return f"columns={p.columns} are more than N={form.n}"
+    if not along_k(form, "b") and p.columns < min(VECTOR, form.n):
+        return f"columns={p.columns} next to each other make no vector of {VECTOR}"
     # Otherwise shared memory is busy for longer than device memory.
-    if columns < form.n and rows > 4 * columns:
-        return f"each value of the {rows} rows read is used for {columns} columns only"
+    if p.columns < form.n and p.rows > 4 * p.columns:
+        return f"each value of the {p.rows} rows read is used for {p.columns} columns only"
     return None
 
 
-def _batch_fault(columns: int, depth: int) -> str | None:
-    floats, (least, most) = columns * depth, BATCH_FLOATS
+def _batch_fault(p: GemvParams, _problem: Problem, _device: Device) -> str | None:
+    floats, (least, most) = p.columns * p.depth, BATCH_FLOATS
     return None if least <= floats <= most else f"{floats} floats a thread; {least} to {most}"
 
 
-def _width_fault(strip: Strip, problem: Problem) -> str | None:
+def _width_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
     n = oriented(problem).n
-    if strip.across == 1 or strip.width < 2 * n:
+    if p.across == 1 or p.width < 2 * n:
         return None
-    return f"{strip.columns}x{strip.across} columns are at least twice N={n}"
+    return f"{p.columns}x{p.across} columns are at least twice N={n}"
 
 
-def _coalescing_fault(strip: Strip, problem: Problem) -> str | None:
+def _coalescing_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
     """The threads of a warp lie along N first, then along K."""
-    form, across = oriented(problem), strip.across
+    form, across = oriented(problem), p.across
     if along_k(form, "b"):
         segment = 4 * VECTOR * (32 // min(32, across))
-    elif strip.width >= form.n:
+    elif p.width >= form.n:
         return None
     else:
-        segment = 4 * min(VECTOR, strip.columns) * across
+        segment = 4 * min(VECTOR, p.columns) * across
     if segment >= SEGMENT_BYTES:
         return None
     return f"{across} threads across read {segment} bytes in a row; {SEGMENT_BYTES} at least"
 
 
-def _reuse_fault(rows: int, strip: Strip, problem: Problem) -> str | None:
+def _reuse_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
     """Every strip reads the smaller operand again."""
-    if strip.width >= min(oriented(problem).n, 2 * rows):
+    if p.width >= min(oriented(problem).n, 2 * p.rows):
         return None
-    return f"{rows} rows are read again for every {strip.width} columns"
+    return f"{p.rows} rows are read again for every {p.width} columns"
 
 
-def _threads_fault(across: int, ways: int, device: Device) -> str | None:
-    threads, (least, most) = across * ways, THREADS
+def _threads_fault(p: GemvParams, _problem: Problem, device: Device) -> str | None:
+    threads, (least, most) = p.across * p.ways, THREADS
     if not least <= threads <= most:
         return f"{threads} a block; {least} to {most} are tried"
-    return launch_limits.threads_fault(threads, device)
+    return limits.threads_fault(threads, device)
 
 
-def _depth_fault(depth: int, across: int, ways: int, problem: Problem) -> str | None:
-    if across * ways == THREADS[0] or ways * depth < 2 * problem.k:
+def _depth_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
+    if p.across * p.ways == THREADS[0] or p.ways * p.depth < 2 * problem.k:
         return None
-    return f"{ways}x{depth} steps are at least twice K={problem.k}"
+    return f"{p.ways}x{p.depth} steps are at least twice K={problem.k}"
 
 
-def _grid_fault(strip: Strip, problem: Problem) -> str | None:
-    return launch_limits.grid_fault(strip.strips(oriented(problem)))
+def _grid_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
+    return limits.grid_fault(p.strips(oriented(problem)))
 
 
-def _split_fault(block: Block, split: SplitK, problem: Problem, device: Device) -> str | None:
-    splits, form = split.split_k, oriented(problem)
+def _split_fault(p: GemvParams, problem: Problem, device: Device) -> str | None:
+    splits, form = p.split_k, oriented(problem)
     if splits == 1:
         return None
-    steps = split.steps(form)
-    if steps < block.batch_steps or ceil_div(form.k, steps) != splits:
-        return f"K={form.k} does not go into {splits} splits of {block.batch_steps} or more"
-    blocks, sms = block.strips(form) * form.batch * splits, device.sms
-    if blocks * block.threads > device.threads_per_sm * sms:
-        return f"{blocks} blocks of {block.threads} threads do not run at once"
+    steps = p.steps(form)
+    if steps < p.batch_steps or ceil_div(form.k, steps) != splits:
+        return f"K={form.k} does not go into {splits} splits of {p.batch_steps} or more"
+    blocks, sms = p.strips(form) * form.batch * splits, device.sms
+    if blocks * p.threads > device.threads_per_sm * sms:
+        return f"{blocks} blocks of {p.threads} threads do not run at once"
     used = fill(blocks, sms)
     if blocks <= sms or used >= LEAST_FILL:
         return None
     return f"{blocks} blocks use {used:.0%} of {sms} SMs"
 
 
-def _stages_fault(
-    depth: int, ways: int, split: SplitK, stages: int, problem: Problem
-) -> str | None:
-    batches = ceil_div(split.steps(problem), ways * depth)
-    if stages <= max(1, batches):
+def _stages_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
+    batches = ceil_div(p.steps(problem), p.ways * p.depth)
+    if p.stages <= max(1, batches):
         return None
-    return f"{stages} stages for {batches} batches"
+    return f"{p.stages} stages for {batches} batches"
 
 
-def _copy_fault(stages: int, device: Device) -> str | None:
-    return None if stages == 1 else launch_limits.cp_async_fault(device)
+def _copy_fault(p: GemvParams, _problem: Problem, device: Device) -> str | None:
+    return None if p.stages == 1 else limits.cp_async_fault(device)
 
 
-def _registers_fault(buffers: GemvBuffers, device: Device) -> str | None:
-    threads, guess = buffers.threads, buffers.registers
+def _registers_fault(p: GemvParams, _problem: Problem, device: Device) -> str | None:
+    threads, guess = p.threads, p.registers
     budget = device.registers_per_block // threads
     return None if guess <= budget else f"about {guess} a thread; {threads} threads leave {budget}"
 
 
-def _spills_fault(buffers: GemvBuffers, device: Device) -> str | None:
+def _spills_fault(p: GemvParams, _problem: Problem, device: Device) -> str | None:
     """Fewer or more threads, and another depth, spill nothing."""
-    sums, threads = buffers.rows * buffers.columns, buffers.threads
-    if device.compute_capability < SPILLS_SINCE or buffers.stages > 1:
+    sums, threads = p.rows * p.columns, p.threads
+    if device.compute_capability < SPILLS_SINCE or p.stages > 1:
         return None
-    if (sums, buffers.depth, threads) != SPILLING:
+    if (sums, p.depth, threads) != SPILLING:
         return None
-    return f"{sums} sums and depth={buffers.depth} spill in {threads} threads"
+    return f"{sums} sums and depth={p.depth} spill in {threads} threads"
 
 
-def _shared_fault(buffers: GemvBuffers, problem: Problem, device: Device) -> str | None:
-    needed = buffers.shared_bytes(along_k(oriented(problem), "b"))
+def _shared_fault(p: GemvParams, problem: Problem, device: Device) -> str | None:
+    needed = p.shared_bytes(along_k(oriented(problem), "b"))
     most = device.shared_per_block_optin
     return None if needed <= most else f"needs {needed} bytes a block, {device.name} allows {most}"
 
@@ -187,22 +197,26 @@ def _power_of_two(size: int) -> int:
 
 RULES = (
     Rule("shape", _shape_fault),
-    Rule("rows", _rows_fault),
-    Rule("columns", _columns_fault),
-    Rule("batch", _batch_fault),
-    Rule("larger than the matrix", _width_fault),
-    Rule("coalescing", _coalescing_fault),
-    Rule("reuse", _reuse_fault),
-    Rule("threads", _threads_fault),
-    Rule("larger than the matrix", _depth_fault),
-    Rule("grid", _grid_fault),
-    Rule("split-K", _split_fault),
-    Rule("stages", _stages_fault),
-    Rule("copy", _copy_fault),
-    Rule("register estimate", _registers_fault),
-    Rule("register estimate", _spills_fault),
-    Rule("shared memory", _shared_fault),
-    Rule("in flight", _flight_fault),
-    *summation.RULES,
+    Rule("rows", _rows_fault, ("rows",)),
+    Rule("columns", _columns_fault, ("rows", "columns")),
+    Rule("batch", _batch_fault, ("columns", "depth")),
+    Rule("larger than the matrix", _width_fault, STRIP),
+    Rule("coalescing", _coalescing_fault, STRIP),
+    Rule("reuse", _reuse_fault, ("rows", "columns", "across")),
+    Rule("threads", _threads_fault, ("across", "ways")),
+    Rule("larger than the matrix", _depth_fault, ("depth", "across", "ways")),
+    Rule("grid", _grid_fault, STRIP),
+    Rule("split-K", _split_fault, (*STRIP, "depth", "ways", "split_k")),
+    Rule("stages", _stages_fault, ("depth", "ways", "split_k", "stages")),
+    Rule("copy", _copy_fault, ("stages",)),
+    Rule("register estimate", _registers_fault, BUFFERS),
+    Rule("register estimate", _spills_fault, BUFFERS),
+    Rule("shared memory", _shared_fault, BUFFERS),
+    Rule(
+        "in flight",
+        _flight_fault,
+        ("split_k", "columns", "across", "depth", "ways", "rows", "stages"),
+    ),
+    accuracy_rule(SUMMATION),
 )
 """The reasons to reject a combination, cheapest first."""

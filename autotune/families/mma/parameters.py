@@ -1,20 +1,31 @@
-"""Parameters of `mma`, their views and what follows from them: threads, tiles, registers, bytes."""
+"""Parameters of `mma`, and what follows from them: tiles, registers, bytes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import Literal
 
 from autotune.device import Device
-from autotune.families.mma.tiles import MmaTile, MmaWarps, column_count, partial_bytes
-from autotune.families.parameters import values, values_from
+from autotune.families.family import parameter, parameter_from
 from autotune.families.plan import Alignment
-from autotune.families.shared.launch_limits import has_cp_async
-from autotune.families.shared.layout import along_k
-from autotune.families.shared.packing import PACKS, Pack, Packing
+from autotune.families.shared.arguments import along_k, transposed
+from autotune.families.shared.limits import has_cp_async
+from autotune.families.shared.packing import PACKS, Pack, packs
+from autotune.families.shared.tiling import tile_count
 from autotune.problem import PRECISIONS, Precision, Problem
 from autotune.problem.integers import ceil_div
+
+WARP = 32
+
+
+def converts(problem: Problem, device: Device) -> bool:
+    """Whether 8-bit floats are multiplied as fp16: everywhere but on compute capability 8.9 and
+    12.x, whose `mma.sync` takes them."""
+    if not problem.precision.eight_bit or problem.precision.operand.integer:
+        return False
+    return device.compute_capability != (8, 9) and device.compute_capability < (12, 0)
+
 
 CopyPath = Literal["async", "ahead", "staged"]
 Store = Literal["direct", "staged"]
@@ -32,11 +43,109 @@ AHEAD_BYTES = 256
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
-@dataclass(frozen=True)
-class MmaOperands:
-    """How A and B are stored and multiplied."""
+def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
+    if not has_cp_async(device):
+        return ("staged",)
+    if problem.precision.eight_bit:
+        return ("async",)
+    short = problem.k * problem.element_bytes <= AHEAD_BYTES
+    return ("async", "ahead") if short else ("async",)
 
-    compute: str
+
+@dataclass
+class MmaParams:
+    """Parameters of `mma`.
+
+    Attributes:
+        compute: the precision, that of the problem.
+        swap: 1 computes C^T, so that 8 rows of C are the narrow side of an MMA instruction.
+        bm, bn: the tile of a block, of C or C^T.
+        wm, wn: the tile of a warp.
+        slices: groups of warps that share the bk steps of a buffer.
+        bk: steps of K of a buffer.
+        copy: `async` fills buffers by cp.async, `staged` through registers. `ahead` is for a K of
+            one buffer: a block keeps B and computes `group` tiles of a column, one after the other,
+            while cp.async loads A for the next ones.
+        pack: operands that are copied into an aligned workspace first; 8-bit ones transposed to run
+            along K.
+        stages: buffers.
+        split_k: blocks that share the K of a tile; the last of them adds up their sums.
+        promote: buffers after which accumulators are added up in fp32 outside of the tensor cores;
+            0 never.
+        min_blocks: blocks an SM that the compiler leaves registers for; warps hold two sets of
+            fragments with 1 and one set with 2.
+        store: `direct` stores C from registers, `staged` through shared memory in whole rows.
+        group: rows of tiles that blocks take together; with `ahead`, tiles of a block.
+    """
+
+    compute: str = parameter_from(lambda problem, _: (problem.compute,))
+    swap: int = parameter(0, 1)
+    bm: int = parameter(16, 32, 64, 128, 256)
+    bn: int = parameter(8, 16, 32, 64, 128, 256)
+    wm: int = parameter(16, 32, 64)
+    wn: int = parameter(8, 16, 32, 64)
+    slices: int = parameter(1, 2, 4)
+    bk: int = parameter_from(
+        lambda problem, _: (64, 128, 256) if problem.precision.eight_bit else (16, 32, 64, 128)
+    )
+    copy: CopyPath = parameter_from(_copy_paths)
+    pack: Pack = parameter(*PACKS)
+    stages: int = parameter(2, 3, 4, 5, 6)
+    split_k: int = parameter(*SPLITS)
+    promote: int = parameter_from(
+        lambda problem, _: (0, 1, 2, 4, 8) if problem.precision.eight_bit else (0, 2, 4, 8)
+    )
+    min_blocks: int = parameter(1, 2)
+    store: Store = parameter("direct", "staged")
+    group: int = parameter(1, 2, 3, 4, 6, 8, 12, 16, 24)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.bm * self.bn
+
+    @property
+    def operand_rows(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """The rows of `a` and of `b` in the tile: along M and N of the caller's problem."""
+        rows_a, rows_b = (self.bn, self.bm) if self.swap else (self.bm, self.bn)
+        return ("a", rows_a), ("b", rows_b)
+
+    def oriented(self, problem: Problem) -> Problem:
+        """The problem that is computed: that of C or of C^T."""
+        return transposed(problem) if self.swap else problem
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles that cover one C of the batch."""
+        return tile_count(self.oriented(problem), self.bm, self.bn)
+
+    def count(self, problem: Problem) -> int:
+        """Tiles that cover C for the whole batch."""
+        return self.tiles(problem) * problem.batch
+
+    @property
+    def accumulators(self) -> int:
+        """Accumulators a thread."""
+        return self.wm * self.wn // WARP
+
+    def neighbours(self, problem: Problem) -> int:
+        """Elements of a row of C that a thread holds side by side (mma/fragments.cuh)."""
+        apart = problem.element_bytes == 4 and not along_k(problem, "b")
+        return min(8, self.wn // 4) if apart else 2
+
+    @property
+    def warps_a_slice(self) -> int:
+        """Warps that compute the tile in each slice of a buffer."""
+        return (self.bm // self.wm) * (self.bn // self.wn)
+
+    @property
+    def warps(self) -> int:
+        """Warps a block."""
+        return self.warps_a_slice * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return WARP * self.warps
 
     @property
     def precision(self) -> Precision:
@@ -53,13 +162,6 @@ class MmaOperands:
         """Whether operands are split into high and low parts."""
         return self.precision.products > 1
 
-
-@dataclass(frozen=True)
-class MmaBuffer(MmaOperands):
-    """One buffer of bk steps of K."""
-
-    bk: int
-
     @property
     def row_bytes(self) -> int:
         """Bytes of K in a buffer."""
@@ -69,29 +171,19 @@ class MmaBuffer(MmaOperands):
         """K-iterations of a tile: buffers that its K fills."""
         return ceil_div(problem.k, self.bk)
 
-
-@dataclass(frozen=True)
-class MmaWarpSteps(MmaBuffer):
-    """The part of a buffer that a warp multiplies."""
-
-    slices: int
-
     @property
     def steps(self) -> int:
         """MMA steps of a warp along K in a buffer."""
         return self.row_bytes // STEP_BYTES // self.slices
 
-
-@dataclass(frozen=True)
-class MmaCopies(Packing):
-    """How operands reach shared memory."""
-
-    copy: CopyPath
-
     @property
     def is_async(self) -> bool:
         """Whether cp.async copies them."""
         return self.copy != "staged"
+
+    def packs(self, operand: str) -> bool:
+        """Whether `a` or `b` is copied before it is multiplied."""
+        return packs(self.pack, operand)
 
     def width(self, problem: Problem, operand: str, alignment: int) -> int:
         """Elements of the vectors that an operand read in place is copied in.
@@ -106,14 +198,6 @@ class MmaCopies(Packing):
     def goes_through_registers(self, width: int, element_bytes: int) -> bool:
         """Whether vectors of `width` elements go through registers to shared memory."""
         return not self.is_async or width * element_bytes < COPY_BYTES
-
-
-@dataclass(frozen=True)
-class MmaRegisters(MmaWarps, MmaCopies, MmaTile, MmaBuffer):
-    """The parameters that decide the registers of a thread."""
-
-    promote: int
-    min_blocks: int
 
     @property
     def registers(self) -> int:
@@ -143,15 +227,6 @@ class MmaRegisters(MmaWarps, MmaCopies, MmaTile, MmaBuffer):
             registers += max(1, vectors) * max(1, width * size // 4)
         return registers
 
-
-@dataclass(frozen=True)
-class MmaSharedMemory(MmaWarps, MmaBuffer):
-    """The parameters that decide the shared memory of a block."""
-
-    copy: CopyPath
-    stages: int
-    store: Store
-
     @property
     def shared_bytes(self) -> int:
         """Bytes of the buffers, or of the sums of slices and the rows that warps store through
@@ -165,79 +240,15 @@ class MmaSharedMemory(MmaWarps, MmaBuffer):
         buffers = self.stages * self.bk * (self.bm + self.bn) * self.element_bytes
         return max(buffers, 4 * (slices + strips))
 
-
-def _compute(problem: Problem, device: Device) -> tuple[str, ...]:
-    del device
-    return (problem.compute,)
-
-
-def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
-    if not has_cp_async(device):
-        return ("staged",)
-    if problem.precision.eight_bit:
-        return ("async",)
-    short = problem.k * problem.element_bytes <= AHEAD_BYTES
-    return ("async", "ahead") if short else ("async",)
-
-
-def _depths(problem: Problem, device: Device) -> tuple[int, ...]:
-    del device
-    return (64, 128, 256) if problem.precision.eight_bit else (16, 32, 64, 128)
-
-
-def _promotions(problem: Problem, device: Device) -> tuple[int, ...]:
-    del device
-    return (0, 1, 2, 4, 8) if problem.precision.eight_bit else (0, 2, 4, 8)
-
-
-@dataclass(frozen=True)
-class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
-    """Parameters of `mma`.
-
-    Attributes:
-        compute: the precision, that of the problem.
-        swap: 1 computes C^T, so that 8 rows of C are the narrow side of an MMA instruction.
-        bm, bn: the tile of a block, of C or C^T.
-        wm, wn: the tile of a warp.
-        slices: groups of warps that share the bk steps of a buffer.
-        bk: steps of K of a buffer.
-        copy: `async` fills buffers by cp.async, `staged` through registers. `ahead` is for a K of
-            one buffer: a block keeps B and computes `group` tiles of a column, one after the other,
-            while cp.async loads A for the next ones.
-        pack: operands that are copied into an aligned workspace first; 8-bit ones transposed to run
-            along K.
-        stages: buffers.
-        split_k: blocks that share the K of a tile; the last of them adds up their sums.
-        promote: buffers after which accumulators are added up in fp32 outside of the tensor cores;
-            0 never.
-        min_blocks: blocks an SM that the compiler leaves registers for; warps hold two sets of
-            fragments with 1 and one set with 2.
-        store: `direct` stores C from registers, `staged` through shared memory in whole rows.
-        group: rows of tiles that blocks take together; with `ahead`, tiles of a block.
-    """
-
-    compute: str = field(metadata=values_from(_compute))
-    swap: int = field(metadata=values(0, 1))
-    bm: int = field(metadata=values(16, 32, 64, 128, 256))
-    bn: int = field(metadata=values(8, 16, 32, 64, 128, 256))
-    wm: int = field(metadata=values(16, 32, 64))
-    wn: int = field(metadata=values(8, 16, 32, 64))
-    slices: int = field(metadata=values(1, 2, 4))
-    bk: int = field(metadata=values_from(_depths))
-    copy: CopyPath = field(metadata=values_from(_copy_paths))
-    pack: Pack = field(metadata=values(*PACKS))
-    stages: int = field(metadata=values(2, 3, 4, 5, 6))
-    split_k: int = field(metadata=values(*SPLITS))
-    promote: int = field(metadata=values_from(_promotions))
-    min_blocks: int = field(metadata=values(1, 2))
-    store: Store = field(metadata=values("direct", "staged"))
-    group: int = field(metadata=values(1, 2, 3, 4, 6, 8, 12, 16, 24))
+    def columns(self, problem: Problem) -> int:
+        """Columns of `group` tiles that cover one C of the batch."""
+        return ceil_div(problem.m, self.bm * self.group) * ceil_div(problem.n, self.bn)
 
     def grid(self, problem: Problem) -> tuple[int, int, int]:
         """The grid of the main launch: tiles or columns of them by splits of K by the batch."""
         along_c = self.tiles(problem)
         if self.copy == "ahead":
-            along_c = column_count(self, self.group, problem)
+            along_c = self.columns(problem)
         return along_c, self.split_k, problem.batch
 
     def blocks(self, problem: Problem) -> int:
@@ -261,5 +272,7 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
         return max(1, min(4, gcd(alignment, form.n) // 2, self.wn // 8))
 
     def partial_bytes(self, problem: Problem) -> int:
-        """Bytes of workspace for partial sums."""
-        return partial_bytes(self, self.split_k, problem)
+        """Bytes of workspace for the partial sums of the blocks of each tile."""
+        if self.split_k == 1:
+            return 0
+        return 4 * self.count(problem) * self.split_k * self.elements

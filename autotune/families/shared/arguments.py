@@ -1,6 +1,9 @@
-"""Kernel arguments and template arguments that the families share."""
+"""Kernel arguments and template arguments that families share, and how operands lie in memory."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
 
 from autotune.families.plan import Argument, Constant, Struct
 from autotune.families.shared.cuda_enums import enumerator
@@ -29,6 +32,12 @@ def call_struct(**replaced: Argument) -> Argument:
         if type == wanted
     }
     return Argument("struct", Struct("Call", (*{**members, **replaced}.items(),)))
+
+
+def read_as(name: str, operand: str) -> dict[str, Argument]:
+    """The members of `Call` by which a kernel reads the caller's `operand` as its own `name`."""
+    members = (name, f"ld{name}", f"stride_{name}")
+    return dict(zip(members, words(operand, f"ld{operand}", f"stride_{operand}"), strict=True))
 
 
 def struct(name: str, **members: Argument) -> Argument:
@@ -71,6 +80,11 @@ def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
     )
 
 
+def constants(p: object, *names: str) -> tuple[tuple[str, Constant], ...]:
+    """The template arguments that are parameters of a configuration, such as BM for `bm`."""
+    return tuple((name.upper(), getattr(p, name)) for name in names)
+
+
 def transposes(problem: Problem) -> tuple[tuple[str, Constant], ...]:
     """The template arguments of the layout: whether an operand is stored transposed."""
     return ("TRANS_A", problem.layout[0] == "t"), ("TRANS_B", problem.layout[1] == "t")
@@ -104,3 +118,25 @@ def _types(*types: tuple[str, ElementType]) -> tuple[tuple[str, Constant], ...]:
 def variants(problem: Problem) -> tuple[tuple[str, Constant], ...]:
     """The template arguments of the layout and the epilogue."""
     return *transposes(problem), epilogue(problem)
+
+
+_TURNED = {"n": "t", "t": "n"}
+_EXCHANGED = {"a": "b", "b": "a", "ab": "ab"}
+
+
+def along_k(problem: Problem, operand: str) -> bool:
+    """Whether the rows of `a` or `b` run along K as it is stored."""
+    return problem.layout[0] == "n" if operand == "a" else problem.layout[1] == "t"
+
+
+@lru_cache(maxsize=64)
+def transposed(problem: Problem) -> Problem:
+    """The problem of C^T = op(B)^T op(A)^T: M and N trade places, and so do A and B.
+
+    It has no SwiGLU: the pairs of columns become rows.
+    """
+    layout = _TURNED[problem.layout[1]] + _TURNED[problem.layout[0]]
+    mixed = problem.precision.second is not None
+    e5m2 = _EXCHANGED[problem.e5m2] if mixed else problem.e5m2
+    epilogue = "none" if problem.gated else problem.epilogue
+    return replace(problem, m=problem.n, n=problem.m, layout=layout, e5m2=e5m2, epilogue=epilogue)

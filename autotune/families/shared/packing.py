@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
-from autotune.families.shared.arguments import words
-from autotune.families.shared.launch_limits import LARGEST_GRID_X
-from autotune.families.shared.layout import along_k
+from autotune.families.shared.arguments import along_k, read_as, words
+from autotune.families.shared.limits import LARGEST_GRID_X
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -27,15 +26,9 @@ LARGEST_GRID = LARGEST_GRID_X // 2
 """Blocks of one copy, so that two copies fit along x of a grid; each block loops over the rest."""
 
 
-@dataclass(frozen=True)
-class Packing:
-    """The operands that a configuration packs: a view of its parameters."""
-
-    pack: Pack
-
-    def packs(self, operand: str) -> bool:
-        """Whether `a` or `b` is copied before it is multiplied."""
-        return self.pack != "none" and operand in self.pack
+def packs(pack: Pack, operand: str) -> bool:
+    """Whether `a` or `b` is copied before it is multiplied."""
+    return pack != "none" and operand in pack
 
 
 @dataclass(frozen=True)
@@ -137,17 +130,51 @@ def copy(
     )
 
 
+@dataclass(frozen=True)
+class VectorOperand:
+    """An operand of the caller as a kernel reads it in vectors.
+
+    Attributes:
+        name: `a` or `b`.
+        width: elements of its vectors.
+        copy: its packed copy; None if it is read in place.
+    """
+
+    name: str
+    width: int
+    copy: Copy | None = None
+
+    @property
+    def start(self) -> Argument:
+        """Elements from its pointer to its start."""
+        return Argument("i64", self.copy.start // self.copy.element_bytes if self.copy else 0)
+
+    def members(self, name: str) -> dict[str, Argument]:
+        """The members of `Call` for the kernel's operand `name`: pointer, pitch and stride."""
+        if self.copy is None:
+            return read_as(name, self.name)
+        return {
+            name: Argument("pointer", "workspace"),
+            f"ld{name}": Argument("i64", self.copy.pitch),
+            f"stride_{name}": Argument("i64", self.copy.stride),
+        }
+
+
+OperandPair: TypeAlias = tuple[VectorOperand, VectorOperand]
+"""A and B as a kernel reads them."""
+
+
 def must_transpose(problem: Problem, operand: str) -> bool:
     """Whether `mma.sync` reads a transposed copy of an operand: 8-bit ones run along K."""
     return problem.element_bytes == 1 and not along_k(problem, operand)
 
 
-def packed_bytes(packing: Packing, problem: Problem) -> int:
+def packed_bytes(pack: Pack, problem: Problem) -> int:
     """Bytes of workspace that the packed operands take, as vectors read them."""
     return sum(
         copy(problem, operand, transposed=must_transpose(problem, operand)).bytes
         for operand in "ab"
-        if packing.packs(operand)
+        if packs(pack, operand)
     )
 
 

@@ -8,7 +8,7 @@ from autotune.families.config import Config
 from autotune.families.plan import VECTOR_BYTES, Argument, Constant, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import words
 from autotune.families.shared.cuda_enums import enumerator
-from autotune.families.shared.launch_limits import LARGEST_GRID_X, LARGEST_GRID_YZ
+from autotune.families.shared.limits import LARGEST_GRID_X, LARGEST_GRID_YZ
 from autotune.problem import SCALE_BLOCK, ElementType
 from autotune.problem.integers import ceil_div, round_up
 

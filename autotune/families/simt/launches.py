@@ -1,61 +1,33 @@
-"""The launches of a `simt` configuration: packing, the GEMM, and the reduction of its splits."""
+"""The launches of a `simt` configuration, and the work of their blocks for the cost model.
+
+An operand is packed first where that pays; a last launch may add up splits of K.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import gcd
+from math import ceil, gcd
 
 from autotune.families.config import Config
+from autotune.families.family import Work
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared import packing
+from autotune.families.shared import packing, tiling
 from autotune.families.shared.arguments import (
+    along_k,
     call_struct,
+    constants,
     epilogue,
     sizes_and_factors,
     struct,
     words,
 )
 from autotune.families.shared.cuda_enums import enumerator
-from autotune.families.shared.layout import along_k
-from autotune.families.simt.parameters import FLOAT_BYTES, SimtParams, reduction_rows
+from autotune.families.shared.packing import OperandPair, VectorOperand
+from autotune.families.simt.parameters import FLOAT_BYTES, WARP, SimtParams, reduction_rows
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
 SUM_THREADS = 256
 VECTOR = 4
-
-
-@dataclass(frozen=True)
-class _FloatOperand:
-    """A or B as the GEMM reads it.
-
-    Attributes:
-        name: `a` or `b`.
-        along_k: whether it is K-contiguous.
-        width: floats of its vectors.
-        copy: its packed copy; None if it is read in place.
-    """
-
-    name: str
-    along_k: bool
-    width: int
-    copy: packing.Copy | None = None
-
-    @property
-    def start(self) -> int:
-        """Where its packed copy starts in the workspace, in floats."""
-        return self.copy.start // FLOAT_BYTES if self.copy else 0
-
-    @property
-    def arguments(self) -> dict[str, Argument]:
-        """The members of `Call` that its packed copy replaces."""
-        if self.copy is None:
-            return {}
-        return {
-            self.name: Argument("pointer", "workspace"),
-            f"ld{self.name}": Argument("i64", self.copy.pitch),
-            f"stride_{self.name}": Argument("i64", self.copy.stride),
-        }
 
 
 def plan(config: Config, p: SimtParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
@@ -80,31 +52,36 @@ def plan(config: Config, p: SimtParams, problem: Problem, alignment: Alignment) 
 
 def _operand(
     name: str, p: SimtParams, problem: Problem, alignment: int, start: int
-) -> _FloatOperand:
-    extent, transposed = problem.m if name == "a" else problem.n, along_k(problem, name)
+) -> VectorOperand:
     if p.packs(name):
         # The copy's rows run along M or N, so that vectors need no transposition.
+        transposed = along_k(problem, name)
         copy = packing.copy(problem, name, transposed=transposed, start=start)
-        return _FloatOperand(name, False, VECTOR, copy)
+        return VectorOperand(name, VECTOR, copy)
+    return VectorOperand(name, _width(name, p, problem, alignment))
+
+
+def _width(name: str, p: SimtParams, problem: Problem, alignment: int) -> int:
+    """Floats of the vectors that an operand read in place comes in."""
     # cp.async cannot transpose vectors: it copies a K-contiguous operand float by float.
-    single = transposed and p.copy == "async"
-    width = 1 if single else gcd(alignment, problem.k if transposed else extent)
-    return _FloatOperand(name, transposed, width)
+    if not along_k(problem, name):
+        return gcd(alignment, problem.m if name == "a" else problem.n)
+    return 1 if p.copy == "async" else gcd(alignment, problem.k)
 
 
 def _gemm(
     p: SimtParams,
     problem: Problem,
     alignment: Alignment,
-    pair: tuple[_FloatOperand, _FloatOperand],
+    pair: OperandPair,
     start: int,
 ) -> Launch:
     """The GEMM, whose partial sums start `start` floats into the workspace."""
     a, b = pair
     schedule = struct(
         "SimtSchedule",
-        start_a=Argument("i64", a.start),
-        start_b=Argument("i64", b.start),
+        start_a=a.start,
+        start_b=b.start,
         start_partials=Argument("i64", start),
         group=Argument("i32", p.group),
         streamed=Argument("i32", p.streamed(problem)),
@@ -114,9 +91,9 @@ def _gemm(
         template=_template(p, problem, alignment, pair),
         grid=p.grid(problem),
         block=(p.threads, 1, 1),
-        shared=p.shared_bytes(a.along_k + b.along_k),
+        shared=p.shared_bytes(p.reads_along_k(problem, "a") + p.reads_along_k(problem, "b")),
         arguments=(
-            call_struct(**a.arguments, **b.arguments),
+            call_struct(**a.members("a"), **b.members("b")),
             schedule,
             *sizes_and_factors(problem),
         ),
@@ -124,7 +101,10 @@ def _gemm(
 
 
 def _template(
-    p: SimtParams, problem: Problem, alignment: Alignment, pair: tuple[_FloatOperand, _FloatOperand]
+    p: SimtParams,
+    problem: Problem,
+    alignment: Alignment,
+    pair: OperandPair,
 ) -> Template:
     a, b = pair
     whole = problem.m % p.bm == problem.n % p.bn == problem.k % p.bk == 0
@@ -132,24 +112,15 @@ def _template(
         "simt.cu",
         "simt",
         (
-            ("BM", p.bm),
-            ("BN", p.bn),
-            ("BK", p.bk),
-            ("WM", p.wm),
-            ("WN", p.wn),
-            ("TM", p.tm),
-            ("TN", p.tn),
-            ("SLICES", p.slices),
-            ("CHUNKS", p.chunks),
-            ("STAGES", p.stages),
+            *constants(p, "bm", "bn", "bk", "wm", "wn", "tm", "tn", "slices", "chunks", "stages"),
             ("ASYNC", p.copy == "async"),
             ("FRAGMENTS", p.fragments),
             ("FENCE", bool(p.fence)),
             ("ORDER", enumerator("Order", p.order)),
             ("MIN_BLOCKS", p.min_blocks),
             ("REDUCTION", enumerator("Reduction", p.reduction)),
-            ("TRANS_A", not a.along_k),
-            ("TRANS_B", b.along_k),
+            ("TRANS_A", not p.reads_along_k(problem, "a")),
+            ("TRANS_B", p.reads_along_k(problem, "b")),
             epilogue(problem),
             ("VA", a.width),
             ("VB", b.width),
@@ -183,3 +154,109 @@ def _reduction(p: SimtParams, problem: Problem, alignment: Alignment, start: int
             *words("alpha", "beta", "bias"),
         ),
     )
+
+
+LINE_FLOATS, SECTOR_FLOATS = 32, 8
+"""Floats of a cache line, which L1 looks up at a time, and of the sector that it reads of a
+K-contiguous row."""
+LOAD_CYCLES = 2
+"""Cycles of shared memory for a fragment's float4: many of the 32 lanes read the same."""
+LOOP_INSTRUCTIONS = 12
+"""Instructions of a warp in a k-iteration: the barrier, and the loop's counters and addresses."""
+STORED_BYTES_A_CYCLE = 64
+SPLITS_AT_ONCE, SUMS_AT_ONCE = 4, 16
+"""Partial sums that a thread loads together (`k_sharing/last_block.cuh`, `simt.cu`)."""
+
+
+def work(p: SimtParams, problem: Problem) -> Work:
+    """The work of one block; a k-iteration multiplies one buffer of bk steps."""
+    warps, steps = p.warps, p.bk // p.slices
+    loads = warps * steps * (p.tm + p.tn) / VECTOR
+    copies, lines = _copies(p, problem)
+    blocks, iterations, parts = _shares(p, problem)
+    added = 2 * (p.slices - 1) + 2 * p.slices * (p.chunks - 1)
+    stored = problem.element_bytes / STORED_BYTES_A_CYCLE
+    splits, passes, moved = _passes(p, problem)
+    return Work(
+        blocks=blocks,
+        rows=p.bm,
+        columns=p.bn,
+        warps=warps,
+        iterations=iterations,
+        starts=parts * p.chunks,
+        issue=warps * steps * p.sums + loads + LOOP_INSTRUCTIONS * warps,
+        copies=copies,
+        shared=LOAD_CYCLES * loads + lines,
+        waits=steps if p.fragments == 1 else 1,
+        bytes=problem.element_bytes * p.bk * (p.bm + p.bn),
+        ahead=p.stages - 1,
+        end=parts * p.elements * (added / WARP + stored),
+        group=p.group,
+        gathers=ceil(splits / SPLITS_AT_ONCE) * p.sums / SUMS_AT_ONCE,
+        passes=passes,
+        moved=moved,
+        traits=_traits(p),
+    )
+
+
+def _traits(p: SimtParams) -> tuple[str, ...]:
+    """Names of the inner loop, from general to specific, and of stream-K.
+
+    The loop decides how ptxas orders it and how often its registers conflict.
+    """
+    loop, steps = f"{p.tm}x{p.tn}", p.bk // p.slices
+    copied = f"{loop} {p.copy} of {steps}"
+    ordered = f"{p.order} fence={p.fence}"
+    specific = f"{copied} {p.order} {p.fragments} fence={p.fence}"
+    traits = loop, copied, f"{loop} {ordered}", specific
+    return (*traits, "stream") if p.reduction == "stream" else traits
+
+
+def _copies(p: SimtParams, problem: Problem) -> tuple[float, float]:
+    """Instructions that copy the operands of a k-iteration, and their cycles of shared memory."""
+    dense = Alignment.dense(problem)
+    whole = problem.m % p.bm == problem.n % p.bn == problem.k % p.bk == 0
+    instructions = lines = 0.0
+    for operand, extent, side, width in (
+        ("a", problem.m, p.bm, dense.a),
+        ("b", problem.n, p.bn, dense.b),
+    ):
+        floats, transposed = p.bk * side, p.reads_along_k(problem, operand)
+        if p.packs(operand):
+            width = VECTOR
+        # Rows that do not start at a vector touch one more sector or line.
+        touched = 1 if width == VECTOR else 2
+        # A K-contiguous operand is transposed on the way, which cp.async does float by float.
+        single = transposed and p.copy == "async"
+        width = 1 if single else gcd(width, problem.k if transposed else extent)
+        instructions += floats / WARP / width * (1 if whole else 2)
+        lines += touched * floats / (SECTOR_FLOATS if transposed else LINE_FLOATS)
+        if p.copy == "staged":
+            instructions += floats / WARP / (1 if transposed else width)
+            lines += floats / LINE_FLOATS
+    return instructions, lines
+
+
+def _shares(p: SimtParams, problem: Problem) -> tuple[int, float, float]:
+    """Blocks, the k-iterations of each, and the tiles of C that each computes a part of."""
+    iterations = ceil_div(problem.k, p.bk)
+    if p.reduction != "stream":
+        return p.blocks(problem), ceil_div(iterations, p.split_k), 1
+    # Workers and the blocks of whole tiles that follow them have the same work on average.
+    share = tiling.worker_share(p.tiles(problem), p.workers, iterations)
+    return p.workers, share.iterations, share.parts
+
+
+def _passes(p: SimtParams, problem: Problem) -> tuple[float, int, float]:
+    """Partial sums of a tile that one block adds up; passes besides the GEMM; bytes they move."""
+    packed = problem.element_bytes * p.packed_floats(problem)
+    passes, moved = 0 if p.pack == "none" else len(p.pack), 2.0 * packed
+    match p.reduction:
+        case "separate":
+            partial = problem.element_bytes * p.partial_floats(problem)
+            return 0, passes + 1, moved + 2 * partial
+        case "fused":
+            return p.split_k, passes, moved
+        case "stream":
+            return tiling.splits_of_a_tile(p.tiles(problem), p.workers), passes, moved
+    return 0, passes, moved

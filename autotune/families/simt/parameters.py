@@ -1,17 +1,18 @@
-"""The parameters of `simt`, their views and what follows from them: threads, tiles, bytes."""
+"""The parameters of `simt`, and what follows from them: threads, tiles, bytes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Literal, get_args
 
 from autotune.device import Device
-from autotune.families.parameters import values, values_from
-from autotune.families.shared import stream_k
+from autotune.families.family import parameter, parameter_from
+from autotune.families.shared import tiling
+from autotune.families.shared.arguments import along_k
 from autotune.families.shared.cuda_enums import ORDERS, REDUCTION, Order, Reduction
-from autotune.families.shared.packing import PACKS, Pack, Packing, pitch
-from autotune.families.shared.tiles import tile_count
+from autotune.families.shared.packing import PACKS, Pack, packs, pitch
+from autotune.families.shared.tiling import tile_count
 from autotune.problem import Problem
 
 CopyPath = Literal["staged", "async"]
@@ -24,156 +25,17 @@ OTHER_REGISTERS = 26
 """Registers besides accumulators and fragments: addresses, counters, predicates."""
 
 
-@dataclass(frozen=True)
-class SimtTile:
-    """The bm x bn tile of C that a block computes."""
-
-    bm: int
-    bn: int
-
-    @property
-    def elements(self) -> int:
-        """Elements of the tile."""
-        return self.bm * self.bn
-
-    def tiles(self, problem: Problem) -> int:
-        """Tiles that cover one C of the batch."""
-        return tile_count(problem, self.bm, self.bn)
-
-    def count(self, problem: Problem) -> int:
-        """Tiles that cover C for the whole batch."""
-        return self.tiles(problem) * problem.batch
-
-
-@dataclass(frozen=True)
-class ThreadTile:
-    """The tm x tn accumulators of a thread."""
-
-    tm: int
-    tn: int
-
-    @property
-    def sums(self) -> int:
-        """Accumulators of a thread."""
-        return self.tm * self.tn
-
-
-@dataclass(frozen=True)
-class SimtWarps(SimtTile):
-    """The warps of a block: one for each wm x wn part of the tile, in each of `slices` groups."""
-
-    wm: int
-    wn: int
-    slices: int
-
-    @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return (self.bm // self.wm) * (self.bn // self.wn) * self.slices
-
-    @property
-    def threads(self) -> int:
-        """Threads a block."""
-        return WARP * self.warps
-
-
-@dataclass(frozen=True)
-class MainLoop(SimtWarps, ThreadTile):
-    """The main loop, which decides the registers of a thread."""
-
-    bk: int
-    copy: CopyPath
-    fragments: int
-
-    @property
-    def register_estimate(self) -> int:
-        """Registers a thread: accumulators, fragments, staged operands and the rest."""
-        fragments = self.fragments * (self.tm + self.tn)
-        staged = 0
-        if self.copy == "staged":
-            staged = self.bk * (self.bm + self.bn) // self.threads
-        return self.sums + fragments + staged + OTHER_REGISTERS
-
-
-@dataclass(frozen=True)
-class SimtBuffers(SimtTile):
-    """The shared memory of a block."""
-
-    slices: int
-    bk: int
-    stages: int
-    chunks: int
-
-    def shared_bytes(self, padded: int = 2) -> int:
-        """Shared memory of a block if `padded` of the operands are K-contiguous.
-
-        The partial sums of slices overlay the buffers; those of finished chunks lie beside them.
-        """
-        row = self.bm + self.bn + PADDING * padded
-        buffers = self.stages * self.bk * row
-        partial = (self.slices - 1) * self.elements
-        chunked = self.slices * self.elements if self.chunks > 1 else 0
-        return 4 * (chunked + max(buffers, partial))
-
-
-@dataclass(frozen=True)
-class SimtKSharing(SimtTile):
-    """How blocks share the K of tiles, and the workspace that it takes."""
-
-    split_k: int
-    reduction: Reduction
-    workers: int
-
-    def streamed(self, problem: Problem) -> int:
-        """Tiles whose K the stream-K workers share."""
-        if self.workers == 0:
-            return 0
-        return stream_k.streamed_tiles(self.tiles(problem), self.workers)
-
-    def grid(self, problem: Problem) -> tuple[int, int, int]:
-        """The grid: tiles and workers by splits of K by the batch."""
-        along_c = self.tiles(problem) - self.streamed(problem) + self.workers
-        return along_c, self.split_k, problem.batch
-
-    def blocks(self, problem: Problem) -> int:
-        """Blocks of the GEMM launch, over the whole batch."""
-        return prod(self.grid(problem))
-
-    def partial_floats(self, problem: Problem) -> int:
-        """Floats of workspace that hold partial sums until they are added up."""
-        match self.reduction:
-            case "separate":
-                return problem.batch * self.split_k * problem.m * pitch(problem.n, FLOAT_BYTES)
-            case "fused":
-                return self.blocks(problem) * self.elements
-            case "stream":
-                return 2 * self.workers * self.elements
-        return 0
-
-
 def reduction_rows(splits: int) -> int:
     """Threads that share the splits of an element in the launch that adds them up."""
     return min(8, 1 << (splits.bit_length() - 1))
 
 
-@dataclass(frozen=True)
-class VectorPacking(Packing):
-    """The operands that are packed into rows along M or N, which start at whole vectors."""
-
-    def packed_floats(self, problem: Problem) -> int:
-        """Floats of workspace that packed operands take."""
-        extents = (("a", problem.m), ("b", problem.n))
-        rows = sum(pitch(extent, FLOAT_BYTES) for name, extent in extents if self.packs(name))
-        return problem.batch * problem.k * rows
-
-
-def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
-    del problem
+def _workers(_problem: Problem, device: Device) -> tuple[int, ...]:
     return 0, *(blocks * device.sms for blocks in (1, 2))
 
 
-@dataclass(frozen=True)
-class SimtParams(MainLoop, SimtBuffers, SimtKSharing, VectorPacking):
+@dataclass
+class SimtParams:
     """Parameters of the register-tiled kernel, in the order of a configuration.
 
     Attributes:
@@ -197,23 +59,111 @@ class SimtParams(MainLoop, SimtBuffers, SimtKSharing, VectorPacking):
         order: path of a thread over its accumulators.
     """
 
-    bm: int = field(metadata=values(16, 32, 64, 128))
-    bn: int = field(metadata=values(16, 32, 64, 128, 256))
-    wm: int = field(metadata=values(16, 32, 64, 128))
-    wn: int = field(metadata=values(16, 32, 64))
-    tm: int = field(metadata=values(4, 8, 16))
-    tn: int = field(metadata=values(4, 8))
-    slices: int = field(metadata=values(1, 2, 4, 8))
-    bk: int = field(metadata=values(8, 16, 32, 64))
-    copy: CopyPath = field(metadata=values(*get_args(CopyPath)))
-    stages: int = field(metadata=values(2, 3, 4, 5))
-    fragments: int = field(metadata=values(1, 2))
-    min_blocks: int = field(metadata=values(1, 2))
-    split_k: int = field(metadata=values(1, 2, 3, 4, 8, 16, 32, 64, 128))
-    reduction: Reduction = field(metadata=values(*REDUCTION))
-    workers: int = field(metadata=values_from(_workers))
-    chunks: int = field(metadata=values(1, 2))
-    pack: Pack = field(metadata=values(*PACKS))
-    group: int = field(metadata=values(1, 8))
-    fence: int = field(metadata=values(0, 1))
-    order: Order = field(metadata=values(*ORDERS))
+    bm: int = parameter(16, 32, 64, 128)
+    bn: int = parameter(16, 32, 64, 128, 256)
+    wm: int = parameter(16, 32, 64, 128)
+    wn: int = parameter(16, 32, 64)
+    tm: int = parameter(4, 8, 16)
+    tn: int = parameter(4, 8)
+    slices: int = parameter(1, 2, 4, 8)
+    bk: int = parameter(8, 16, 32, 64)
+    copy: CopyPath = parameter(*get_args(CopyPath))
+    stages: int = parameter(2, 3, 4, 5)
+    fragments: int = parameter(1, 2)
+    min_blocks: int = parameter(1, 2)
+    split_k: int = parameter(1, 2, 3, 4, 8, 16, 32, 64, 128)
+    reduction: Reduction = parameter(*REDUCTION)
+    workers: int = parameter_from(_workers)
+    chunks: int = parameter(1, 2)
+    pack: Pack = parameter(*PACKS)
+    group: int = parameter(1, 8)
+    fence: int = parameter(0, 1)
+    order: Order = parameter(*ORDERS)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.bm * self.bn
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles that cover one C of the batch."""
+        return tile_count(problem, self.bm, self.bn)
+
+    def count(self, problem: Problem) -> int:
+        """Tiles that cover C for the whole batch."""
+        return self.tiles(problem) * problem.batch
+
+    @property
+    def sums(self) -> int:
+        """Accumulators of a thread."""
+        return self.tm * self.tn
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return (self.bm // self.wm) * (self.bn // self.wn) * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return WARP * self.warps
+
+    @property
+    def register_estimate(self) -> int:
+        """Registers a thread: accumulators, fragments, staged operands and the rest."""
+        fragments = self.fragments * (self.tm + self.tn)
+        staged = 0
+        if self.copy == "staged":
+            staged = self.bk * (self.bm + self.bn) // self.threads
+        return self.sums + fragments + staged + OTHER_REGISTERS
+
+    def shared_bytes(self, padded: int = 2) -> int:
+        """Shared memory of a block if `padded` of the operands are K-contiguous.
+
+        The partial sums of slices overlay the buffers; those of finished chunks lie beside them.
+        """
+        row = self.bm + self.bn + PADDING * padded
+        buffers = self.stages * self.bk * row
+        partial = (self.slices - 1) * self.elements
+        chunked = self.slices * self.elements if self.chunks > 1 else 0
+        return 4 * (chunked + max(buffers, partial))
+
+    def streamed(self, problem: Problem) -> int:
+        """Tiles whose K the stream-K workers share."""
+        if self.workers == 0:
+            return 0
+        return tiling.streamed_tiles(self.tiles(problem), self.workers)
+
+    def grid(self, problem: Problem) -> tuple[int, int, int]:
+        """The grid: tiles and workers by splits of K by the batch."""
+        along_c = self.tiles(problem) - self.streamed(problem) + self.workers
+        return along_c, self.split_k, problem.batch
+
+    def blocks(self, problem: Problem) -> int:
+        """Blocks of the GEMM launch, over the whole batch."""
+        return prod(self.grid(problem))
+
+    def partial_floats(self, problem: Problem) -> int:
+        """Floats of workspace that hold partial sums until they are added up."""
+        match self.reduction:
+            case "separate":
+                return problem.batch * self.split_k * problem.m * pitch(problem.n, FLOAT_BYTES)
+            case "fused":
+                return self.blocks(problem) * self.elements
+            case "stream":
+                return 2 * self.workers * self.elements
+        return 0
+
+    def packs(self, operand: str) -> bool:
+        """Whether `a` or `b` is copied before it is multiplied."""
+        return packs(self.pack, operand)
+
+    def reads_along_k(self, problem: Problem, operand: str) -> bool:
+        """Whether the rows that the kernel reads run along K; those of a packed copy do not."""
+        return along_k(problem, operand) and not self.packs(operand)
+
+    def packed_floats(self, problem: Problem) -> int:
+        """Floats of workspace that packed operands take."""
+        extents = (("a", problem.m), ("b", problem.n))
+        rows = sum(pitch(extent, FLOAT_BYTES) for name, extent in extents if self.packs(name))
+        return problem.batch * problem.k * rows

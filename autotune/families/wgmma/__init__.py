@@ -1,5 +1,37 @@
-"""Tensor cores of Hopper (wgmma), fed by bulk copies."""
+"""The warp-specialised kernel on the tensor cores of Hopper, fed by TMA (`cuda_src/wgmma.cu`)."""
 
-from autotune.families.wgmma.family import WGMMA
+from __future__ import annotations
+
+from autotune.device import Device
+from autotune.families.family import EIGHT_BITS, TENSOR_CORES, Family
+from autotune.families.plan import Resources
+from autotune.families.wgmma.k_sharing import SUMMATION, SUMMATION_ORDER
+from autotune.families.wgmma.launches import plan, work
+from autotune.families.wgmma.parameters import WgmmaParams
+from autotune.families.wgmma.rules import RULES
+from autotune.problem import Problem
+
+
+def _resources(p: WgmmaParams, problem: Problem, _device: Device | None) -> Resources:
+    """Threads, registers at the launch, and shared memory of a block."""
+    return Resources(p.threads, p.launch_registers, p.shared_bytes(p.stages, problem))
+
+
+WGMMA = Family(
+    name="wgmma",
+    params=WgmmaParams,
+    sources=("wgmma.cu", "pack.cu"),
+    precisions=(*TENSOR_CORES, *EIGHT_BITS),
+    order=50,
+    rules=RULES,
+    resources=_resources,
+    block_work=work,
+    launch_plan=plan,
+    summation=SUMMATION,
+    summation_order=SUMMATION_ORDER,
+    tensor_cores=True,
+    search_order=0,
+    on_ladder=True,
+)
 
 FAMILIES = (WGMMA,)

@@ -1,4 +1,4 @@
-"""The launches of a `wgmma` configuration: packing of operands, if it needs any, and the GEMM."""
+"""The launches of a `wgmma` configuration, packing and GEMM, and the work of their blocks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from autotune.families.config import Config
+from autotune.families.family import Between, Work
 from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,
@@ -16,24 +17,33 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
-from autotune.families.shared import packing
+from autotune.families.shared import packing, tiling
 from autotune.families.shared.arguments import (
     call_struct,
+    constants,
+    divisor,
     each_type,
     epilogue,
     scale,
     sizes_and_factors,
+    struct,
+    transposed,
 )
 from autotune.families.shared.cuda_enums import Store, enumerator
-from autotune.families.shared.layout import transposed
-from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
-from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.resources import INSTRUCTION_ROWS, thread_count
-from autotune.families.wgmma.schedule import schedule_struct
-from autotune.problem import Problem
-from autotune.problem.integers import round_up
-
-FLOAT_BYTES = 4
+from autotune.families.wgmma.parameters import (
+    FLOAT_BYTES,
+    WARPGROUP,
+    WgmmaParams,
+    copies_end,
+)
+from autotune.families.wgmma.tiles import (
+    INSTRUCTION_ROWS,
+    LINE_BYTES,
+    kernel_operands,
+    unaligned_rows,
+)
+from autotune.problem import SCALE_BLOCK, Problem
+from autotune.problem.integers import ceil_div, round_up
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ def _gemm(
     return Launch(
         template=_template(p, problem, alignment, (a, b), store),
         grid=p.launch_grid(problem),
-        block=(thread_count(p.consumers), 1, 1),
+        block=(p.threads, 1, 1),
         shared=p.shared_bytes(p.stages, problem),
         arguments=(
             a.tensor_map(problem),
@@ -112,7 +122,7 @@ def _gemm(
             _map_c(p, problem) if store == "tma" else map_b,
             # Tensor maps stand for the pointers and pitches of A and B.
             call_struct(**{f"stride_{operand.name}": operand.stride for operand in (a, b)}),
-            schedule_struct(p, p.bk, p.group, problem, copies_end(copies) // FLOAT_BYTES),
+            schedule_struct(p, problem, copies_end(copies) // FLOAT_BYTES),
             *sizes_and_factors(problem),
         ),
         cluster=p.shape.blocks,
@@ -195,11 +205,9 @@ def _template(
             *each_type(transposed(problem) if p.swap else problem),
             ("PRODUCTS", problem.products),
             scale(problem),
-            ("TILE_M", p.tile_m),
-            ("TILE_N", p.tile_n),
+            *constants(p, "tile_m", "tile_n"),
             ("TILE_K", p.bk),
-            ("STAGES", p.stages),
-            ("CONSUMERS", p.consumers),
+            *constants(p, "stages", "consumers"),
             ("PINGPONG", p.schedule == "pingpong"),
             ("PERSISTENT", p.workers > 0),
             ("CLUSTER_M", p.shape.m),
@@ -221,3 +229,169 @@ def _template(
         specific=True,
         named=True,
     )
+
+
+def schedule_struct(p: WgmmaParams, problem: Problem, start_partials: int) -> Argument:
+    """The struct `WgmmaSchedule` of `cuda_src/include/k_sharing/tile_scheduler.cuh`.
+
+    A tile is computed by a cluster, whose blocks work together. Partial sums start `start_partials`
+    floats into the workspace.
+    """
+    rows, columns = p.cluster_rows_and_columns(problem)
+    steps = ceil_div(problem.k, p.bk)
+    part_steps, longer_parts = divmod(steps, p.split_k)
+    group = min(p.group, rows)
+    return struct(
+        "WgmmaSchedule",
+        start_partials=Argument("i64", start_partials),
+        tiles=divisor(rows * columns),
+        shares=divisor(p.grid_splits),
+        group_tiles=divisor(group * columns),
+        group=divisor(group),
+        last_group=divisor(rows % group or group),
+        rows=Argument("i32", rows),
+        columns=Argument("i32", columns),
+        steps=Argument("i32", steps),
+        batch=Argument("i32", problem.batch),
+        streamed=Argument("i32", p.streamed(problem)),
+        part_steps=Argument("i32", part_steps),
+        longer_parts=Argument("i32", longer_parts),
+    )
+
+
+LANES = 32
+SHARED_BYTES_A_CYCLE = 128
+STORED_BYTES_A_CYCLE = 64
+LOOP_INSTRUCTIONS = 16
+"""Instructions of a warp in a k-iteration: the barriers, and the descriptors of the operands."""
+SPLIT_INSTRUCTIONS = 4
+"""Instructions that split an fp32 into two tf32."""
+SUMS_AT_ONCE = 16
+"""Partial sums that a thread loads together."""
+UNALIGNED = 1.5
+"""Bytes that L2 reads for each byte of rows that start within cache lines."""
+VISIBLE_EPILOGUE = 0.25
+"""The part of a tile's epilogue that remains visible if another consumer multiplies meanwhile."""
+
+
+def work(p: WgmmaParams, problem: Problem) -> Work:
+    """The work of one block; a k-iteration multiplies one stage of bk elements of K.
+
+    Tiles count as blocks even if resident workers take several one after the other: they fall on
+    the SMs in the same waves.
+    """
+    blocks, iterations, parts = _shares(p, problem)
+    visible = VISIBLE_EPILOGUE if p.schedule == "pingpong" else 1.0
+    # A cluster's partial sums go through shared memory, faster than stores to C.
+    stored = visible * _stored_bytes(p, problem) + (2 if p.shape.k > 1 else 0)
+    sums = p.elements / (WARPGROUP * p.consumers)
+    packed = p.packed_bytes(problem)
+    return Work(
+        blocks=blocks,
+        rows=p.bm,
+        columns=p.bn,
+        cluster=p.shape.blocks,
+        warps=p.threads // LANES,
+        iterations=iterations,
+        starts=parts,
+        issue=_instructions(p, problem),
+        shared=_shared_cycles(p, problem),
+        waits=1 if p.source == "registers" else 0,
+        bytes=_bytes(p, problem),
+        ahead=p.stages - 1,
+        end=parts * p.tile_m * p.tile_n * stored / STORED_BYTES_A_CYCLE,
+        group=p.group,
+        gathers=_gathered(p, problem) * sums / SUMS_AT_ONCE,
+        passes=1 if packed else 0,
+        moved=2 * packed,
+        tensor=p.elements * p.bk * problem.products,
+        traits=(
+            "wgmma",
+            f"wgmma {problem.compute} {p.schedule}",
+            _tile_trait(p),
+        ),
+    )
+
+
+def _tile_trait(p: WgmmaParams) -> str | Between:
+    """The tile, between two whose columns are a power of two: few recordings have any other."""
+    upper = 1 << (p.tile_n - 1).bit_length()
+    lower = upper // 2
+    if p.tile_n == upper:
+        return f"wgmma {p.tile_m}x{upper}"
+    share = (p.tile_n - lower) / lower
+    return Between(f"wgmma {p.tile_m}x{lower}", f"wgmma {p.tile_m}x{upper}", share)
+
+
+def _stored_bytes(p: WgmmaParams, problem: Problem) -> int:
+    """Bytes stored for an element of C: registers of 16-bit elements fill only half a sector."""
+    halves = p.store == "direct" and problem.output_bytes == 2
+    return problem.output_bytes * (2 if halves else 1)
+
+
+def _instructions(p: WgmmaParams, problem: Problem) -> float:
+    """Instructions of a block's warps in a k-iteration, besides those of the tensor cores."""
+    issued = LOOP_INSTRUCTIONS * p.threads / LANES
+    split = SPLIT_INSTRUCTIONS * (problem.products > 1)
+    if p.source == "registers":
+        issued += p.tile_m * p.bk / LANES * (1 + split)
+    if p.low == "kernel":
+        issued += p.tile_n * p.bk / LANES * (1 + split)
+    if p.promote:
+        terms = p.promote * p.bk if problem.element_bytes > 1 else SCALE_BLOCK
+        issued += p.elements / LANES * p.bk / terms
+    return issued
+
+
+def _shared_cycles(p: WgmmaParams, problem: Problem) -> float:
+    """Cycles of shared memory in a k-iteration: what TMA writes and what the tensor cores read.
+
+    Each instruction of 64 rows reads all of B anew.
+    """
+    row = p.bk * problem.element_bytes
+    instructions = p.tile_m // INSTRUCTION_ROWS
+    operand_a, _ = kernel_operands(p.swap)
+    # Lanes that read a fragment of an A that is not K-contiguous conflict in half the banks.
+    conflicts = p.source == "registers" and not p.k_contiguous(problem, operand_a)
+    written = p.tile_m + p.b_rows(problem)
+    read = p.tile_m * (2 if conflicts else 1) + p.tile_n * instructions * problem.products
+    split = 2 * p.tile_n if p.low == "kernel" else 0
+    return (written + read + split) * row / SHARED_BYTES_A_CYCLE
+
+
+def _bytes(p: WgmmaParams, problem: Problem) -> float:
+    """Bytes that a block reads from L2 in a k-iteration; a cluster's blocks load parts for all.
+
+    Rows that start within cache lines are read with parts of their neighbours.
+    """
+    planes = 2 if p.low == "pass" else 1
+    operand_a, operand_b = kernel_operands(p.swap)
+    rows_a = p.tile_m / p.shape.n * _read(p, problem, operand_a)
+    rows_b = planes * p.b_rows(problem) / p.shape.m * _read(p, problem, operand_b)
+    return (rows_a + rows_b) * p.bk * problem.element_bytes
+
+
+def _read(p: WgmmaParams, problem: Problem, operand: str) -> float:
+    """Bytes read for each byte of an operand."""
+    if not unaligned_rows(problem, operand):
+        return 1.0
+    return 1.0 if p.packs(problem, Alignment.dense(problem), operand) else UNALIGNED
+
+
+def _shares(p: WgmmaParams, problem: Problem) -> tuple[int, float, float]:
+    """Blocks, the k-iterations of each, and the tiles of C that each computes a part of."""
+    iterations = ceil_div(problem.k, p.bk)
+    if p.reduction != "stream":
+        return p.units(problem), ceil_div(iterations, p.split_k), 1
+    share = tiling.worker_share(p.tiles(problem), p.workers, iterations)
+    return p.workers, share.iterations, share.parts
+
+
+def _gathered(p: WgmmaParams, problem: Problem) -> float:
+    """Partial sums of a tile that one block adds up, one after the other."""
+    match p.reduction:
+        case "fused":
+            return p.grid_splits / p.reducers
+        case "stream":
+            return tiling.splits_of_a_tile(p.tiles(problem), p.workers)
+    return 0

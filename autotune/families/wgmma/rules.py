@@ -1,30 +1,155 @@
-"""Rules of `wgmma` on tiles, warpgroups, registers and buffers, and the list of all its rules."""
+"""Rules of `wgmma` on tiles, operands, registers and buffers, and the list of all its rules."""
 
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.families.rules import Rule
-from autotune.families.shared.launch_limits import grid_fault
-from autotune.families.wgmma import k_sharing, operand_rules, summation, tile_choice
-from autotune.families.wgmma.operands import LINE_BYTES, Source
-from autotune.families.wgmma.resources import (
-    INSTRUCTION_ROWS,
+from autotune.families.family import Rule, accuracy_rule
+from autotune.families.plan import Alignment
+from autotune.families.shared.limits import grid_fault
+from autotune.families.wgmma import k_sharing, tiles
+from autotune.families.wgmma.k_sharing import CLUSTER_TILE, RING, SPLIT_TILE, TILE, WARPGROUPS
+from autotune.families.wgmma.parameters import (
     MOST_STAGES,
     RESIDENT,
-    Accumulation,
-    ClusterWarpgroups,
-    Ring,
-    Stage,
-    Staging,
-    Warpgroups,
-    consumer_registers,
-    entry_registers,
+    WgmmaParams,
     epilogue_registers,
-    instruction_registers,
 )
-from autotune.families.wgmma.tiles import ClusterTile, SplitTile, WgmmaTile
-from autotune.problem import GATE_SPAN, Problem
+from autotune.families.wgmma.tiles import (
+    INSTRUCTION_ROWS,
+    LINE_BYTES,
+    across_k,
+    kernel_operands,
+    readable,
+    unaligned_rows,
+)
+from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
+
+TRANSPOSED_USES, SPLIT_USES = 2048, 1024
+"""How often a packed copy must be read to pay: a transposed copy of A, and one with a low part."""
+LINE_USES = 4096
+"""How often a copy in whole lines must be read to pay: at 3000 cubed the GEMM gained 13 % and the
+copies cost 20 % of its time (bf16, H100)."""
+STREAMED_READS, STREAMED_BYTES = 2, 2**22
+"""How often an A that L2 drops first may be read, and the least bytes of one: at 16x4096x4096 in
+bf16 it took 15.1 us cold instead of 16.9, and 6.9 hot instead of 6.8 (H200)."""
+LEAST_PART = 8
+"""Columns of which a part of a tile that is promoted on its own has a multiple."""
+PROMOTED, UNPROMOTED = 128, 256
+"""Terms of K after which the tensor cores' sums, which truncate, must be added up in fp32 to come
+near it; and the longest K that needs no promotion."""
+
+
+def _uses(problem: Problem, operand: str) -> int:
+    """How often each element of an operand is multiplied."""
+    return problem.n if operand == "a" else problem.m
+
+
+def _source_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    """A passes through registers to be split, or if it is not K-contiguous."""
+    operand, _ = kernel_operands(p.swap)
+    if problem.element_bytes != 4:
+        bits = 8 * problem.element_bytes
+        return (
+            None if p.source != "registers" else f"{bits}-bit operands are read from shared memory"
+        )
+    if problem.products > 1:
+        return None if p.source == "registers" else "operands are split in registers"
+    transposed = across_k(problem, operand)
+    in_place = readable(problem, Alignment.dense(problem), operand)
+    if p.source == "registers":
+        shared = not in_place or not transposed
+        return f"{operand} is best read from shared memory" if shared else None
+    uses = _uses(problem, operand)
+    if not transposed or uses >= TRANSPOSED_USES or not in_place:
+        return None
+    return (
+        f"a transposed copy of {operand} would be read for {uses} rows; {TRANSPOSED_USES} at least"
+    )
+
+
+def _streamed_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
+    """An A that is read once or twice need not stay in L2, and cannot if it is larger."""
+    m, _ = p.extents(problem)
+    operand, _ = kernel_operands(p.swap)
+    size = m * problem.k * problem.element_bytes * problem.batch
+    reads = p.cluster_grid(problem)[1] // p.shape.n
+    pays = reads <= STREAMED_READS and size >= STREAMED_BYTES
+    if p.source == "streamed" and not pays:
+        return f"{operand} of {size} bytes is read {reads} times; it may stay in L2"
+    if p.source == "shared" and pays and size > device.l2_bytes:
+        return f"{operand} of {size} bytes does not stay in an L2 of {device.l2_bytes}"
+    return None
+
+
+def _low_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    _, operand = kernel_operands(p.swap)
+    if (problem.products > 1) == (p.low == "none"):
+        return f"{problem.compute} has {problem.products} products"
+    if p.low == "none":
+        return None
+    in_place = readable(problem, Alignment.dense(problem), operand)
+    in_place = in_place and not across_k(problem, operand)
+    if p.low == "kernel":
+        return None if in_place else f"{operand} is packed anyway, which may as well split it"
+    uses = _uses(problem, operand)
+    if not in_place or uses >= SPLIT_USES:
+        return None
+    return f"a copy of {operand} would be read for {uses} rows; {SPLIT_USES} at least"
+
+
+def _pack_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    if p.pack == "needed":
+        return None
+    dense = Alignment.dense(problem)
+    gains = any(
+        unaligned_rows(problem, operand)
+        and _uses(problem, operand) >= LINE_USES
+        and not p.must_pack(problem, dense, operand)
+        for operand in ("a", "b")
+    )
+    return None if gains else "no operand would gain from a copy in whole lines"
+
+
+def _promote_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    if problem.element_bytes == 1:
+        return None
+    terms = p.promote * p.bk
+    if problem.products == 1:
+        return f"sums of {problem.compute} need no promotion" if terms else None
+    if terms == 0:
+        if problem.k <= UNPROMOTED:
+            return None
+        return f"sums of K={problem.k} terms are truncated too often; {UNPROMOTED} at most"
+    if terms <= PROMOTED and terms < problem.k:
+        return None
+    return f"sums of K={problem.k} terms are promoted after {terms}; {PROMOTED} at most, below K"
+
+
+def _block_promotion_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    """Exact sums of fp8, and sums of blocks of K with scales of their own, are promoted."""
+    if problem.element_bytes != 1:
+        return None
+    blocks = problem.scale == "block"
+    exact = problem.accumulate == "exact" and not problem.precision.operand.integer
+    promoted = blocks or (exact and problem.k > SCALE_BLOCK)
+    if promoted != (p.promote > 0):
+        sums = f"{problem.accumulate} sums of {problem.compute} over K={problem.k}"
+        return f"{sums}, scale={problem.scale}, with promote={p.promote}"
+    if p.promote > 1 and p.tile_n % (LEAST_PART * p.promote):
+        return f"{p.tile_n} columns have no {p.promote} parts of multiples of {LEAST_PART}"
+    return None
+
+
+OPERAND_RULES = (
+    Rule("source", _source_fault, ("swap", "source")),
+    Rule("low part", _low_fault, ("swap", "low")),
+    Rule("packing", _pack_fault, ("swap", "source", "low", "pack")),
+    Rule("promotion", _promote_fault, ("bk", "promote")),
+    Rule("promotion", _block_promotion_fault, (*TILE, "promote")),
+    Rule("source", _streamed_fault, (*CLUSTER_TILE, "source"), for_speed=True),
+)
+
 
 ARCHITECTURE = (9, 0)
 LARGEST_COORDINATE = 2**31 - 1
@@ -38,53 +163,53 @@ FEW_LINES = 4
 LEAST_STAGES = 3
 
 
-def _architecture_fault(device: Device) -> str | None:
+def _architecture_fault(_p: WgmmaParams, _problem: Problem, device: Device) -> str | None:
     if device.compute_capability == ARCHITECTURE:
         return None
     major, minor = device.compute_capability
     return f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
 
 
-def _tile_fault(tile: WgmmaTile, problem: Problem) -> str | None:
-    tile_m, tile_n = tile.tile_m, tile.tile_n
-    if tile_m in tile_choice.TILE_ROWS and tile_choice.has_columns(problem, tile.swap, tile_n):
+def _tile_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    tile_m, tile_n = p.tile_m, p.tile_n
+    if tile_m in tiles.TILE_ROWS and tiles.has_columns(problem, p.swap, tile_n):
         return None
-    return f"no kernel has tile_m={tile_m} with tile_n={tile_n}; swap={tile.swap}"
+    return f"no kernel has tile_m={tile_m} with tile_n={tile_n}; swap={p.swap}"
 
 
-def _tried_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | None:
-    if tile.tile_n in tile_choice.tile_columns(problem, device, tile.swap):
+def _tried_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
+    if p.tile_n in tiles.tile_columns(problem, device, p.swap):
         return None
-    return f"tile_n={tile.tile_n} is not tried; swap={tile.swap}"
+    return f"tile_n={p.tile_n} is not tried; swap={p.swap}"
 
 
-def _gates_fault(tile: ClusterTile, problem: Problem) -> str | None:
+def _gates_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
     """A block stores whole pairs of columns."""
-    columns = tile.tile_n // tile.reducers
-    if not problem.gated or tile.swap or columns % (2 * GATE_SPAN) == 0:
+    columns = p.tile_n // p.reducers
+    if not problem.gated or p.swap or columns % (2 * GATE_SPAN) == 0:
         return None
     return f"a block stores {columns} columns; pairs of them come in multiples of {2 * GATE_SPAN}"
 
 
-def _size_fault(tile: WgmmaTile, problem: Problem) -> str | None:
-    m, _ = tile.extents(problem)
-    if tile.tile_m <= round_up(m, INSTRUCTION_ROWS):
+def _size_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    m, _ = p.extents(problem)
+    if p.tile_m <= round_up(m, INSTRUCTION_ROWS):
         return None
-    return f"{tile.tile_m} rows for {m}"
+    return f"{p.tile_m} rows for {m}"
 
 
-def _small_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | None:
+def _small_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
     """Larger tiles reuse operands more."""
-    (m, n), count = tile.extents(problem), tile.count(problem)
+    (m, n), count = p.extents(problem), p.count(problem)
     plain = min(PLAIN_SIDE, round_up(m, INSTRUCTION_ROWS)) * min(PLAIN_SIDE, round_up(n, 8))
-    if count <= MANY_TILES * device.sms or tile.elements >= plain:
+    if count <= MANY_TILES * device.sms or p.elements >= plain:
         return None
-    return f"{count} tiles of {tile.tile_m}x{tile.tile_n}; larger ones keep {device.sms} SMs busy"
+    return f"{count} tiles of {p.tile_m}x{p.tile_n}; larger ones keep {device.sms} SMs busy"
 
 
-def _consumers_fault(groups: Warpgroups) -> str | None:
-    tile_m, consumers = groups.tile_m, groups.consumers
-    if groups.schedule == "pingpong":
+def _consumers_fault(p: WgmmaParams, _problem: Problem, _device: Device) -> str | None:
+    tile_m, consumers = p.tile_m, p.consumers
+    if p.schedule == "pingpong":
         if consumers == 2 and tile_m in (64, 128):
             return None
         return f"{consumers} consumers alternate tiles of {tile_m} rows; 2 with 64 or 128"
@@ -93,163 +218,148 @@ def _consumers_fault(groups: Warpgroups) -> str | None:
     return f"{consumers} consumers share {tile_m} rows; each has 64 or 128"
 
 
-def _residency_fault(groups: Warpgroups, min_blocks: int) -> str | None:
-    consumers = groups.consumers
-    if (consumers, min_blocks) not in RESIDENT:
-        return f"there is no kernel of {consumers} consumers for {min_blocks} blocks an SM"
-    if min_blocks > 1 and groups.schedule == "pingpong":
-        return f"{min_blocks} blocks an SM overlap without pingpong"
+def _residency_fault(p: WgmmaParams, _problem: Problem, _device: Device) -> str | None:
+    consumers = p.consumers
+    if (consumers, p.min_blocks) not in RESIDENT:
+        return f"there is no kernel of {consumers} consumers for {p.min_blocks} blocks an SM"
+    if p.min_blocks > 1 and p.schedule == "pingpong":
+        return f"{p.min_blocks} blocks an SM overlap without pingpong"
     return None
 
 
-def _hiding_fault(
-    groups: Warpgroups, min_blocks: int, problem: Problem, device: Device
-) -> str | None:
+def _hiding_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
     """Several blocks an SM hide each other's epilogues; nothing hides that of a lone consumer."""
     lines = problem.k * problem.element_bytes // LINE_BYTES
-    if min_blocks > 1 and lines > FEW_LINES:
+    if p.min_blocks > 1 and lines > FEW_LINES:
         return f"a K of {lines} lines hides what several blocks an SM would; {FEW_LINES} at most"
-    count = groups.count(problem)
-    if (groups.consumers, min_blocks) == (1, 1) and count > 2 * device.sms:
+    count = p.count(problem)
+    if (p.consumers, p.min_blocks) == (1, 1) and count > 2 * device.sms:
         return f"{count} tiles, each with the epilogue of an SM's only consumer"
     return None
 
 
-def _registers_fault(
-    loop: Accumulation, min_blocks: int, source: Source, problem: Problem
-) -> str | None:
-    available = consumer_registers(loop.consumers, min_blocks, problem)
-    needed = loop.register_estimate + loop.fragment_registers(source)
-    needed += loop.scale_registers(problem)
-    needed += epilogue_registers(problem, loop.promoted_accumulators)
+def _registers_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    available = p.consumer_registers(problem)
+    needed = p.register_estimate + p.fragment_registers
+    needed += p.scale_registers(problem)
+    needed += epilogue_registers(problem, p.promoted_accumulators)
     if needed > available:
-        sums = loop.promoted_accumulators
+        sums = p.promoted_accumulators
         return f"{sums} accumulators make about {needed} registers; a consumer has {available}"
-    entry = entry_registers(loop.consumers, min_blocks)
-    least = instruction_registers(loop.tile_n, source)
+    entry, least = p.entry_registers, p.instruction_registers
     if least > entry:
         return f"an instruction needs {least} registers; a thread has {entry} at the entry"
     return None
 
 
-def _transposing_registers_fault(
-    groups: Warpgroups, min_blocks: int, store: Staging, problem: Problem
-) -> str | None:
-    needed = groups.transposing_registers(store)
-    step = f"staging {groups.rows} transposed rows"
-    return _step_fault(step, needed, groups, min_blocks, problem)
+def _transposing_registers_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    step = f"staging {p.rows} transposed rows"
+    return _step_fault(step, p.transposing_registers, p, problem)
 
 
-def _gathering_registers_fault(
-    groups: ClusterWarpgroups, min_blocks: int, problem: Problem
-) -> str | None:
-    needed = groups.gathering_registers
-    return _step_fault("adding up in a cluster", needed, groups, min_blocks, problem)
+def _gathering_registers_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    return _step_fault("adding up in a cluster", p.gathering_registers, p, problem)
 
 
-def _step_fault(
-    step: str, needed: int, groups: Warpgroups, min_blocks: int, problem: Problem
-) -> str | None:
-    available = consumer_registers(groups.consumers, min_blocks, problem)
+def _step_fault(step: str, needed: int, p: WgmmaParams, problem: Problem) -> str | None:
+    available = p.consumer_registers(problem)
     if needed <= available:
         return None
     return f"{step} takes about {needed} registers; a consumer has {available}"
 
 
-def _coordinates_fault(tile: ClusterTile, bk: int, problem: Problem) -> str | None:
-    along_m, along_n = tile.cluster_grid(problem)
-    largest = max(along_m * tile.tile_m, along_n * tile.tile_n, round_up(problem.k, bk))
+def _coordinates_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    along_m, along_n = p.cluster_grid(problem)
+    largest = max(along_m * p.tile_m, along_n * p.tile_n, round_up(problem.k, p.bk))
     if largest <= LARGEST_COORDINATE:
         return None
     return f"tiles end at {largest}; TMA reaches {LARGEST_COORDINATE}"
 
 
-def _grid_fault(tile: SplitTile, problem: Problem) -> str | None:
-    return grid_fault(tile.units(problem))
+def _grid_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    return grid_fault(p.units(problem))
 
 
-def _store_fault(store: Staging, problem: Problem) -> str | None:
-    if problem.output_bytes == 4 and store == "staged":
+def _store_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    if problem.output_bytes == 4 and p.store == "staged":
         return "32-bit results fill whole sectors without staging"
     return None
 
 
-def _lines_fault(groups: Warpgroups, store: Staging, problem: Problem) -> str | None:
+def _lines_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
     """Threads hold 32 bytes of a row of 32-bit elements side by side, but 16 of 16-bit elements."""
     if problem.output_bytes == 4:
         return None
-    width = groups.rows if groups.swap else groups.tile_n
+    width = p.rows if p.swap else p.tile_n
     width //= 2 if problem.gated else 1
     narrow = 2 * width * problem.output_bytes < LINE_BYTES
-    if store == "staged":
+    if p.store == "staged":
         return f"rows of {width} elements fill no line" if narrow else None
     return None if narrow else f"rows of {width} elements should be stored in lines"
 
 
-def _fit_fault(ring: Ring, problem: Problem, device: Device) -> str | None:
-    fitting = ring.fitting_stages(problem, device)
+def _fit_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
+    fitting = p.fitting_stages(problem, device)
     if fitting >= LEAST_STAGES:
         return None
-    return f"{fitting} of {ring.stage_bytes(problem)} bytes fit; {LEAST_STAGES} at least"
+    return f"{fitting} of {p.stage_bytes(problem)} bytes fit; {LEAST_STAGES} at least"
 
 
-def _stages_fault(
-    ring: Ring, split_k: int, workers: int, stages: int, problem: Problem, device: Device
-) -> str | None:
+def _stages_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
     """As many stages as fit; of resident workers also one or two fewer, which leave L2 and the
     copies more room."""
-    most = min(ring.fitting_stages(problem, device), MOST_STAGES)
-    if workers == 0:
-        iterations = ceil_div(ceil_div(problem.k, ring.bk), split_k)
+    most = min(p.fitting_stages(problem, device), MOST_STAGES)
+    if p.workers == 0:
+        iterations = ceil_div(ceil_div(problem.k, p.bk), p.split_k)
         most = min(most, max(iterations, LEAST_STAGES))
-    fewer = max(LEAST_STAGES, most - (1 if most < 6 else 2)) if workers else most
-    if stages in (most, fewer):
+    fewer = max(LEAST_STAGES, most - (1 if most < 6 else 2)) if p.workers else most
+    if p.stages in (most, fewer):
         return None
-    stage = ring.stage_bytes(problem)
+    stage = p.stage_bytes(problem)
     tried = f"{fewer} and {most} are" if fewer < most else f"{most} is"
-    return f"{stages} buffers of {stage} bytes; {tried} tried"
+    return f"{p.stages} buffers of {stage} bytes; {tried} tried"
 
 
-def _most_stages_fault(ring: Ring, stages: int, problem: Problem, device: Device) -> str | None:
-    fitting = ring.fitting_stages(problem, device)
-    if stages <= fitting:
+def _most_stages_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
+    fitting = p.fitting_stages(problem, device)
+    if p.stages <= fitting:
         return None
-    return f"{stages} buffers of {ring.stage_bytes(problem)} bytes; {fitting} fit"
+    return f"{p.stages} buffers of {p.stage_bytes(problem)} bytes; {fitting} fit"
 
 
-def _gathering_fault(stage: Stage, tile: ClusterTile, stages: int, problem: Problem) -> str | None:
+def _gathering_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
     """Partial sums of a cluster overlay the buffers."""
-    splits = tile.shape.k
+    splits = p.shape.k
     if splits == 1:
         return None
-    room = stages * stage.stage_bytes(problem)
-    needed = 4 * tile.elements * splits // tile.reducers
+    room = p.stages * p.stage_bytes(problem)
+    needed = 4 * p.elements * splits // p.reducers
     return None if needed <= room else f"partial sums of {needed} bytes; the buffers have {room}"
 
 
 RULES = (
     Rule("architecture", _architecture_fault),
-    Rule("tile", _tile_fault),
-    Rule("tile", _tried_fault, for_speed=True),
-    Rule("larger than the matrix", _size_fault, for_speed=True),
-    Rule("small tiles", _small_fault, for_speed=True),
-    Rule("consumers", _consumers_fault),
-    Rule("residency", _residency_fault),
-    Rule("residency", _hiding_fault, for_speed=True),
-    *operand_rules.RULES,
-    Rule("registers", _registers_fault),
-    Rule("registers", _transposing_registers_fault),
-    *k_sharing.RULES,
-    Rule("registers", _gathering_registers_fault),
-    Rule("gates", _gates_fault),
-    Rule("coordinates", _coordinates_fault),
-    Rule("grid", _grid_fault),
-    Rule("store", _store_fault),
-    Rule("store", _lines_fault, for_speed=True),
-    Rule("stages", _fit_fault),
-    Rule("stages", _most_stages_fault),
-    Rule("stages", _stages_fault, for_speed=True),
-    Rule("gathering", _gathering_fault),
-    *summation.RULES,
+    Rule("tile", _tile_fault, TILE),
+    Rule("tile", _tried_fault, TILE, for_speed=True),
+    Rule("larger than the matrix", _size_fault, TILE, for_speed=True),
+    Rule("small tiles", _small_fault, TILE, for_speed=True),
+    Rule("consumers", _consumers_fault, WARPGROUPS),
+    Rule("residency", _residency_fault, (*WARPGROUPS, "min_blocks")),
+    Rule("residency", _hiding_fault, (*WARPGROUPS, "min_blocks"), for_speed=True),
+    *OPERAND_RULES,
+    Rule("registers", _registers_fault, (*WARPGROUPS, "low", "promote", "min_blocks", "source")),
+    Rule("registers", _transposing_registers_fault, (*WARPGROUPS, "min_blocks", "store")),
+    *k_sharing.SHARING_RULES,
+    Rule("registers", _gathering_registers_fault, (*WARPGROUPS, "cluster", "min_blocks")),
+    Rule("gates", _gates_fault, CLUSTER_TILE),
+    Rule("coordinates", _coordinates_fault, (*CLUSTER_TILE, "bk")),
+    Rule("grid", _grid_fault, SPLIT_TILE),
+    Rule("store", _store_fault, ("store",)),
+    Rule("store", _lines_fault, (*WARPGROUPS, "store"), for_speed=True),
+    Rule("stages", _fit_fault, RING),
+    Rule("stages", _most_stages_fault, (*RING, "stages")),
+    Rule("stages", _stages_fault, (*RING, "split_k", "workers", "stages"), for_speed=True),
+    Rule("gathering", _gathering_fault, (*TILE, "low", "bk", "cluster", "stages")),
+    accuracy_rule(k_sharing.SUMMATION),
 )
 """The rules of `wgmma`, cheapest first."""

@@ -5,6 +5,6 @@ is compiled when a wheel is built. Without that API or the library, or with `AUT
 Python finds the same calls a few microseconds later.
 """
 
-from autotune.runtime.native.calls import native_calls
+from autotune.runtime.native.calls import NativeCalls
 
-__all__ = ["native_calls"]
+__all__ = ["NativeCalls"]

@@ -1,7 +1,11 @@
-"""The search space: one axis for each parameter that varies, and the configurations as points."""
+"""The search space: one axis for each parameter that varies, and the configurations as points.
+
+`History` says which of them are running, finished or left.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +22,7 @@ from optuna.distributions import (
 )
 
 from autotune.families.config import Config, Value
+from autotune.families.plan import Resources
 
 FAMILY = "family"
 
@@ -232,3 +237,81 @@ def _twos(value: Value | None) -> int:
     """How often 2 divides a number, at most `MOST_TWOS` times."""
     number = value if isinstance(value, int) else 0
     return MOST_TWOS if number == 0 else min(MOST_TWOS, (number & -number).bit_length() - 1)
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+# A family with LEAST trials whose best is FAR times as slow as the best of all gets no more of
+# them while other families have configurations left.
+LEAST, FAR = 8, 1.5
+
+
+class History:
+    """Configurations by their indices: which are running, which are finished, which are left.
+
+    Attributes:
+        used: for each configuration whether it is running or finished.
+        told: indices of finished ones, in the order they finished.
+        logs: for each configuration the logarithm of its time, infinite for a failure, NaN before
+            it is finished.
+        pending: indices of running ones, in the order they started.
+        resources: by index, of those that were compiled.
+        best: the index of the least time; None if there is none.
+    """
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._families = space.families
+        self.used: Mask = np.zeros(space.count, bool)
+        self.told: list[int] = []
+        self.logs = np.full(space.count, math.nan)
+        self.pending: dict[int, None] = {}
+        self.resources: dict[int, Resources] = {}
+        self.best: int | None = None
+        # By family: the least time with its index, and the number of trials.
+        self._bests: dict[int, tuple[float, int]] = {}
+        self._counts: dict[int, int] = {}
+
+    def start(self, index: int) -> None:
+        """A configuration is being tried, here or in another process."""
+        self.used[index] = True
+        self.pending[index] = None
+
+    def release(self, index: int) -> None:
+        """A configuration that was being tried is free again."""
+        if index in self.pending:
+            del self.pending[index]
+            self.used[index] = False
+
+    def finish(self, index: int, log: float, resources: Resources | None = None) -> None:
+        """A configuration was tried, with this logarithm of its time."""
+        self.used[index] = True
+        self.pending.pop(index, None)
+        self.told.append(index)
+        self.logs[index] = log
+        if resources is not None:
+            self.resources[index] = resources
+        family = int(self._families[index])
+        self._counts[family] = self._counts.get(family, 0) + 1
+        if log < self._bests.get(family, (math.inf, 0))[0]:
+            self._bests[family] = log, index
+            self.best = min(self._bests.values())[1]
+
+    @property
+    def left(self) -> Mask:
+        """The configurations to choose from: those of families far behind only if no others are."""
+        free = ~self.used
+        behind = [family for family in self._counts if self._behind(family)]
+        hopeful = free & ~np.isin(self._families, behind) if behind else free
+        return hopeful if hopeful.any() else free
+
+    def rivals(self) -> Sequence[int]:
+        """The best of each family, unless it is far behind."""
+        limit = min(self._bests.values())[0] + math.log(FAR) if self._bests else -math.inf
+        return [index for log, index in self._bests.values() if log <= limit]
+
+    def _behind(self, family: int) -> bool:
+        if self.best is None or self._counts[family] < LEAST:
+            return False
+        ahead = float(self.logs[self.best])
+        return self._bests.get(family, (math.inf, 0))[0] > ahead + math.log(FAR)

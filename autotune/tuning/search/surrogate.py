@@ -14,11 +14,10 @@ import numpy as np
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.candidates.features import Describe
-from autotune.candidates.gaussian_process import Covariance, Floats, Indices, Posterior, fit
 from autotune.families.config import Config
-from autotune.tuning.search.axes import SearchSpace
-from autotune.tuning.search.sampler import History, Mask
+from autotune.model.features import Describe
+from autotune.model.gaussian_process import Covariance, Floats, Indices, Posterior, fit
+from autotune.tuning.search.axes import History, Mask, SearchSpace
 
 # The standard deviation a feature is scaled to; parameters span 1.
 WEIGHT = 0.4
@@ -48,11 +47,12 @@ SAMPLE, FIRST, AROUND = 8_000, 2_000, 500
 DOUBTFUL = 0.01
 # More than any improvement of the logarithm of a time.
 BEHIND = 100.0
-# The outlook: functions drawn, and how many of the most promising configurations they are drawn at.
+# Functions drawn for the expected gain, and how many of the most promising configurations they are
+# drawn at.
 DRAWS, PROMISING = 64, 256
-# The doubt of the outlook: a share of the model's errors at times up to the logarithm NEAR over the
-# best, where it has to be right; half of that after CALM results without a gain. Chosen with the
-# bound of the stop rule on recorded and computed spaces; docs/search.md has what they give.
+# The margin of the expected gain: a share of the model's errors at times up to the logarithm NEAR
+# over the best, where it has to be right; half of that after CALM results without a gain. Chosen
+# with the bound of the stop rule on recorded and computed spaces; docs/search.md has the results.
 SHARE, NEAR, CALM = 0.4, 0.15, 40
 # The least gain that counts, as a share of the time: less is within the noise of a trial.
 GAIN = 0.005
@@ -213,8 +213,8 @@ class Surrogate:
         first = _first(self._ranked(left).gains, LOOKED_AT)
         return next((index for index in map(int, self._pool[first]) if fits(index)), None)
 
-    def outlook(self, left: Mask) -> float:
-        """The share by which all that is left is expected to beat the best time, with a doubt."""
+    def expected_gain(self, left: Mask) -> float:
+        """The share by which all that is left is expected to beat the best time, with a margin."""
         if not left.any():
             return 0.0
         if self._history.best is None:
@@ -229,8 +229,8 @@ class Surrogate:
         gain = float(np.maximum(-drawn.min(1), 0).mean())
         history = self._history
         told, logs = history.logs[history.told], history.logs[self._rows]
-        # The doubt counts by the chance that the best of all is left.
-        return gain + doubt(told, logs, ranking.errors * ranking.spread) * float(left.mean())
+        # The margin counts by the chance that the best of all is left.
+        return gain + margin(told, logs, ranking.errors * ranking.spread) * float(left.mean())
 
     def _ranked(self, left: Mask) -> Ranking:
         """The pool, up to date, and how promising its members are."""
@@ -378,7 +378,7 @@ class Surrogate:
         return near[left[near]]
 
 
-def doubt(told: Floats, logs: Floats, errors: Floats) -> float:
+def margin(told: Floats, logs: Floats, errors: Floats) -> float:
     """The share by which what is left may beat the best time although the model denies it.
 
     A part of the model's errors near the best. It shrinks with each result that brings no gain,

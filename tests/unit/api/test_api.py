@@ -15,21 +15,23 @@ from support.sample_recording import DEVICE, FASTEST, PROBLEM, ship
 from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
-from autotune import gpu, settings
+from autotune import settings
 from autotune.api import ladder as api_ladder
 from autotune.api import lookups, tuning
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
+from autotune.measure import devices, gpu_runner, targets
+from autotune.measure.measurement import Evidence
+from autotune.measure.runner import Runner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners.base import Evidence, Runner
-from autotune.targets import local, targets
-from autotune.tuning.events import Silent
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import Sampler
+from autotune.tuning.trials import Silent
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
+
 
 BLOCKED = """
 import sys
@@ -109,7 +111,7 @@ def test_submodules_do_not_shadow_public_functions() -> None:
         "autotune.api.tuning",
         "autotune.cli",
         "autotune.runtime",
-        "autotune.gpu",
+        "autotune.measure.gpu_runner",
         "autotune.api.kernels",
     ],
 )
@@ -154,8 +156,8 @@ def test_named_device_in_this_machine_is_measured(monkeypatch: pytest.MonkeyPatc
     def open_runner(_problem: Problem, index: int, **_: bool) -> Runner:
         raise Opened(index)
 
-    monkeypatch.setattr(gpu, "probe", probe)
-    monkeypatch.setattr(gpu, "open_runner", open_runner)
+    monkeypatch.setattr(devices, "probe", probe)
+    monkeypatch.setattr(gpu_runner, "open_runner", open_runner)
     with pytest.raises(Opened, match="1"):
         autotune.tune(64, 64, 64, device="h100")
 
@@ -339,7 +341,7 @@ def test_times_of_a_gpu_that_is_here_are_measured(monkeypatch: pytest.MonkeyPatc
     assert [targets.measures(device) for device in ("gpu", "gpu:1", DEVICE, "h100")] == [
         *(True, True, False, False)
     ]
-    monkeypatch.setattr(gpu, "probe", lambda _=0: find("h100"))
+    monkeypatch.setattr(devices, "probe", lambda _=0: find("h100"))
     assert targets.measures("h100")
 
 
@@ -355,15 +357,15 @@ def test_missing_gpu_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
             raise DeviceError("no GPU 1; the driver shows 1, numbered from 0")
         return H100
 
-    monkeypatch.setattr(gpu, "probe", probe)
-    with pytest.raises(DeviceError, match="no GPU 1"):
-        local.index_of(find("t4"))
+    monkeypatch.setattr(devices, "probe", probe)
+    with pytest.raises(DeviceError, match="T4 is not in this machine"):
+        devices.index_of(find("t4"))
 
 
 def test_several_gpus_are_numbers_or_words() -> None:
-    assert local.numbered("cuda:0,cuda:1") == local.numbered(["gpu:0", 1]) == [0, 1]
+    assert devices.numbered("cuda:0,cuda:1") == devices.numbered(["gpu:0", 1]) == [0, 1]
     with pytest.raises(UsageError, match="GPUs are '0,cuda:0', one of them twice"):
-        local.numbered("0,cuda:0")
+        devices.numbered("0,cuda:0")
 
 
 # Progress

@@ -23,17 +23,20 @@ from support.sample_user_kernels import (
 )
 
 import autotune
-from autotune import gpu
 from autotune.api.kernels import QUICK_TRIALS
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
 from autotune.families.config import Config
+from autotune.measure import devices, gpu_runner
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate
 from autotune.records import Store
 from autotune.records.kernel_record import Geometry
-from autotune.runners.base import Candidate, Failure
 from autotune.tuning import loop
 from autotune.tuning.options import Search
-from autotune.user_kernels import Compilation, Verification, Workload
+from autotune.user_kernels import bench
+from autotune.user_kernels.definition import Compilation
+from autotune.user_kernels.workload import Verification, Workload
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,
@@ -94,8 +97,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenedRunner]:
         return (find("t4"), H100)[index]
 
     runner = OpenedRunner()
-    monkeypatch.setattr(gpu, "probe", probe)
-    monkeypatch.setattr(gpu, "open_kernel_runner", runner.open)
+    monkeypatch.setattr(devices, "probe", probe)
+    monkeypatch.setattr(bench, "open_kernel_runner", runner.open)
     yield runner
     assert runner.closed == len(runner.works)
 
@@ -387,11 +390,13 @@ def test_failing_search_closes_the_runner(runner: OpenedRunner) -> None:
 def test_wrong_or_crashing_configurations_fail_alone(
     runner: OpenedRunner, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    def opened(work: Workload, index: int, *, time_limit: float) -> gpu.GpuRunner:
-        bench = "support.fake_kernel_session:opened_saxpy"
-        return gpu.GpuRunner(work, index, bench=bench, baseline_bench=None, time_limit=time_limit)
+    def opened(work: Workload, index: int, *, time_limit: float) -> gpu_runner.GpuRunner:
+        fake = "support.fake_kernel_session:opened_saxpy"
+        return gpu_runner.GpuRunner(
+            work, index, bench=fake, baseline_bench=None, time_limit=time_limit
+        )
 
-    monkeypatch.setattr(gpu, "open_kernel_runner", opened)
+    monkeypatch.setattr(bench, "open_kernel_runner", opened)
     record = tune(search=Search(sampler="exhaustive"))
     assert {entry.config.integer("THREADS") for entry in record.entries} == {32, 256}
     assert (record.provenance.trials, record.best.measurement.time_us) == (LEGAL, 250.0)
@@ -410,7 +415,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def probe(index: int = 0) -> Device:
         raise MissingError(f"no GPU: nothing at {index}")
 
-    monkeypatch.setattr(gpu, "probe", probe)
+    monkeypatch.setattr(devices, "probe", probe)
 
 
 @pytest.mark.usefixtures("without_gpu")

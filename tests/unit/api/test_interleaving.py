@@ -1,4 +1,4 @@
-"""The B of SwiGLU, made of two weights."""
+"""The B of SwiGLU, made of two weights: `interleave`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import autotune
 from autotune.errors import ArrayError
-from autotune.verification.oracle import gates
+from autotune.measure.oracle import gates
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, -2])

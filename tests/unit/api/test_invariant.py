@@ -12,23 +12,29 @@ import pytest
 from support.sample_records import entry, record
 
 import autotune
-from autotune.api import coverage, invariant, ranges
-from autotune.api.invariant import OrderOutlook, probes, promising_orders
-from autotune.candidates.legality import is_legal, order_of
+from autotune.api import invariant, ranges
+from autotune.api.invariant import OrderForecast, probes, promising_orders
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.lookup.batch_invariant import ordered_by_time
+from autotune.measure import targets
+from autotune.measure.objective import HOT
+from autotune.measure.targets import TargetOpener
+from autotune.model import orders
+from autotune.model.orders import order_of
 from autotune.problem.arguments import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
-from autotune.targets import targets
-from autotune.targets.workplace import Workplace
-from autotune.tuning.gemm import GemmTunable, QuickTunable
 from autotune.tuning.options import Search
+from autotune.tuning.tunable import GemmTunable, QuickTunable
 
 H100 = find("h100")
+
+
 SPAN = Span.parse("1..64x256x256:bf16:nt")
+
+
 ORDER, OTHER = "wgmma bf16 swap=1 shared 256", "mma bf16 swap=0 2/32(256)"
 
 
@@ -38,9 +44,9 @@ def configs(order: str, m: int) -> tuple[Config, ...]:
     return tuple(config for _, config in ranked[:2])
 
 
-def outlooks() -> list[OrderOutlook]:
+def forecasts() -> list[OrderForecast]:
     best = {order: {m: configs(order, m) for m in (1, 64)} for order in (ORDER, OTHER)}
-    return [OrderOutlook(order, 1.0 + i, best[order]) for i, order in enumerate((ORDER, OTHER))]
+    return [OrderForecast(order, 1.0 + i, best[order]) for i, order in enumerate((ORDER, OTHER))]
 
 
 class FakePlace:
@@ -55,7 +61,7 @@ class FakePlace:
         cls.tuned.append(tunable)
         problem = tunable.problem
         raced = getattr(tunable, "raced", None)
-        ranked = raced.first if raced else configs(tunable.order or ORDER, problem.m)
+        ranked = raced.first if raced else configs(getattr(tunable, "order", ORDER), problem.m)
         timed = {config: cls.times.get(str(order_of(config, problem))) for config in ranked}
         entries = [
             replace(entry(16, time_us), config=config)
@@ -80,9 +86,9 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     FakePlace.tuned, FakePlace.times = [], {ORDER: 2.0, OTHER: 3.0}
     monkeypatch.setattr(invariant.RangePlace, "run", lambda *arguments: FakePlace.run(*arguments))
-    monkeypatch.setattr(invariant, "promising_orders", lambda *_: outlooks())
+    monkeypatch.setattr(invariant, "promising_orders", lambda *_: forecasts())
     few = lambda problem, *_, order=ORDER: [*configs(order, problem.m)]  # noqa: E731
-    monkeypatch.setattr(coverage, "survey", few)
+    monkeypatch.setattr(orders, "sample", few)
 
 
 def tune(**options: Any) -> Range:
@@ -99,7 +105,7 @@ def test_range_and_its_records_keep_the_order(tmp_path: Path) -> None:
         assert isinstance(own, OrderedRecord)
         assert {str(order_of(item.config, point)) for item in own.entries} == {ORDER}
         assert Records(Store(tmp_path)).load(H100, point) is None
-    assert {item.order for item in FakePlace.tuned} == {ORDER}
+    assert {getattr(item, "order", None) for item in FakePlace.tuned} == {ORDER}
 
 
 def test_second_call_tunes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,29 +113,29 @@ def test_second_call_tunes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> Non
     FakePlace.tuned = []
     monkeypatch.setattr(invariant, "promising_orders", None)  # nobody asks for an order again
     # Predictions never stand for what a search would find.
-    monkeypatch.setattr(coverage, "_is_tuned", lambda *_, **__: True)
+    monkeypatch.setattr(ranges, "_is_tuned", lambda *_, **__: True)
     assert tune(loss=5.0) == tuned
     assert FakePlace.tuned == []
 
 
 def test_quick_options_race_the_ends() -> None:
     ranges.tune(SPAN, Search(effort="quick"), device="h100", batch_invariant=True, loss=5.0)
-    assert {type(item) for item in FakePlace.tuned} == {QuickTunable}
-    assert {item.order for item in FakePlace.tuned} == {ORDER}
+    assert all(isinstance(item, QuickTunable) for item in FakePlace.tuned)
+    assert {getattr(item, "order", None) for item in FakePlace.tuned} == {ORDER}
 
 
 def test_order_with_the_best_mean_of_races_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == ORDER
+    assert invariant.choose_order(SPAN, H100, TargetOpener("h100"), Search()) == ORDER
     assert [len(item.raced.first) for item in FakePlace.tuned] == [4, 4]  # type: ignore[attr-defined]
     FakePlace.times = {ORDER: 2.0, OTHER: 1.5}
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == OTHER
+    assert invariant.choose_order(SPAN, H100, TargetOpener("h100"), Search()) == OTHER
 
 
 def test_order_without_a_time_at_a_size_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "measures", lambda _: True)
     FakePlace.times = {OTHER: 9.0}
-    assert invariant.choose_order(SPAN, H100, Workplace("h100"), Search()) == OTHER
+    assert invariant.choose_order(SPAN, H100, TargetOpener("h100"), Search()) == OTHER
 
 
 @pytest.mark.parametrize(
@@ -141,13 +147,11 @@ def test_impossible_range_is_refused(text: str, arguments: dict[str, Any]) -> No
         autotune.tune(text, device="h100", batch_invariant=True, **arguments)
 
 
-def test_call_neither_tunes_nor_quantises() -> None:
+def test_call_is_not_tuned_alone() -> None:
     array = SimpleNamespace()
-    policy = autotune.Policy(batch_invariant=True)
+    policy = autotune.Policy(batch_invariant=True, tune=True)
     with pytest.raises(UsageError, match="not tuned alone"):
-        autotune.matmul(array, array, policy=policy._replace(tune=True))
-    with pytest.raises(UsageError, match="scale_a"):
-        autotune.matmul(array, array, policy=policy, scale_b=array)
+        autotune.matmul(array, array, policy=policy)
 
 
 def test_problem_is_tuned_once_at_each_end() -> None:
@@ -166,11 +170,16 @@ def test_promising_orders_serve_every_probe(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(invariant, "PROBES", 2)
     monkeypatch.setattr(invariant, "LEADERS", 1)
     span = Span.parse("8..16x128x256:bf16:nt")
-    outlooks = promising_orders(span, H100, 2)
-    assert [outlook.factor for outlook in outlooks] == sorted(each.factor for each in outlooks)
-    for outlook in outlooks:
-        assert tuple(outlook.best) == probes(span)
-        for size, configs in outlook.best.items():
+    forecasts = promising_orders(span, H100, 2)
+    assert [forecast.factor for forecast in forecasts] == sorted(each.factor for each in forecasts)
+    for forecast in forecasts:
+        assert tuple(forecast.best) == probes(span)
+        for size, configs in forecast.best.items():
             problem = span.at(size)
             assert 1 <= len(configs) <= 2
-            assert all(is_legal(config, problem, H100, outlook.order) for config in configs)
+            assert all(orders.legality(problem, H100, forecast.order)(config) for config in configs)
+
+
+def test_search_in_an_order_has_no_contenders(tmp_path: Path) -> None:
+    tunable = invariant.OrderedGemm(SPAN.at(64), order=ORDER)
+    assert tunable.contenders(H100, Store(tmp_path), HOT) is None

@@ -18,9 +18,9 @@ from autotune.api import lookups
 from autotune.cuda import compiler
 from autotune.errors import NotFoundError, UsageError
 from autotune.export import write
+from autotune.measure import targets
+from autotune.measure.recording import Origin
 from autotune.records import OrderedRecord, Store
-from autotune.runners.recording import Origin
-from autotune.targets import targets
 
 BEST = ("--device", "h100", "--batch-invariant")
 UNSERVED = "64x64x128:bf16:nt"

@@ -10,13 +10,14 @@ import pytest
 from support.fake_frameworks import CuPyArray, FakeCuPy, FakeTorch, Interface, Parameter
 from support.runtime_case import NAIVE, TYPED, Case
 
-from autotune import gpu, runtime
+from autotune import runtime
 from autotune.api import tuning
 from autotune.api.matmul import matmul
 from autotune.device import find
 from autotune.errors import ArrayError, UsageError
+from autotune.measure import devices
+from autotune.measure.objective import COLD
 from autotune.problem import Problem
-from autotune.runners.objective import COLD
 from autotune.settings import Mode, Policy
 
 H100 = find("h100")
@@ -46,7 +47,7 @@ def test_matmul_tunes_on_the_gpu_of_the_arrays(case: Case, monkeypatch: pytest.M
     case.how = "nearest"
     cards = [find("t4"), case.runtime.gpu(0).device]
     searches: list[tuple[Problem, int]] = []
-    monkeypatch.setattr(gpu, "probe", lambda index: cards[index])
+    monkeypatch.setattr(devices, "probe", lambda index: cards[index])
     monkeypatch.setattr(
         tuning, "search", lambda problem, _, device: searches.append((problem, device))
     )
@@ -61,7 +62,7 @@ def test_matmul_tunes_for_the_time_it_is_asked_for(
 ) -> None:
     case.how = "nearest"
     searched: list[str] = []
-    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
         tuning, "search", lambda _, options, **__: searched.append(options.objective)
     )
@@ -76,7 +77,7 @@ def test_quick_matmul_races_what_has_no_record(
 ) -> None:
     case.how, case.vendor = how, False
     quick: list[bool] = []
-    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(tuning, "search", lambda _, options, **__: quick.append(options.quick))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", runtime.UntunedWarning)
@@ -92,7 +93,7 @@ def test_other_word_for_tune_is_refused(case: Case) -> None:
 def test_quick_mode_races_through_matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     raced: list[tuple[Problem, str]] = []
     monkeypatch.setattr(case.runtime, "mode", Mode("quick"))
-    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
         tuning, "search", lambda problem, options, **_: raced.append((problem, options.objective))
     )

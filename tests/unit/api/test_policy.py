@@ -17,11 +17,11 @@ from support.native_library import built_library
 from support.runtime_case import NAIVE, SPLIT, TYPED, Case
 
 import autotune
-from autotune import Policy, runtime, settings
+from autotune import runtime, settings
 from autotune.errors import FrozenError, UsageError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.settings import DEFAULT_POLICY, Mode, PolicyChanges
+from autotune.settings import DEFAULT_POLICY, Mode, Policy, PolicyChanges
 
 SHAPE = 4, 8, 16
 
@@ -31,8 +31,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     """A runtime whose kernel for cold operands is another one."""
     case = Case(config=TYPED, config_cold=SPLIT)
     case.cuda.make_context()
-    monkeypatch.setattr(runtime, "current", lambda: case.matmul)
-    monkeypatch.setattr(runtime.process, "current", lru_cache(lambda: case.matmul))
+    monkeypatch.setattr(runtime, "current", lru_cache(lambda: case.matmul))
     return case
 
 
@@ -214,6 +213,7 @@ def modes(case: Case, monkeypatch: pytest.MonkeyPatch) -> list[Mode]:
         seen.append(settings.mode())
         return case.matmul
 
+    monkeypatch.setattr(current, "cache_clear", lambda: None, raising=False)
     monkeypatch.setattr(runtime, "current", current)
     return seen
 

@@ -14,7 +14,8 @@ import autotune
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.lookup.promising import ALIKE, FOLLOWING, RACED, contenders
+from autotune.lookup.promising import FOLLOWING, RACED, contenders
+from autotune.model.space import ALIKE
 from autotune.records import Records, Store
 from autotune.records.record import Record
 

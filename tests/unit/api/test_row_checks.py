@@ -12,26 +12,34 @@ from support.fake_runner import ORIGIN, FakeRunner, program
 from support.sample_records import SQUARE
 
 from autotune.api.invariant import ROWS, RowChecks
-from autotune.candidates import space
-from autotune.candidates.legality import is_legal
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.runner import Candidate, RowReference
+from autotune.model import orders
 from autotune.problem import Problem
 from autotune.records import Store
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, RowReference
-from autotune.runners.objective import HOT, Objective
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
 H100 = find("h100")
+
+
 ORDER = "wgmma bf16 swap=1 shared 1024"
+
+
 PROBLEM = Problem(700, 512, 1024, "bf16", "nt")
-REFERENCES = space.feasible(replace(PROBLEM, m=1), H100, "wgmma", ORDER).configs
-CONFIGS = space.feasible(PROBLEM, H100, "wgmma", ORDER).configs
+
+
+REFERENCES = orders.feasible(replace(PROBLEM, m=1), H100, "wgmma", ORDER).configs
+
+
+CONFIGS = orders.feasible(PROBLEM, H100, "wgmma", ORDER).configs
 
 
 class LoggingRunner(FakeRunner):
@@ -90,7 +98,7 @@ def test_candidates_are_compared_at_many_pairs_of_m() -> None:
         window = rows.compared(candidate(config)).rows
         assert window is not None
         few = replace(PROBLEM, m=window.rows)
-        assert is_legal(window.candidate.config, few, H100, ORDER)
+        assert orders.legality(few, H100, ORDER)(window.candidate.config)
         assert window.candidate.plan.main.grid == registry.plan(REFERENCES[0], few).main.grid
         assert window.first % 16 == 0
         assert window.first + window.rows <= PROBLEM.m

@@ -16,9 +16,9 @@ from support.sample_recording import DEVICE, PROBLEM, ship
 from support.sample_records import H100, entry, record
 
 import autotune
-from autotune import Shapes
 from autotune.api import many, tuning
 from autotune.api.many import spend
+from autotune.api.shapes import Shapes
 from autotune.errors import (
     AutotuneError,
     BudgetError,
@@ -27,10 +27,10 @@ from autotune.errors import (
     ProblemError,
     UsageError,
 )
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.report.tuned_shapes import ShapesReport
-from autotune.targets.workplace import Workplace
+from autotune.report.listing import ShapesReport
 from autotune.tuning.options import SHAPE_BUDGET_S, Search
 
 SMALL, LARGE = Problem(64, 64, 64), Problem(2048, 2048, 2048)
@@ -125,7 +125,7 @@ class Searches:
         self.calls: list[tuple[Problem, float]] = []
         self.store, self.error = store, dict[Problem, Exception]()
 
-    def __call__(self, _: Workplace, problem: Problem, options: Search, **__: Any) -> Record:
+    def __call__(self, _: TargetOpener, problem: Problem, options: Search, **__: Any) -> Record:
         assert options.seconds is not None
         self.calls.append((problem, options.seconds))
         if problem in self.error:

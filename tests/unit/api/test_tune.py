@@ -11,16 +11,22 @@ import pytest
 from support.sample_records import H100, record
 
 import autotune
-from autotune import Problem, Search, Shapes
 from autotune.api import many, ranges, tuning
+from autotune.api.shapes import Shapes
 from autotune.errors import ProblemError, UsageError
 from autotune.problem.arguments import Span
+from autotune.problem.problem import Problem
 from autotune.records.ranges import Range, Segment
-from autotune.report.tuned_shapes import ShapesReport
-from autotune.tuning.events import Silent
+from autotune.report.listing import ShapesReport
+from autotune.tuning.options import Search
+from autotune.tuning.trials import Silent
 
 WIDE = Problem(16, 4096, 4096, "bf16")
+
+
 RANGE = Range(H100, WIDE, "m", (Segment(1, 16, 1),), 0.1)
+
+
 Calls = list[tuple[str, Any, Search, dict[str, Any]]]
 
 

@@ -9,12 +9,12 @@ import pytest
 from support.sample_records import H100, record
 
 import autotune
-from autotune.api import coverage, tuning
+from autotune.api import ranges, tuning
 from autotune.device import Device
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Record, Store
-from autotune.targets.workplace import Workplace
 from autotune.tuning.options import Search
 
 Asked = list[tuple[str, int]]
@@ -27,7 +27,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "none"))
     tuned: Asked = []
 
-    def tune(_: Workplace, problem: Problem, options: Search, **__: object) -> Record:
+    def tune(_: TargetOpener, problem: Problem, options: Search, **__: object) -> Record:
         tuned.append(("race" if options.quick else "search", problem.m))
         return Store(tmp_path).save(record(problem=problem, device=H100))
 
@@ -41,7 +41,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
         }
 
     monkeypatch.setattr(tuning, "search_at", tune)
-    monkeypatch.setattr(coverage, "expected", expected)
+    monkeypatch.setattr(ranges, "expected", expected)
     return tuned
 
 

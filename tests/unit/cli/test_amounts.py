@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.cli.amounts import MOST, amounts
+from autotune.cli.device import MOST, amounts
 from autotune.errors import UsageError
 
 

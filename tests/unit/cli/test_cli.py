@@ -16,23 +16,25 @@ from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import __version__, device, gpu, settings
-from autotune.candidates import space
-from autotune.cli.output import show
-from autotune.cli.tuning import parse_seconds
+from autotune import device, settings
+from autotune.cli.options import seconds_of, show
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.measure import devices, targets
+from autotune.measure.recording import Origin
+from autotune.measure.without_gpu import ReplayRunner
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.report.record import render
-from autotune.runners.recording import Origin
-from autotune.runners.replay import ReplayRunner
-from autotune.targets import targets
+from autotune.version import __version__
 
 SHAPE = PROBLEM.shape
+
+
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
 
 
@@ -88,7 +90,7 @@ def test_device_takes_the_number_of_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cards = [device.find("t4"), device.find("l4")]
-    monkeypatch.setattr(gpu, "probe", lambda index=0: cards[index])
+    monkeypatch.setattr(devices, "probe", lambda index=0: cards[index])
     assert answer(capsys, "device", "--device", "gpu:1")["name"] == "NVIDIA L4"
 
 
@@ -99,7 +101,7 @@ def test_device_states_the_clusters_of_a_gpu(
         clusters = (66, 32, 15 - index) if enter else None
         return replace(device.find("h100"), clusters=clusters, clusters_expected=False)
 
-    monkeypatch.setattr(gpu, "probe", probe)
+    monkeypatch.setattr(devices, "probe", probe)
     assert answer(capsys, "device", "--device", "gpu:1")["clusters"] == [66, 32, 14]
     assert "clusters of 2, 4, 8 66, 32, 15" in " ".join(printed(capsys, "device").split())
 
@@ -113,7 +115,7 @@ def test_device_marks_the_clusters_of_the_catalogue(capsys: pytest.CaptureFixtur
 def test_device_is_what_the_driver_shows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "probe", lambda _: device.find("t4"))
+    monkeypatch.setattr(devices, "probe", lambda _: device.find("t4"))
     assert answer(capsys, "device")["name"] == "Tesla T4"
 
 
@@ -154,7 +156,7 @@ def test_occupancy_counts_resident_clusters(
         assert not enter, "a reading verb creates no context"
         return replace(H100, clusters=(66, 32, 14), clusters_expected=False)
 
-    monkeypatch.setattr(gpu, "probe", probe)
+    monkeypatch.setattr(devices, "probe", probe)
     kernel = ("--threads", "384", "--registers", "168", "--shared", "200000")
     data = answer(capsys, "occupancy", "--device", gpu_device, *kernel, "--cluster", "8")
     (row,) = rows(data)
@@ -349,7 +351,7 @@ def test_best_warns_of_a_stale_record(
     recorded = replace(entry(16, 900.0), config=tiled(16))
     Store(tmp_path / "cache").save(record(recorded, source="5e1f"))
     if here:
-        monkeypatch.setattr(gpu, "probe", lambda _=0: device.find("h100"))
+        monkeypatch.setattr(devices, "probe", lambda _=0: device.find("h100"))
     assert run("best", str(SQUARE), "--device", "h100") == 0
     warning = capsys.readouterr().err
     assert warning.startswith("warning: it was measured with ")
@@ -446,16 +448,22 @@ def test_interrupted_search_is_marked(
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90.0), ("60s", 60.0), ("2m", 120.0), ("1.5h", 5400.0)]
+    ("text", "seconds"), [("90", 90.0), ("60s", 60.0), ("2M", 120.0), ("1.5h", 5400.0)]
 )
 def test_budget_is_parsed_in_seconds(text: str, seconds: float) -> None:
-    assert parse_seconds(text) == seconds
+    assert seconds_of(text, "budget", "60s", units=" smh") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "1d", "-5", "1e3", "nan"])
+@pytest.mark.parametrize("text", ["", "s", "1d", "-5", "1e3", "nan", "9999999999s"])
 def test_malformed_budget_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="give 60s, 2m or 90"):
-        parse_seconds(text)
+    with pytest.raises(UsageError, match=r"malformed budget .*; give 60s or 2m"):
+        seconds_of(text, "budget", "60s or 2m", units=" smh")
+
+
+def test_age_needs_a_unit() -> None:
+    assert seconds_of("30d", "age", "30d", units="smhd") == 2592000.0
+    with pytest.raises(UsageError, match="malformed age '30'; give 30d"):
+        seconds_of("30", "age", "30d", units="smhd")
 
 
 # ladder
@@ -528,7 +536,7 @@ def test_ascii_terminal_shows_no_escapes(
 def test_problem_is_written_in_several_ways(
     capsys: pytest.CaptureFixture[str], shape: str, compute: str
 ) -> None:
-    asked = answer(capsys, "best", shape, "--compute", compute, "--device", "h100")
+    asked = answer(capsys, "best", f"{shape}:{compute}", "--device", "h100")
     assert asked["problem"] == "64x64x64:bf16:nn"
 
 

@@ -22,24 +22,22 @@ from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import kernel
 
-from autotune import gpu
-from autotune.cli.cache import parse_age
 from autotune.cuda import compiler
 from autotune.device import find
-from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.files import limits
-from autotune.maintenance import exchange
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Evidence
+from autotune.measure.recording import Origin
+from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.records import KernelRecord, Record, Store, bundle, bundle_writing, codec, ranges
+from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.runners.base import Evidence
-from autotune.runners.recording import Origin
-from autotune.targets import local, targets
-from autotune.targets.targets import Target
 
 T4 = find("t4")
+
+
 WIDE = Problem(64, 128, 64, "bf16")
 
 
@@ -125,7 +123,7 @@ def test_export_writes_all_records_and_ranges(store: Store, tmp_path: Path) -> N
 def test_import_reads_any_number_of_exported_records(
     store: Store, another: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_writing, "CHUNK", 3)
+    monkeypatch.setattr(bundle, "CHUNK", 3)
     monkeypatch.setattr(limits, "BUNDLE", 4_000)  # a bundle takes 1,400 bytes
     for number in range(1, 11):
         store.save(record(problem=Problem(64 * number, 64, 64)))
@@ -140,7 +138,7 @@ def test_import_reads_any_number_of_exported_records(
 def test_import_of_a_file_broken_at_its_end_merges_nothing(
     store: Store, another: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_writing, "CHUNK", 1)
+    monkeypatch.setattr(bundle, "CHUNK", 1)
     for problem in (SMALL, SQUARE):
         store.save(record(problem=problem))
     path = tmp_path / "all.jsonl.xz"
@@ -161,10 +159,10 @@ def test_export_prefers_the_best_evidence(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--problem", "64x128x64:bf16:nn"), ["64x128x64:bf16:nn"]),
-        (("--problem", "64x128x64"), ["64x128x64:bf16:nn"]),
-        (("64x128x64:f32:nn", "--problem", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
-        (("--problem", "64x64x64:f32"), ["64x64x64:f32:nn", "1..64x64x64:f32:nn"]),
+        (("64x128x64:bf16:nn",), ["64x128x64:bf16:nn"]),
+        (("64x128x64",), ["64x128x64:bf16:nn"]),
+        (("64x128x64:f32:nn", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
+        (("64x64x64:f32",), ["64x64x64:f32:nn", "1..64x64x64:f32:nn"]),
         (("--device", "t4"), ["4096x4096x4096:f32:nn"]),
         (("--device", T4.slug), ["4096x4096x4096:f32:nn"]),
     ],
@@ -238,7 +236,7 @@ def test_export_replaces_only_bundles(
 def test_submission_says_what_measured_it(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "cublas_version", lambda: "13.1.0")
+    monkeypatch.setattr(devices, "cublas_version", lambda: "13.1.0")
     saved = [store.save(record(problem=problem)) for problem in (SMALL, SQUARE)]
     ranges.save(store.root, TUNED)
     assert run("cache", "export", str(tmp_path / "card.xz"), "--submit") == 0
@@ -585,7 +583,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         del problem, device
         yield Target(FakeRunner(), ORIGIN)
 
-    monkeypatch.setattr(gpu, "probe", lambda _=0: H100)
+    monkeypatch.setattr(devices, "probe", lambda _=0: H100)
     monkeypatch.setattr(targets, "opened", opened)
     monkeypatch.setattr(compiler, "compile", lambda template, arch, **_: compiled(template, arch))
 
@@ -685,15 +683,15 @@ EVERYTHING = {
     ("options", "deleted"),
     [
         ((), {"old.json.superseded-1", "small.json.broken-1", "abc.program", "a.measured.log"}),
-        (("--superseded",), {"old.json.superseded-1"}),
-        (("--broken",), {"small.json.broken-1"}),
-        (("--programs",), {"abc.program"}),
-        (("--journals",), {"a.measured.log"}),
-        (("--journals", "--device", "t4"), set()),
+        (("superseded",), {"old.json.superseded-1"}),
+        (("broken",), {"small.json.broken-1"}),
+        (("programs",), {"abc.program"}),
+        (("journals",), {"a.measured.log"}),
+        (("journals", "--device", "t4"), set()),
         (("trials",), {"a.measured.0a1b.jsonl"}),
-        (("--records", "--device", H100.slug), {"old.json", "small.json"}),
-        (("--broken", "--older-than", "1h"), set()),
-        (("--broken", "--older-than", "0s"), {"small.json.broken-1"}),
+        (("records", "--device", H100.slug), {"old.json", "small.json"}),
+        (("broken", "--older-than", "1h"), set()),
+        (("broken", "--older-than", "0s"), {"small.json.broken-1"}),
         (("--dry-run",), set()),
     ],
 )
@@ -708,10 +706,10 @@ def test_prune_deletes_the_selected_files_only(
 def test_prune_counts_bytes(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = crowded.root.rglob("*.superseded-1")
     size = path.stat().st_size
-    assert printed(capsys, "cache", "prune", "--superseded", "--dry-run") == (
+    assert printed(capsys, "cache", "prune", "superseded", "--dry-run") == (
         f"1 files, {size:,} bytes to delete\n"
     )
-    assert answer(capsys, "cache", "prune", "--superseded") == {
+    assert answer(capsys, "cache", "prune", "superseded") == {
         "deleted": True,
         "files": [str(path)],
         "bytes": size,
@@ -726,19 +724,8 @@ def test_prune_deletes_old_files(crowded: Store) -> None:
 
 
 def test_prune_records_needs_a_device(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "give --device" in failure(capsys, "cache", "prune", "--records", status=2)
+    assert "give --device" in failure(capsys, "cache", "prune", "records", status=2)
     assert _names(crowded) == EVERYTHING
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("30d", 2592000.0), ("2h", 7200.0), ("5M", 300.0)])
-def test_age_is_parsed_in_seconds(text: str, seconds: float) -> None:
-    assert parse_age(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5h", "1w", "9999999999d"])
-def test_malformed_age_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="malformed age"):
-        parse_age(text)
 
 
 # list --problems

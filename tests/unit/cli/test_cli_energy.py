@@ -12,8 +12,8 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import SQUARE, entry, record
 
 from autotune import device, settings
+from autotune.measure.measurement import Energy
 from autotune.records import Store
-from autotune.runners.energy import Energy
 
 BEST = ("best", str(SQUARE), "--device", "h100")
 

@@ -11,20 +11,25 @@ from support.command_line import own_machine, run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
 
-from autotune import gpu, settings
 from autotune.cuda import nvrtc
 from autotune.errors import CacheError, MissingError
-from autotune.gpu.pycuda_session import pycuda
+from autotune.measure import devices, gpu_runner, targets
+from autotune.measure.session import pycuda
 from autotune.problem import PRECISIONS
 from autotune.records import Store
-from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
+
+
 EPILOGUES = (
     "none, bias, relu, bias_relu, gelu, bias_gelu, gelu_tanh, bias_gelu_tanh, silu, bias_silu, "
     "residual, bias_residual, swiglu"
 )
+
+
 COMPUTES = ", ".join(PRECISIONS)
+
+
 PARTS = (
     f"give {COMPUTES}, nn, nt, tn, tt, {EPILOGUES}, exact, fast, batch=8, scale=row, e5m2=b or "
     "out=f32"
@@ -62,6 +67,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         ("16x16x16:f64", f"unknown 'f64' after the shape; {PARTS}"),
         ("16x16x16:f32:xx", f"unknown 'xx' after the shape; {PARTS}"),
         ("16x16x16:batch=0", "batch is 0; give 1 to 65535"),
+        ("16x16x16:out=i32", "compute f32 has no output 'i32'; give one of same, f32"),
+        ("16x16x16:scale=row", "scale row is for compute f8, f8e5, i8, not f32; leave one out"),
+        ("16x16x16:fast", "accumulate fast is for compute f8, f8e5, not f32; leave one out"),
+        ("16x16x16:e5m2=b", "e5m2 b is for compute f8e5, not f32; leave one out"),
     ],
 )
 def test_invalid_problem_is_refused(
@@ -73,21 +82,6 @@ def test_invalid_problem_is_refused(
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--compute", "f4", f"unknown compute 'f4'; give one of {COMPUTES}"),
-        ("--accuracy", "close", "unknown accuracy 'close'; give one of exact, near"),
-        (
-            "--output",
-            "f64",
-            "unknown output 'f64'; give one of same, f32, f16, bf16, i32, e4m3, e5m2",
-        ),
-        ("--output", "i32", "compute f32 has no output 'i32'; give one of same, f32"),
-        ("--scale", "column", "unknown scale 'column'; give one of none, tensor, row, block"),
-        ("--scale", "row", "scale row is for compute f8, f8e5, i8, not f32; leave one out"),
-        ("--accumulate", "fast", "accumulate fast is for compute f8, f8e5, not f32; leave one out"),
-        ("--e5m2", "b", "e5m2 b is for compute f8e5, not f32; leave one out"),
-        ("--layout", "cc", "unknown layout 'cc'; give one of nn, nt, tn, tt"),
-        ("--batch", "0", "batch is 0; give 1 to 65535"),
-        ("--epilogue", "tanh", f"unknown epilogue 'tanh'; give one of {EPILOGUES}"),
         ("--sampler", "best", "unknown sampler 'best'; give one of gp, tpe, random, exhaustive"),
         ("--budget", "soon", "malformed budget 'soon'; give 60s, 2m or 90 (seconds)"),
         ("--budget", "0", "budget is 0 s; give more than 0"),
@@ -109,17 +103,9 @@ def test_unknown_family_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_family_of_another_precision_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--device", "h100", "--compute", "bf16", "--family", "simt"
-    status, message = refused(capsys, "tune", SHAPE, *arguments)
+    arguments = "32x32x32:bf16", "--device", "h100", "--family", "simt"
+    status, message = refused(capsys, "tune", *arguments)
     assert (status, message.startswith("simt does not compute bf16; give one of ")) == (2, True)
-
-
-@pytest.mark.parametrize("arguments", [("32x32x32:f16",), ("32x32x32", "--compute", "bf16")])
-def test_near_accuracy_is_for_fp32_only(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, message = refused(capsys, "tune", *arguments, "--accuracy", "near", "--device", "h100")
-    assert (status, message.startswith("accuracy near is for compute f32, not ")) == (2, True)
 
 
 @pytest.mark.parametrize("verb", ["tune", "best"])
@@ -134,31 +120,16 @@ def test_problem_larger_than_the_device_is_refused(
     assert refused(capsys, verb, "100000x100000x100000", "--device", "h100") == (2, message)
 
 
-@pytest.mark.parametrize(
-    ("devices", "message"),
-    [
-        ("0,x", "GPUs are '0,x'; give their numbers, such as 0,1, or all"),
-        ("", "GPUs are ''; give their numbers, such as 0,1, or all"),
-        ("-1", "GPUs are '-1'; give their numbers, such as 0,1, or all"),
-        ("1,0,1", "GPUs are '1,0,1', one of them twice; give each once"),
-    ],
-)
-def test_invalid_gpu_numbers_are_refused(
-    devices: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert refused(capsys, "tune", SHAPE, f"--devices={devices}") == (2, message)
-
-
-def test_devices_and_device_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    message = "GPUs '0,1' and a device 'h100'; give one of both"
-    assert refused(capsys, "tune", SHAPE, "--devices", "0,1", "--device", "h100") == (2, message)
+def test_gpu_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "GPUs are '1,0,1', one of them twice; give each once"
+    assert refused(capsys, "tune", SHAPE, "--device", "gpu:1,0,1") == (2, message)
 
 
 @pytest.mark.parametrize("devices", ["0,1", "all"])
 def test_devices_without_a_driver_are_missing(
     devices: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, message = refused(capsys, "tune", SHAPE, "--devices", devices)
+    status, message = refused(capsys, "tune", SHAPE, "--device", f"gpu:{devices}")
     assert (status, message.startswith("no CUDA driver: libcuda.so.1 was not found")) == (1, True)
 
 
@@ -211,14 +182,14 @@ def test_unrecorded_shape_is_not_found(capsys: pytest.CaptureFixture[str]) -> No
         (("8..4x4x4",), "range 8..4 in '8..4x4x4'; give 1 or more, the smaller first"),
         (("1..2x1..2x3",), "malformed range '1..2x1..2x3'; give one size as LOW..HIGH"),
         (("1..4x4x4", "--loss", "0"), "loss is 0; give more than 0"),
-        (("1..4x4x4", "--devices", "0"), "a range takes no --devices, --explain and --recording"),
-        (("1..4x4x4", "--explain"), "a range takes no --devices, --explain and --recording"),
+        (("1..4x4x4", "--device", "gpu:0,1"), "a range takes one device, not '0,1'; give one"),
+        (("1..4x4x4", "--explain"), "a list of shapes takes no --explain; leave it out"),
     ],
 )
 def test_invalid_range_is_refused(
     arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    device = () if "--devices" in arguments else ("--device", "h100")
+    device = () if "--device" in arguments else ("--device", "h100")
     status, error = refused(capsys, "tune", *arguments, *device)
     assert (status, message in error) == (2, True)
 
@@ -323,8 +294,8 @@ def test_missing_pycuda_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pycuda", None)
-    monkeypatch.setattr(gpu, "probe", lambda _: H100)
-    monkeypatch.setattr(gpu, "open_runner", lambda *_, **__: pycuda())
+    monkeypatch.setattr(devices, "probe", lambda _: H100)
+    monkeypatch.setattr(gpu_runner, "open_runner", lambda *_, **__: pycuda())
     status, message = refused(capsys, "tune", SHAPE)
     assert (status, 'pip install "tile-autotune[gpu]"' in message) == (1, True)
 
@@ -344,7 +315,7 @@ def test_driver_errors_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(index: int) -> None:
         raise MissingError(f"GPU {index} has fallen off the bus")
 
-    monkeypatch.setattr(gpu, "probe", failing)
+    monkeypatch.setattr(devices, "probe", failing)
     with pytest.raises(MissingError, match="GPU 2 has fallen off the bus; or give another device"):
         targets.resolve("gpu:2")
 
@@ -388,50 +359,20 @@ def test_unreadable_record_is_a_named_miss(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("words", "problem"),
     [
-        (("--compute", "bf16", "--output", "f32"), "32x32x32:bf16:nn:out=f32"),
-        (
-            ("--compute", "f8", "--scale", "row", "--accumulate", "fast", "--output", "f16"),
-            "32x32x32:f8:nn:scale=row:fast:out=f16",
-        ),
-        (("--compute", "f8e5", "--e5m2", "b"), "32x32x32:f8e5:nn:e5m2=b"),
-        (("--accuracy", "near"), "32x32x32:tf32x3:nn"),
-        (("--compute", "tf32"), "32x32x32:tf32:nn"),
+        ("bf16:out=f32", "32x32x32:bf16:nn:out=f32"),
+        ("out=f16:f8:scale=row:fast", "32x32x32:f8:nn:scale=row:fast:out=f16"),
+        ("f8e5:e5m2=b", "32x32x32:f8e5:nn:e5m2=b"),
+        ("batch=8:bias", "32x32x32:f32:nn:batch=8:bias"),
     ],
 )
-def test_precision_is_part_of_the_problem(
-    arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+def test_words_are_part_of_the_problem(
+    words: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, message = refused(capsys, "best", "--exact", "32x32x32", *arguments, "--device", "h100")
+    shape = f"32x32x32:{words}"
+    status, message = refused(capsys, "best", "--exact", shape, "--device", "h100")
     assert (status, f"`autotune tune {problem} --device h100`" in message) == (3, True)
-
-
-def test_near_accuracy_applies_to_a_stated_f32(capsys: pytest.CaptureFixture[str]) -> None:
-    _, message = refused(
-        capsys, "best", "--exact", "32x32x32:f32", "--accuracy", "near", "--device", "h100"
-    )
-    assert message.startswith("32x32x32:tf32x3:nn is not tuned")
-
-
-@pytest.mark.parametrize(
-    "arguments", [("32x32x32:batch=8:bias",), ("32x32x32", "--batch", "8", "--epilogue", "bias")]
-)
-def test_batch_and_epilogue_are_part_of_the_problem(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, message = refused(capsys, "best", "--exact", *arguments, "--device", "h100")
-    assert status == 3
-    assert "`autotune tune 32x32x32:f32:nn:batch=8:bias --device h100`" in message
-
-
-@pytest.mark.parametrize("verb", ["tune", "best"])
-def test_option_that_contradicts_the_shape_is_refused(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    message = "32x32x32:bf16 has compute bf16, the argument compute is f16; leave one out"
-    arguments = verb, "32x32x32:bf16", "--compute", "f16", "--device", "h100"
-    assert refused(capsys, *arguments) == (2, message)
 
 
 def test_record_that_fits_nowhere_is_printed(
@@ -442,7 +383,6 @@ def test_record_that_fits_nowhere_is_printed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "save", full)
-        patch.setattr(settings, "spare_dirs", list)
         assert run("tune", SHAPE, "--device", DEVICE, "--quiet") == 1
     printed = capsys.readouterr()
     *_, error, advice = printed.err.splitlines()

@@ -1,4 +1,4 @@
-"""Help: how many verbs and options it shows, its text, and verbs of earlier versions."""
+"""Help: how many verbs and options it shows, and its text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from support.command_line import own_machine, printed, run
 from support.help_pages import OPTIONS_MOST, VERBS_MOST, shown_options, verbs
 
 from autotune import cli
-from autotune.cli.options import PROBLEM_OPTIONS
 
 NAMES = ["", "cache", *(name for name, _ in verbs())]
 
@@ -34,11 +33,6 @@ def test_help_of_every_verb_is_plain_words(verb: str, capsys: pytest.CaptureFixt
     assert re.findall(r"\{\w*\}|\[\[|\]\]|</?[a-z][\w. \[\]]*>|\blist\[", shown) == []
     assert "None" not in shown
     assert printed(capsys, "help", *verb.split()) == shown
-
-
-def test_help_has_no_option_of_the_problem() -> None:
-    shown = {option.name for _, verb in verbs() for option in shown_options(verb)}
-    assert shown & PROBLEM_OPTIONS.keys() == set()
 
 
 def test_headings_group_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,25 +67,3 @@ def test_topics_are_explained(
 def test_unknown_topic_names_a_close_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("help", "shape") == 2
     assert "no topic or verb 'shape'; did you mean 'shapes'?" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "new"),
-    [
-        (("trials", "64x64x64", "--csv"), "`autotune best SHAPE --trials`"),
-        (("explain", "64x64x64"), "`autotune best SHAPE --why [CONFIG]`"),
-        (("dashboard", "64x64x64", "--port", "1"), "`optuna-dashboard URL`"),
-        (("tune-kernel", "spec.py"), "`autotune tune SPEC.py`"),
-        (("fingerprint",), "`autotune cache list --fingerprint`"),
-        (("cache", "merge", "/tmp"), "`autotune cache import DIR`"),
-        (("cache", "fingerprint"), "`autotune cache list --fingerprint`"),
-        (("cache", "overview"), "`autotune cache list`"),
-    ],
-)
-def test_moved_verbs_name_the_new_one(
-    words: tuple[str, ...], new: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: `autotune ")
-    assert f" is now {new}" in line

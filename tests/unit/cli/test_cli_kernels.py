@@ -72,7 +72,6 @@ def test_list_shows_the_records_that_are_named(capsys: pytest.CaptureFixture[str
         (("best", "saxpy", "saxpy:EACH=1"), 2, "a user kernel takes no CONFIG"),
         (("best", "saxpy", "--rules"), 2, "a user kernel takes no --rules; leave it out"),
         (("best", "saxpy", "--exact"), 2, "a user kernel takes no --exact; leave it out"),
-        (("best", "saxpy", "--layout", "nt"), 2, "a user kernel takes no --layout"),
         (
             ("check", "saxpy", "--against", "b.xz"),
             2,

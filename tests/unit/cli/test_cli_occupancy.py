@@ -10,7 +10,7 @@ import pytest
 from support.command_line import answer, own_machine, printed, run
 
 from autotune import device
-from autotune.report.page import plotly_js
+from autotune.report.pages.page import plotly_js
 
 
 @pytest.fixture(autouse=True)

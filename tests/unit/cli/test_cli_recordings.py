@@ -12,14 +12,13 @@ from support.sample_recording import FASTEST, PROBLEM, VENDOR_US, recorded
 from support.sample_records import H100, SQUARE
 
 import autotune
-from autotune import gpu
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
+from autotune.measure import devices, gpu_runner
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import KernelRecording, Recording
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.kernel_recording import KernelRecording
-from autotune.runners.recording import Recording
 
 
 @pytest.fixture(autouse=True)
@@ -130,8 +129,8 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_runner(*_: object, **__: object) -> OpenedRunner:
         return OpenedRunner(outcome, recorded=[*outcomes])
 
-    monkeypatch.setattr(gpu, "open_runner", open_runner)
-    monkeypatch.setattr(gpu, "probe", lambda _=0: H100)
+    monkeypatch.setattr(gpu_runner, "open_runner", open_runner)
+    monkeypatch.setattr(devices, "probe", lambda _=0: H100)
 
 
 @pytest.mark.usefixtures("measuring")
@@ -157,9 +156,9 @@ def test_search_is_recorded_and_replayed(
     [
         ((str(PROBLEM), "--device", "h100"), "h100 has no times to record; give a GPU"),
         ((str(PROBLEM), "--device", "replay:Mine/own.json.gz"), "has no times to record"),
-        ((str(PROBLEM), "--quick"), "quick takes no devices and no recording"),
-        (("64x64x64", "32x32x32"), "several shapes take neither --explain nor --recording"),
-        (("1..64x64x64",), "a range takes no --devices, --explain and --recording"),
+        ((str(PROBLEM), "--effort", "quick"), "quick takes no devices and no recording"),
+        (("64x64x64", "32x32x32"), "several problems take no recording; leave it out"),
+        (("1..64x64x64",), "a range takes no recording; leave it out"),
     ],
 )
 def test_only_a_search_on_a_gpu_is_recorded(

@@ -22,7 +22,7 @@ from support.sample_subject import TRIALS, by_hand, searched, user_kernel
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.report.page import html
+from autotune.report.pages.page import plotly_js
 
 SHAPE = PROBLEM.shape
 
@@ -31,7 +31,7 @@ SHAPE = PROBLEM.shape
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The cache of a machine with one recording and no GPU; pages go to the folder beside it."""
     monkeypatch.chdir(tmp_path)
-    html.plotly_js.cache_clear()
+    plotly_js.cache_clear()
     return own_machine(monkeypatch, tmp_path)
 
 
@@ -104,7 +104,6 @@ def test_json_and_csv_need_no_plotly(
     measured(cache, Problem(64, 64, 64))
     assert printed(capsys, "report", "--csv").startswith("title,device,how,")
     assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE)
-    assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE, "--svg", "pictures")
 
 
 def test_only_record_of_the_cache_needs_no_name(
@@ -227,14 +226,6 @@ def test_unwritable_page_is_one_line(cache: Path, capsys: pytest.CaptureFixture[
         line = refused(capsys, 1, SHAPE, "--out", path)
         assert line.startswith(f"cannot write {path}: ")
         assert line.endswith("; give another path")
-
-
-def test_unwritable_folder_of_pictures_is_one_line(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measured(cache, PROBLEM)
-    line = refused(capsys, 1, SHAPE, "--svg", "/dev/null/pictures")
-    assert line == "cannot write to /dev/null/pictures: Not a directory; give another folder"
 
 
 def test_broken_record_is_passed_over_with_a_warning(

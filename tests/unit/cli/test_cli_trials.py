@@ -12,8 +12,8 @@ from support.command_line import answer, own_machine, printed, run
 from support.sample_recording import DEVICE, FASTEST, PROBLEM
 
 from autotune import settings
-from autotune.runners.base import Failure
-from autotune.runners.replay import ReplayRunner
+from autotune.measure.measurement import Failure
+from autotune.measure.without_gpu import ReplayRunner
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")

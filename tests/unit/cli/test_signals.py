@@ -21,7 +21,7 @@ IMPORTS = ["click", "autotune.cli.tuning", "rich.console", "optuna", "autotune.t
 
 # Before the fourth measurement.
 MEASURING = """
-from autotune.runners.predicted import PredictedRunner
+from autotune.measure.without_gpu import PredictedRunner
 on_call(PredictedRunner, "measure", [None, None, None, {number}])
 """
 
@@ -68,7 +68,7 @@ def test_interrupt_that_becomes_another_error(tmp_path: Path) -> None:
     # Python 3.11 raises a RuntimeError for what a `__set_name__` raises.
     moment = """
 import os
-from autotune.maintenance import inventory
+from autotune.records import inventory
 
 def scan(root):
     try:
@@ -85,7 +85,7 @@ inventory.scan = scan
 def test_interrupt_that_python_ignores_is_repeated(tmp_path: Path) -> None:
     moment = """
 import os, time
-from autotune.maintenance import inventory
+from autotune.records import inventory
 
 class Fleeting:
     def __del__(self):
@@ -136,7 +136,7 @@ on_call(store.files, "write", [{number:d}])
 
 KILLED = """
 from autotune.records import store
-from autotune.runners.predicted import PredictedRunner
+from autotune.measure.without_gpu import PredictedRunner
 on_call({owner}, {name!r}, [9])
 """
 

@@ -51,12 +51,6 @@ def test_verbs_run_without_a_home(
     ]
 
 
-@pytest.mark.usefixtures("homeless")
-def test_completion_is_not_offered_without_a_home(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--install-completion") == 2
-    assert "No such option" in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("homeless", "no_temporary")
 @pytest.mark.parametrize("verb", VERBS[:-1], ids=" ".join)
 def test_no_place_at_all_is_one_line(

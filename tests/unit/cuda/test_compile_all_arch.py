@@ -7,14 +7,14 @@ from collections.abc import Iterable
 import pytest
 
 from autotune import device
-from autotune.candidates import space
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.config import Config, Value
+from autotune.families.family import CUDA_CORES
 from autotune.families.plan import Launch
-from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.shared.quantizing import Quantizing
+from autotune.model import space
 from autotune.problem import ELEMENT_TYPES, Problem
 
 DEVICES = {

@@ -29,7 +29,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.families.shared.arguments import each_type, scale
 from autotune.families.shared.quantizing import Quantizing
-from autotune.files import limits, trust
+from autotune.files import checksum, limits
 from autotune.problem import ELEMENT_TYPES, Problem
 
 KERNELS = """
@@ -416,9 +416,9 @@ def test_sealed_program_with_impossible_values_is_a_miss(
 ) -> None:
     program = compiled(scaled(), sources, cache)
     (path,) = programs(cache)
-    header, _, cubin = trust.unsealed(program.key, path.read_bytes()).partition(b"\n")
+    header, _, cubin = checksum.unsealed_code(program.key, path.read_bytes()).partition(b"\n")
     changed = json.dumps({**json.loads(header), field: value}).encode()
-    path.write_bytes(trust.sealed(program.key, changed + b"\n" + cubin))
+    path.write_bytes(checksum.sealed_code(program.key, changed + b"\n" + cubin))
     assert program_cache.fault(path) is not None
     again = compiled(scaled(), sources, cache)
     assert replace(again, log="") == replace(program, log="")

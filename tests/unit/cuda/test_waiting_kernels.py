@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from autotune.candidates import space
 from autotune.cuda import compiler
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Value
 from autotune.families.plan import Template
 from autotune.families.shared.quantizing import Quantizing
+from autotune.model import space
 from autotune.problem import ELEMENT_TYPES, Problem
 
 # Small configurations whose plans use every kernel: the family, or more than its name.

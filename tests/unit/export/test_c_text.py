@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.export import filling
-from autotune.export.c_text import comment, line_comments
+from autotune.export import text
+from autotune.export.text import comment, line_comments
 
 EVIL = "int evil;"
 TEXTS = (
@@ -46,8 +46,8 @@ def test_nothing_in_a_comment_ends_or_continues_it(standard: str, tmp_path: Path
 
 def test_filled_values_are_not_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     template = "/* @TITLE@ of @NAME@ */\n/* @TABLES@ */\ngemm_run GEMM_H\n  /* @EMPTY@ */\nend\n"
-    monkeypatch.setattr(filling, "_text", {"x.c": template, "driver.c": "", "problems.c": ""}.get)
+    monkeypatch.setattr(text, "_text", {"x.c": template, "driver.c": "", "problems.c": ""}.get)
     marks = {"TITLE": "@TABLES@ gemm_ @NAME@", "TABLES": "@TITLE@ /* @TITLE@ */", "EMPTY": ""}
-    assert filling.filled("x.c", "own", **marks) == (
+    assert text.filled("x.c", "own", **marks) == (
         "/* @TABLES@ gemm_ @NAME@ of own */\n@TITLE@ /* @TITLE@ */\nown_run OWN_H\nend\n"
     )

@@ -23,14 +23,14 @@ from autotune.device import find as find_device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.export import FORMATS, ExportedLibrary, gather, write, write_library
 from autotune.export.files import replace_files
-from autotune.export.names import check_name
+from autotune.export.text import check_name
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources, Struct, TensorMap
 from autotune.lookup.answer import Answer
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD
 from autotune.problem import Problem
 from autotune.records import Entry, Store
-from autotune.runners.base import Measurement
-from autotune.runners.objective import COLD
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 WIDE = Config.of("naive", {"mapping": "coalesced", "block": 32})

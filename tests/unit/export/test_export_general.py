@@ -8,18 +8,23 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.general_kernels import plan_of, serves
 from support.sample_records import H100
 from support.served_precisions import SERVED
 
 from autotune import device
-from autotune.candidates import space
-from autotune.export.general import General, generals
+from autotune.export.library import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, LaunchPlan, Template
+from autotune.model import space
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
 WIDE = [compute for compute in SERVED if not PRECISIONS[compute].eight_bit]
+
+
 A100, T4 = device.find("a100"), device.find("t4")
+
+
 SIZES = st.integers(1, 5000)
 
 
@@ -48,8 +53,8 @@ def test_general_plan_equals_the_plan_of_the_family(
 ) -> None:
     problem = Problem(m, n, k, compute, layout, batch, epilogue, output)
     _, narrow = generals(problem, H100)
-    assert narrow.serves(problem)
-    assert narrow.plan(problem) == planned(narrow, problem)
+    assert serves(narrow, problem)
+    assert plan_of(narrow, problem) == planned(narrow, problem)
 
 
 @settings(max_examples=100)
@@ -59,26 +64,26 @@ def test_wide_plan_equals_the_plan_of_the_family(
 ) -> None:
     problem = Problem(8 * m, 8 * n, 8 * k, compute, layout)
     wide, _ = generals(problem, H100)
-    assert wide.serves(problem)
-    assert wide.plan(problem) == planned(wide, problem)
+    assert serves(wide, problem)
+    assert plan_of(wide, problem) == planned(wide, problem)
 
 
 def test_partial_vectors_are_not_served_by_the_wide_kernel() -> None:
     wide, _ = generals(Problem(64, 64, 64, "bf16"), H100)
-    served = [wide.serves(Problem(64, n, k, "bf16")) for n, k in [(64, 64), (64, 68), (68, 64)]]
+    served = [serves(wide, Problem(64, n, k, "bf16")) for n, k in [(64, 64), (64, 68), (68, 64)]]
     assert served == [True, False, False]
 
 
 @pytest.mark.parametrize("kind", [{"layout": "nt"}, {"epilogue": "relu"}, {"output": "f32"}])
 def test_general_kernel_serves_one_kind_only(kind: dict[str, str]) -> None:
     _, narrow = generals(Problem(64, 64, 64, "bf16"), H100)
-    assert not narrow.serves(Problem(64, 64, 64, "bf16", **kind))  # type: ignore[arg-type]
+    assert not serves(narrow, Problem(64, 64, 64, "bf16", **kind))  # type: ignore[arg-type]
 
 
 def test_largest_grid_limits_the_shapes() -> None:
     _, narrow = generals(Problem(1, 1, 1), H100)
     sizes = [(2**31 - 1, 1), (2**31 - 1, 63 * 64), (2**31 - 1, 64 * 64)]
-    assert [narrow.serves(Problem(m, n, 1)) for m, n in sizes] == [True, True, False]
+    assert [serves(narrow, Problem(m, n, 1)) for m, n in sizes] == [True, True, False]
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=lambda gpu: gpu.name)

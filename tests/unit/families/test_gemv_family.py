@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.launch_structs import members, replaced
 
-from autotune.candidates import space
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import Program
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.gemv.family import GEMV
+from autotune.families.gemv import GEMV
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.lookup import lookup
+from autotune.model import space
 from autotune.problem import LAYOUTS, Problem
 from autotune.records import Store
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from support.launch_structs import members
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.plan import LaunchPlan
+from autotune.model import space
 from autotune.problem import LAYOUTS, Problem
 
 L4 = find("l4")

@@ -6,12 +6,12 @@ import pytest
 from support.launch_structs import members, replaced
 from support.sample_records import H100
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.mma.family import MMA
+from autotune.families.mma import MMA
 from autotune.families.plan import Alignment, LaunchPlan
+from autotune.model import space
 from autotune.problem import EPILOGUES, Problem
 
 Values = dict[str, int | str]

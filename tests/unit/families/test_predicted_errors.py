@@ -8,32 +8,42 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from autotune.candidates import space
-from autotune.candidates.accuracy import AccuracyFilter
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import (
+from autotune.families.summation import (
     ErrorLimit,
     measured_limit,
     possible_limit,
     promised_limit,
     vendor_errors,
 )
+from autotune.measure.measurement import Failure
+from autotune.measure.recording import Recording, SweepRow
+from autotune.model import space
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.problem import COMPARABLE, relative_bound
-from autotune.runners.base import Failure
-from autotune.runners.recording import Recording, SweepRow
 
 H100 = find("h100")
+
+
 TRIALS = ROOT / "docs/results/h100/trials"
+
+
 RECORDED = sorted(path for kind in ("f32", "tf32x3") for path in TRIALS.glob(f"*-{kind}-nn.*"))
+
+
 DRAWN = [
     path
     for kind in ("f32", "tf32x3")
     for path in sorted((ROOT / "docs/results/h200/drawn").glob(f"*-{kind}-*"))
 ]
+
+
 SHORT = 64
 """K from which the errors of single roundings do not matter."""
+
+
 MATTERS = 1.02
 """Times up to this multiple of the fastest matter."""
 

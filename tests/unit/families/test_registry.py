@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from autotune import families, settings
-from autotune.candidates import space
 from autotune.cuda.program import source_hash
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry
-from autotune.families.base import Family
+from autotune.families.family import Family
 from autotune.families.registry import FAMILIES
-from autotune.families.textbook.tiled import TILED
+from autotune.families.textbook import TILED
+from autotune.model import space
 from autotune.problem import COMPUTES, Problem
 
 H100 = find("h100")
@@ -54,7 +54,7 @@ def test_folder_with_families_is_registered(
     package.mkdir()
     (package / "__init__.py").write_text(
         "from dataclasses import replace\n"
-        "from autotune.families.textbook.tiled import TILED\n"
+        "from autotune.families.textbook import TILED\n"
         'FAMILIES = (replace(TILED, name="fresh", sources=("fresh.cu",), order=5),)\n'
     )
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])

@@ -8,11 +8,11 @@ import pytest
 from support.launch_structs import members, replaced
 from support.sample_records import H100
 
-from autotune.candidates import space
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Launch, LaunchPlan
-from autotune.families.simt.family import SIMT
+from autotune.families.simt import SIMT
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -21,6 +21,8 @@ CONFIG = Config.parse(
     "min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,group=1,fence=0,"
     "order=columns"
 )
+
+
 TILE_BYTES = 4 * 64 * 128
 
 
@@ -31,9 +33,17 @@ def changed(**values: int | str) -> Config:
 
 
 STAGED = changed(copy="staged", stages=2)
+
+
 SEPARATE = changed(split_k=4, reduction="separate")
+
+
 FUSED = changed(split_k=4, reduction="fused")
+
+
 STREAM = changed(reduction="stream", workers=132)
+
+
 # A is K-contiguous and the rows of B have an odd length: packing helps both.
 ODD = Problem(513, 1025, 600)
 

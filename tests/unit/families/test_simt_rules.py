@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.model import space
 from autotune.problem import Problem
 
 H100 = find("h100")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.candidates import space
-from autotune.candidates.legality import order_of
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Config, Value
+from autotune.model import space
+from autotune.model.orders import order_of
 from autotune.problem import Problem
 
 H100 = find("h100")

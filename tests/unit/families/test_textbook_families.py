@@ -9,21 +9,24 @@ from typing import Any
 import pytest
 
 from autotune import device, settings
-from autotune.candidates import space
 from autotune.errors import ConfigError, DeviceError
 from autotune.families import registry
-from autotune.families.base import Family
 from autotune.families.config import Config
+from autotune.families.family import Family
 from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.registry import FAMILIES
 from autotune.families.shared.arguments import type_arguments
-from autotune.families.textbook.naive import NAIVE
-from autotune.families.textbook.tiled import TILED, shared_bytes, widest
+from autotune.families.textbook import NAIVE, TILED, shared_bytes, widest
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
 SQUARE = Problem(4096, 4096, 4096)
+
+
 H100 = device.find("h100")
+
+
 SMALL = replace(H100, name="Small", threads_per_block=512, shared_per_block=1024)
 
 
@@ -209,6 +212,8 @@ LAUNCHED = (
     "min_blocks=1,split_k=2,reduction=separate,workers=0,chunks=1,pack=ab,group=1,fence=0,"
     "order=rows",
 )
+
+
 TENSOR_CORES = ("mma", "wgmma")
 
 

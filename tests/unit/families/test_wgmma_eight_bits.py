@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from support.sample_records import H100
 
-from autotune.candidates import space
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.plan import LaunchPlan
+from autotune.model import space
 from autotune.problem import Problem
 
 SQUARE = Problem(1024, 1024, 1024, "f8", "nt")

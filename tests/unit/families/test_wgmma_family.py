@@ -13,18 +13,18 @@ from support.launch_structs import members
 from support.sample_records import H100
 
 from autotune import settings
-from autotune.candidates import space
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import Program
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Struct, TensorMap
 from autotune.families.shared.arguments import call_struct, divisor, struct
-from autotune.families.wgmma.family import WGMMA
-from autotune.families.wgmma.resources import RESIDENT, consumer_registers, entry_registers
+from autotune.families.wgmma import WGMMA
+from autotune.families.wgmma.parameters import RESIDENT
 from autotune.families.wgmma.tiles import CLUSTERS
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
-from autotune.tuning.evaluate import SPILL_LIMIT
+from autotune.tuning.pipeline import SPILL_LIMIT
 
 CONFIG = Config.parse(
     "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"
@@ -533,7 +533,7 @@ def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) ->
     configs = [
         config
         for config in space.feasible(problem, H100, "wgmma").configs
-        if WGMMA.decode(config).cluster_splits > 1
+        if WGMMA.decode(config).shape.k > 1
     ]
     assert configs
     for config in configs:
@@ -615,8 +615,8 @@ def test_work_includes_the_packing_pass(pack: str) -> None:
 def test_consumers_get_the_registers_the_producer_leaves(
     consumers: int, blocks: int, problem: Problem
 ) -> None:
-    share = consumer_registers(consumers, blocks, problem)
-    entry = entry_registers(consumers, blocks)
+    params = WGMMA.chosen({"consumers": consumers, "min_blocks": blocks})
+    share, entry = params.consumer_registers(problem), params.entry_registers
     pool = entry * (consumers + 1)
     if (consumers, blocks) == (1, 1):
         assert (share, pool) == (255, 2 * 255)  # no registers are moved
@@ -734,9 +734,8 @@ def test_cluster_reduction_fits_the_registers(
 ) -> None:
     values = {"bm": bm, "bn": bn, "consumers": consumers, "min_blocks": min_blocks}
     config = changed(**values, stages=5, cluster=cluster, split_k=CLUSTERS[cluster].k)
-    assert WGMMA.decode(config).gathering_registers <= consumer_registers(
-        consumers, min_blocks, DEEP
-    )
+    params = WGMMA.decode(config)
+    assert params.gathering_registers <= params.consumer_registers(DEEP)
     check_compiled(config, DEEP)
 
 

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.rules import bind
-from autotune.families.wgmma import tile_choice
-from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma import WGMMA, tiles
 from autotune.families.wgmma.tiles import CLUSTERS
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -242,10 +240,10 @@ def test_fine_tile_n_needs_a_k_contiguous_b_operand(layout: str, swap: int) -> N
 
 @pytest.mark.parametrize("n", [257, 1000, 3000, 4096, 5120])
 def test_tile_n_cuts_a_long_side_into_equal_parts(n: int) -> None:
-    sizes = tile_choice.tile_columns(Problem(4096, n, 4096, "bf16", "nt"), H100, 0)
+    sizes = tiles.tile_columns(Problem(4096, n, 4096, "bf16", "nt"), H100, 0)
     equal = {round_up(ceil_div(n, parts), 8) for parts in range(1, n // 32 + 1)}
-    assert set(sizes) <= equal | set(tile_choice.COARSE)
-    assert set(sizes) - set(tile_choice.COARSE)
+    assert set(sizes) <= equal | set(tiles.COARSE)
+    assert set(sizes) - set(tiles.COARSE)
     assert 32 <= min(sizes) <= max(sizes) <= 256
     # The 6 fastest with each of 4 values of tile_m.
     assert 6 <= len(sizes) <= 24
@@ -493,8 +491,8 @@ def test_cluster_partial_sums_must_fit_the_buffers(tile_n: int, fits: bool) -> N
     stage = 2 * 64 * (128 + 256)
     message = f"partial sums of {4 * 128 * tile_n * 8} bytes; the buffers have {4 * stage}"
     (rule,) = (rule for rule in WGMMA.rules if rule.reason == "gathering")
-    check = bind(rule.check, problem, H100)
-    assert check([config.values[name] for name in rule.needs]) == (None if fits else message)
+    fault = rule.check(WGMMA.decode(config), problem, H100)
+    assert fault == (None if fits else message)
 
 
 @pytest.mark.parametrize(
@@ -544,8 +542,8 @@ GATED = Problem.parse("2048x4096x4096:bf16:nt:swiglu")
     ("swap", "tile_n", "fits"), [(0, 136, False), (0, 144, True), (1, 136, True)]
 )
 def test_tiles_have_whole_pairs_of_columns(swap: int, tile_n: int, fits: bool) -> None:
-    assert tile_choice.has_columns(GATED, swap, tile_n) == fits
-    assert tile_choice.has_columns(replace(GATED, epilogue="none"), swap, tile_n)
+    assert tiles.has_columns(GATED, swap, tile_n) == fits
+    assert tiles.has_columns(replace(GATED, epilogue="none"), swap, tile_n)
 
 
 @pytest.mark.parametrize(("swap", "cluster", "fits"), [(0, "1x1x4", False), (0, "1x1x2", True)])
@@ -555,5 +553,5 @@ def test_parts_of_a_cluster_have_whole_pairs_of_columns(
     config = Config.of("wgmma", {**CONFIG.values, "bn": 96, "cluster": cluster, "swap": swap})
     message = "a block stores 24 columns; pairs of them come in multiples of 16"
     (rule,) = (rule for rule in WGMMA.rules if rule.reason == "gates")
-    check = bind(rule.check, GATED, H100)
-    assert check([config.values[name] for name in rule.needs]) == (None if fits else message)
+    fault = rule.check(WGMMA.decode(config), GATED, H100)
+    assert fault == (None if fits else message)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Struct
 from autotune.families.shared.arguments import magic
-from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma import WGMMA
+from autotune.families.wgmma.launches import schedule_struct
 from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.schedule import schedule_struct
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -49,7 +49,7 @@ class Schedule:
     """The numbers that a kernel gets."""
 
     def __init__(self, p: WgmmaParams, problem: Problem) -> None:
-        value = schedule_struct(p, p.bk, p.group, problem, 0).value
+        value = schedule_struct(p, problem, 0).value
         assert isinstance(value, Struct)
         self._members = {name: _number(member) for name, member in value.members}
 

@@ -6,22 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.candidates import space
 from autotune.device import find
-from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma import WGMMA
 from autotune.families.wgmma.k_sharing import SLOWEST
 from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.tile_choice import (
+from autotune.families.wgmma.tiles import (
     CLUSTER_CYCLES,
     LAST_BLOCK_CYCLES,
     START_CYCLES,
+    SplitTile,
     estimate,
 )
-from autotune.families.wgmma.tiles import SplitTile
+from autotune.model import space
 from autotune.problem import Problem
 
 H100 = find("h100")
+
+
 SQUARE = Problem(4096, 4096, 4096, "bf16")
+
+
 DEEP = Problem(128, 256, 65536, "bf16")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support.sample_records import H100, entry, record
 
-from autotune.candidates import space
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.lookup import lookup
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -29,7 +29,7 @@ SPLIT = Config.parse(SIMT.format(2, "fused"))
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store; the model has the configuration in one sum to choose."""
-    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((WHOLE,)))
     return Store(tmp_path)

@@ -13,23 +13,29 @@ import pytest
 from support.sample_records import entry, record
 
 import autotune
-from autotune.candidates import space
-from autotune.candidates.legality import is_legal, order_of
 from autotune.cuda import compiler
 from autotune.device import find
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config
+from autotune.lookup import fingerprints
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
 from autotune.lookup.lookup import recorded
-from autotune.maintenance import exchange, fingerprints
+from autotune.model import orders, space
+from autotune.model.orders import order_of
 from autotune.problem import Problem
-from autotune.records import OrderedRecord, Records, Store, ranges
+from autotune.records import OrderedRecord, Records, Store, exchange, ranges
 from autotune.records.ranges import Range, Segment
 
 H100 = find("h100")
+
+
 ORDER, OTHER = "wgmma bf16 swap=1 shared 1024", "wgmma bf16 swap=1 shared +(2*512)"
+
+
 TOP = Problem(256, 512, 1024, "bf16", "nt")
+
+
 SEGMENTS = (Segment(4, 32, 16), Segment(33, 256, 256))
 
 
@@ -39,7 +45,7 @@ def sized(m: int) -> Problem:
 
 @cache
 def of_order(m: int, order: str = ORDER) -> tuple[Config, ...]:
-    return space.feasible(sized(m), H100, "wgmma", order).configs
+    return orders.feasible(sized(m), H100, "wgmma", order).configs
 
 
 def ordered(m: int, *configs: Config, order: str = ORDER) -> OrderedRecord:
@@ -63,7 +69,7 @@ def answer(problem: Problem, records: Records) -> Answer:
     found = batch_invariant(problem, H100, records)
     assert found is not None
     assert str(order_of(found.config, problem)) == ORDER
-    assert is_legal(found.config, problem, H100, ORDER)
+    assert orders.legality(problem, H100, ORDER)(found.config)
     assert (found.how, found.vendor) == ("range", False)
     return found
 

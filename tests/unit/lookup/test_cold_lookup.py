@@ -9,14 +9,14 @@ import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.candidates import cost, space
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD, HOT, Objective
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.runners.base import Measurement
-from autotune.runners.objective import COLD, HOT, Objective
 
 NEAR = Problem(4096, 4096, 2048)
 
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(autouse=True)
 def _no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the model no configurations to choose from, unless a test offers some."""
-    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
 

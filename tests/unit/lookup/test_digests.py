@@ -12,15 +12,13 @@ import pytest
 from support.sample_records import H100, SQUARE, record
 
 from autotune import settings
-from autotune.candidates.model_error import Sample, SampleGroup, groups_of
-from autotune.device import Device
-from autotune.lookup import digests
+from autotune.lookup import digest, neighbours
 from autotune.lookup.digest import RecordDigest, dumps, loads, samples
+from autotune.measure.objective import HOT, TIMES, Objective
+from autotune.model.model_error import Sample, SampleGroup, groups_of
 from autotune.problem import Problem
-from autotune.records import Record, Records, Store, codec, shipped
+from autotune.records import Record, Records, Store, TuningRecord, codec, shipped
 from autotune.records.bundle import BundleReader
-from autotune.runners.base import Evidence
-from autotune.runners.objective import HOT, TIMES, Objective
 
 BUNDLES = shipped.paths(settings.shipped_dir())
 
@@ -41,7 +39,7 @@ def described(tuned: Record, objective: Objective) -> dict[str, SampleGroup]:
     timed = [
         Sample(entry.config, entry.resources, time.time_us)
         for entry in tuned.entries
-        if (time := entry.measurement.estimate(objective)) is not None
+        if (time := objective.estimate(entry.measurement)) is not None
     ]
     learnt = groups_of(timed, tuned.problem, tuned.device)
     return {group.family: group for group in learnt}
@@ -52,11 +50,11 @@ def test_shipped_bundle_has_a_digest_of_today(path: Path, monkeypatch: pytest.Mo
     """Else run `python scripts/digests.py`."""
 
     def never(*_: object) -> Iterator[Record]:
-        raise AssertionError(f"{digests.beside(path).name} is not of {path.name}")
+        raise AssertionError(f"{digest.beside(path).name} is not of {path.name}")
 
     monkeypatch.setattr(BundleReader, "records", never)
     content = BundleReader(path.read_bytes())
-    assert len(digests.of_bundle(path, content)) == len(content)
+    assert len(digest.of_bundle(path, content)) == len(content)
 
 
 @pytest.mark.parametrize("objective", TIMES)
@@ -64,10 +62,10 @@ def test_shipped_digest_is_what_its_records_tell(
     objective: Objective, reader: BundleReader, tuned: list[Record]
 ) -> None:
     """Else run `python scripts/digests.py`: the cost model has changed."""
-    listed = digests.of_bundle(BUNDLES[-1], reader)
-    for digest, made in zip(listed, tuned, strict=False):
+    listed = digest.of_bundle(BUNDLES[-1], reader)
+    for kept, made in zip(listed, tuned, strict=False):
         expected = described(made, objective)
-        groups = {group.family: group for group in samples([digest], objective)}
+        groups = {group.family: group for group in samples([kept], objective)}
         assert groups.keys() == expected.keys()
         for family, group in groups.items():
             assert np.allclose(group.features, expected[family].features, rtol=1e-5)
@@ -76,15 +74,15 @@ def test_shipped_digest_is_what_its_records_tell(
 
 def test_digest_has_the_configurations_of_its_records(tuned: list[Record]) -> None:
     _, listed = loads(dumps(map(RecordDigest.of, tuned), "key"))
-    for digest, made in zip(listed, tuned, strict=True):
-        check(digest, made)
+    for kept, made in zip(listed, tuned, strict=True):
+        check(kept, made)
 
 
 def test_samples_of_records_are_those_of_each(tuned: list[Record]) -> None:
     made = [*map(RecordDigest.of, tuned)]
     for group in samples(made, HOT):
-        for place, digest in enumerate(made):
-            alone = {each.family: each for each in samples([digest], HOT)}
+        for place, kept in enumerate(made):
+            alone = {each.family: each for each in samples([kept], HOT)}
             own = group.places == place
             assert own.any() == (group.family in alone)
             if own.any():
@@ -125,13 +123,13 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 
 def own(records: Records) -> list[RecordDigest]:
     """The digests of the nearest records, as a new process finds them."""
-    digests._listed.cache_clear()
-    return [digest for _, digest in digests.own(H100, records).nearest(SQUARE, H100, 128)]
+    digest._of_folder.cache_clear()
+    return [digest for _, digest in neighbours.own(H100, records).nearest(SQUARE, H100, 128)]
 
 
 def test_digest_of_a_store_is_kept(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     first = own(records)
-    monkeypatch.setattr(Store, "load", lambda *_: None)
+    monkeypatch.setattr(Store, "records", lambda *_: [])
     assert [digest.problem for digest in own(records)] == [digest.problem for digest in first]
     assert len(first) == 1
 
@@ -162,32 +160,19 @@ def test_record_with_its_times_restored_is_read_again(way: str, records: Records
     assert digest.baseline.time_us == 5.0
 
 
-def test_only_near_records_are_read(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(2, 40):
-        records.store.save(record(problem=Problem(64 * number, 64, 64)))
-    read: list[Problem] = []
-    load = Store.load
+def test_new_record_alone_is_read(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    own(records)
+    records.store.save(record(problem=Problem(64, 64, 64)))
+    read: list[bytes] = []
+    decoded = codec.loads
 
-    def counted(store: Store, device: Device, problem: Problem, *rest: Evidence) -> Record | None:
-        read.append(problem)
-        return load(store, device, problem, *rest)
+    def counted(text: bytes) -> TuningRecord:
+        read.append(text)
+        return decoded(text)
 
-    monkeypatch.setattr(Store, "load", counted)
-    near = digests.own(H100, records).nearest(Problem(1280, 64, 64), H100, 3)
-    assert {digest.problem.m for _, digest in near} == {1216, 1280, 1344}
-    assert sorted(problem.m for problem in read) == [1216, 1280, 1344]
-
-
-def test_digests_made_last_are_kept(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "KEPT", 4)
-    for number in range(1, 9):
-        records.store.save(record(problem=Problem(2**number, 64, 64)))
-    for size in (2, 256):
-        digests.own(H100, records).nearest(Problem(size, 64, 64), H100, 3)
-    (path,) = records.store.root.glob("choices/*/*.digest")
-    _, kept = loads(path.read_bytes())
-    assert {digest.problem.m for digest in kept} > {256, 128, 64}
-    assert len(kept) == 4
+    monkeypatch.setattr(codec, "loads", counted)
+    assert len(own(records)) == 2
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize("name", ["none.json", "0x64x64-f32-nn.json", "64x64-f32-nn.json"])
@@ -203,7 +188,7 @@ def test_broken_record_is_no_neighbour(records: Records) -> None:
 
 
 def test_cache_that_cannot_be_written_keeps_nothing(records: Records) -> None:
-    (records.store.root / digests.FOLDER).write_text("no folder")
+    (records.store.root / digest.FOLDER).write_text("no folder")
     assert len(own(records)) == 1
 
 
@@ -217,6 +202,6 @@ def test_another_version_makes_a_new_digest(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own(records)
-    monkeypatch.setattr(digests, "__version__", "99")
-    monkeypatch.setattr(Store, "load", lambda *_: None)
+    monkeypatch.setattr(digest, "__version__", "99")
+    monkeypatch.setattr(Store, "records", lambda *_: [])
     assert own(records) == []

@@ -13,19 +13,20 @@ from support.sample_records import H100, entry, record
 
 import autotune
 from autotune import settings
-from autotune.candidates import space
 from autotune.cuda import cache
 from autotune.families.config import Config
-from autotune.lookup import kept_choice
+from autotune.lookup import lookup
 from autotune.lookup.answer import Answer
-from autotune.lookup.kept_choice import FOLDER
-from autotune.lookup.lookup import finder
+from autotune.lookup.lookup import FOLDER, finder
 from autotune.lookup.nearest import nearest
+from autotune.measure.objective import HOT
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle, codec
-from autotune.runners.objective import HOT
 
 NEAR = Problem(4096, 4096, 2048)
+
+
 ASKED = Problem(4096, 4096, 2052)
 
 
@@ -35,7 +36,7 @@ def timed(problem: Problem, time_us: float, width: int = 16) -> Record:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(32),)))
     monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
@@ -51,7 +52,7 @@ def choices(monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
         problems.append(problem)
         return nearest(problem, *arguments)
 
-    monkeypatch.setattr(kept_choice, "nearest", counted)
+    monkeypatch.setattr(lookup, "nearest", counted)
     return problems
 
 
@@ -88,12 +89,12 @@ def test_other_version_makes_a_new_choice(
 ) -> None:
     ask(store)
     if change == "version":
-        monkeypatch.setattr(kept_choice, "__version__", "99")
+        monkeypatch.setattr(lookup, "__version__", "99")
     elif change == "sources":
-        monkeypatch.setattr(kept_choice, "source_hash", lambda *_: "0" * 64)
+        monkeypatch.setattr(lookup, "source_hash", lambda *_: "0" * 64)
     else:
         (tmp_path / "shipped").mkdir()
-        (tmp_path / "shipped" / "more.json").write_text("{}")
+        (tmp_path / "shipped" / "more.jsonl.xz").write_text("{}")
         with pytest.warns(UserWarning, match="passed over"):
             ask(store)
     ask(store)
@@ -111,11 +112,11 @@ def test_bundles_of_a_site_make_a_new_choice(
     store: Store, choices: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without = ask(store)
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", site(tmp_path / "site", timed(NEAR, 300.0, 16)))
+    monkeypatch.setenv("AUTOTUNE_SITE_DIR", site(tmp_path / "site", timed(NEAR, 300.0, 16)))
     assert ask(store).config == tiled(16)
     site(tmp_path / "site", timed(NEAR, 300.0, 8))
     assert ask(store).config == tiled(8)
-    monkeypatch.delenv("AUTOTUNE_WISDOM_DIR")
+    monkeypatch.delenv("AUTOTUNE_SITE_DIR")
     assert ask(store) == without
     assert choices == [ASKED] * 3
 
@@ -176,5 +177,5 @@ def test_choose_keeps_what_it_finds(store: Store, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(store.root))
     first = autotune.choose(ASKED, device="h100")
     assert [*(store.root / FOLDER).glob("*/*.json")]
-    monkeypatch.setattr(kept_choice, "nearest", lambda *_: None)
+    monkeypatch.setattr(lookup, "nearest", lambda *_: None)
     assert autotune.choose(ASKED, device="h100") == first

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
+from autotune.model import cost, space
 from autotune.problem import Problem, distance
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(autouse=True)
 def _no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the model no configurations to choose from, unless a test offers some."""
-    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
 
@@ -328,7 +328,7 @@ def test_record_of_a_related_device_is_marked(store: Store) -> None:
 
 def test_card_without_records_is_told_what_to_run(store: Store) -> None:
     saved = store.save(record(timed(16, 900.0), device=H200, problem=NEAR))
-    command = "`autotune tune shapes.json --quick` races the shapes of a model"
+    command = "`autotune tune shapes.json --effort quick` races the shapes of a model"
     assert look_up(store).advice.startswith(f"{H100.name} has no records: {command}, 5 s for the")
     store.save(replace(saved, device=H100, problem=FAR))
     assert look_up(store).advice == ""

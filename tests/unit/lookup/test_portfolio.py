@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.candidates import space
-from autotune.candidates.legality import Legality
 from autotune.device import find
-from autotune.lookup import nearest, portfolio
+from autotune.lookup import nearest
 from autotune.lookup.nearest import Choice
+from autotune.model import space
+from autotune.model.legality import Legality
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
 H200 = find("h200")
@@ -22,13 +22,13 @@ def test_some_member_runs_any_shape(layout: str, compute: str) -> None:
     for shape in SHAPES:
         problem = Problem.parse(f"{shape}:{compute}:{layout}")
         legal = Legality(problem, H200)
-        assert any(map(legal, portfolio.members_of(problem, H200)))
+        assert any(map(legal, nearest.members_of(problem, H200)))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_choice_needs_no_enumeration(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(space, "feasible")
-    assert portfolio.candidates(Problem(300, 200, 100, "bf16"), find(name))
+    assert nearest.portfolio(Problem(300, 200, 100, "bf16"), find(name))
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_choice_needs_no_enumeration(name: str, monkeypatch: pytest.MonkeyPatch)
 )
 def test_every_family_that_serves_the_shape_is_listed(shape: str, family: str) -> None:
     problem = Problem.parse(shape)
-    listed = [config.family for config in portfolio.candidates(problem, H200)]
-    assert listed.count(family) >= portfolio.FEWEST_OF_FAMILY
+    listed = [config.family for config in nearest.portfolio(problem, H200)]
+    assert listed.count(family) >= nearest.FEWEST_OF_FAMILY
 
 
 def test_persistent_blocks_are_those_of_the_device() -> None:
     problem = Problem(4096, 4096, 4096)
     workers = {
         config.values.get("workers", 0)
-        for config in portfolio.candidates(problem, find("l4"))
+        for config in nearest.portfolio(problem, find("l4"))
         if config.family == "simt"
     }
     assert workers <= {0, find("l4").sms, 2 * find("l4").sms}
@@ -61,7 +61,7 @@ def test_compiled_member_is_chosen_unless_it_is_slower(
     slower: float, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = Problem(512, 512, 512)
-    first, second = portfolio.candidates(problem, H200)[:2]
+    first, second = nearest.portfolio(problem, H200)[:2]
     monkeypatch.setattr(nearest, "installed_count", lambda _: 1)
     monkeypatch.setattr(nearest, "ready", lambda config, *_: config == second)
     ranked = [Choice(first, 10.0, 10.0, 0.1), Choice(second, 10.0 * slower, 10.0, 0.1)]

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from autotune.candidates.accuracy import AccuracyFilter
-from autotune.candidates.legality import Legality
 from autotune.device import find
 from autotune.families import registry
-from autotune.families.shared.accuracy import possible_limit, promised_limit
-from autotune.lookup import portfolio
-from autotune.lookup.promising import ALIKE, RACED, contenders
+from autotune.families.summation import possible_limit, promised_limit
+from autotune.lookup import nearest
+from autotune.lookup.promising import RACED, contenders
+from autotune.model.legality import Legality
+from autotune.model.space import ALIKE, AccuracyFilter
 from autotune.problem import Problem
 from autotune.records import Records, Store
 
 H200 = find("h200")
+
+
 PROBLEM = Problem(300, 521, 1000, "bf16", "nt")
 
 
@@ -45,11 +47,11 @@ def test_configurations_of_a_race_are_legal_and_diverse(name: str, records: Reco
 
 def test_race_tries_more_than_is_listed(records: Records) -> None:
     raced = contenders(PROBLEM, H200, records).first
-    assert not {*raced} <= {*portfolio.candidates(PROBLEM, H200)}
+    assert not {*raced} <= {*nearest.portfolio(PROBLEM, H200)}
 
 
 def test_race_may_be_restricted_to_configurations(records: Records) -> None:
-    listed = portfolio.candidates(PROBLEM, H200)[:5]
+    listed = nearest.portfolio(PROBLEM, H200)[:5]
     assert {*contenders(PROBLEM, H200, records, configs=listed).first} <= {*listed}
 
 

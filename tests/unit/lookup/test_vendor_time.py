@@ -9,26 +9,28 @@ import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
-from autotune.candidates import space
 from autotune.device import Device, find
 from autotune.lookup import vendor_time
 from autotune.lookup.answer import Answer, vendor_wins
 from autotune.lookup.digest import RecordDigest
-from autotune.lookup.digests import own
 from autotune.lookup.lookup import lookup
+from autotune.lookup.neighbours import own
 from autotune.lookup.vendor_time import vendor_time_us
+from autotune.measure.objective import HOT
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle
 from autotune.roofline import least_hot_seconds
-from autotune.runners.objective import HOT
 
 NEAR = Problem(4096, 4096, 2048)
+
+
 ASKED = Problem(4096, 4096, 2052)
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr("autotune.lookup.portfolio.members_of", lambda *_: [])
+    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
     return Store(tmp_path)

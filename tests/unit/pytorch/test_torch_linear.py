@@ -10,29 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_runner import tiled
+from support.sample_records import H100, entry, record
+from support.torch_runtime import StandIn, standing_in
+from torch import nn
+
+from autotune import runtime, settings
+from autotune.api import tuning
+from autotune.api.shapes import Shapes
+from autotune.errors import ArrayError, ProblemError, UsageError
+from autotune.measure import targets
+from autotune.measure.targets import TargetOpener
+from autotune.problem import Problem
+from autotune.records import Record, Store
+from autotune.settings import Policy
+from autotune.torch import Linear, patch, patching, unpatch
+from autotune.torch.linear import PatchedLinear
+from autotune.tuning.options import Search
 
 torch = pytest.importorskip("torch")
 
-from support.fake_runner import tiled  # noqa: E402
-from support.sample_records import H100, entry, record  # noqa: E402
-from support.torch_runtime import StandIn, standing_in  # noqa: E402
-from torch import nn  # noqa: E402
-
-from autotune import runtime, settings  # noqa: E402
-from autotune.api import tuning  # noqa: E402
-from autotune.api.shapes import Shapes  # noqa: E402
-from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
-from autotune.problem import Problem  # noqa: E402
-from autotune.records import Record, Store  # noqa: E402
-from autotune.settings import Policy  # noqa: E402
-from autotune.targets import targets  # noqa: E402
-from autotune.targets.workplace import Workplace  # noqa: E402
-from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
-from autotune.torch.linear import PatchedLinear  # noqa: E402
-from autotune.tuning.options import Search  # noqa: E402
 
 ROWS = 64
+
+
 WIDE = Problem(ROWS, 96, 32, layout="nt", epilogue="bias")
+
+
 NARROW = Problem(ROWS, 32, 96, layout="nt")
 
 
@@ -208,7 +212,7 @@ def test_table_shows_patched_layers_and_their_gain(store: Store) -> None:
 def test_card_without_records_is_told_what_to_run(store: Store) -> None:
     _, text = patched(Model(), ROWS)
     told = " ".join(text.split())
-    assert f"{H100.name} has no records: `autotune tune shapes.json --quick`" in told
+    assert f"{H100.name} has no records: `autotune tune shapes.json --effort quick`" in told
     assert "about 6 s for 2;" in told
     store.save(measured(WIDE, 100.0, 125.0))
     assert "has no records" not in patched(Model(), ROWS)[1]
@@ -357,28 +361,33 @@ def test_invalid_arguments_of_patch_are_refused(options: dict[str, Any], message
 def test_patch_tunes_missing_records_on_request(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searched, forgotten = [], []
+    searched: list[tuple[Problem, Any]] = []
+    forgotten: list[Problem] = []
 
-    def search(workplace: Workplace, problem: Problem, options: Search) -> Record:
-        searched.append((problem, options.seconds, workplace.device))
+    def search(_: TargetOpener, problem: Problem, options: Search, **__: Any) -> Record:
+        searched.append((problem, options.seconds))
         return store.save(measured(problem, 100.0, 125.0))
 
     monkeypatch.setattr(tuning, "search_at", search)
+    monkeypatch.setattr(targets, "resolve", lambda _: H100)
+    monkeypatch.setattr(targets, "measures", lambda _: True)
     monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)
     store.save(measured(WIDE, 100.0, 90.0))
     report, text = patched(Model(), ROWS, policy=Policy(tune=True), search=Search(seconds=5))
-    assert searched == [(NARROW, 5, 0)]
+    assert [problem for problem, _ in searched] == [NARROW]
+    assert searched[0][1] == pytest.approx(5, abs=0.5)
     assert forgotten == [NARROW]
-    assert (report.replaced, f"tuning {NARROW}" in text) == (("down",), True)
+    assert (report.replaced, "1 shape" in text) == (("down",), True)
 
 
 @pytest.mark.usefixtures("gpu")
 def test_patch_tunes_noted_shapes_under_one_budget(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searched, forgotten = [], []
+    searched: list[tuple[Problem, Any]] = []
+    forgotten: list[Problem] = []
 
-    def search(_: Workplace, problem: Problem, options: Search, **__: Any) -> Record:
+    def search(_: TargetOpener, problem: Problem, options: Search, **__: Any) -> Record:
         searched.append((problem, options.seconds))
         return store.save(measured(problem, 100.0, 125.0))
 

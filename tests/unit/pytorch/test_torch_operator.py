@@ -16,7 +16,8 @@ from support.torch_runtime import StandIn, described, standing_in  # noqa: E402
 
 import autotune.torch  # noqa: E402
 from autotune.errors import ArrayError, AutotuneError, FrozenError, ProblemError  # noqa: E402
-from autotune.runtime import problems  # noqa: E402
+from autotune.runtime import CallOptions  # noqa: E402
+from autotune.runtime.operands import problem_of  # noqa: E402
 from autotune.settings import Mode  # noqa: E402
 
 mm = torch.ops.autotune.mm
@@ -380,10 +381,9 @@ def test_messages_equal_those_of_the_runtime(case: str) -> None:
     a, b, *rest = operands(BAD[case][0])
     with pytest.raises(ArrayError) as by_operator:
         mm(a, b, *rest)
+    infos = {"a": described(a, "A"), "b": described(b, "B")}
     with pytest.raises(ArrayError) as by_runtime:
-        problems.problem_of(
-            described(a, "A"), described(b, "B"), compute=rest[-1] if rest else None
-        )
+        problem_of(infos, CallOptions(compute=rest[-1] if rest else None))
     assert str(by_operator.value) == str(by_runtime.value)
 
 
@@ -444,3 +444,16 @@ def test_frozen_operator_leaves_unrecorded_products_to_pytorch(
             mm(a, b, bias, "relu")
     else:
         torch.testing.assert_close(mm(a, b, bias, "relu"), torch.relu(a @ b + bias))
+
+
+def test_sum_without_a_summand_is_left_to_pytorch(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: StandIn, *operands: Any, **options: Any) -> Any:
+        raise ArrayError(f"{len(operands)} operands, {len(options)} options: nothing to sum")
+
+    monkeypatch.setattr(StandIn, "__call__", refuse)
+    bias = drawn(5)
+    result = mm(torch.empty(3, 0), torch.empty(0, 5), bias, "relu")
+    torch.testing.assert_close(result, torch.relu(bias).expand(3, 5))
+    assert gpu.problems == []

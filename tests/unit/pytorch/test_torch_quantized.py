@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,10 @@ import autotune.torch  # noqa: E402
 from autotune import runtime  # noqa: E402
 from autotune.errors import ArrayError, UsageError  # noqa: E402
 from autotune.settings import Policy  # noqa: E402
-from autotune.torch import quantize as quantize_module  # noqa: E402
-from autotune.torch import scaled  # noqa: E402
-from autotune.torch.quantize import quantize, quantize_weight  # noqa: E402
-from autotune.torch.quantized import (  # noqa: E402
-    Quantization,
-    QuantizedLinear,
-    quantized,
-    restored,
-)
+from autotune.torch import operator, scaled  # noqa: E402
+from autotune.torch.linear import PatchedLinear, patched, unpatched  # noqa: E402
+from autotune.torch.quantized import Quantization  # noqa: E402
+from autotune.torch.scaled import quantize, quantize_weight  # noqa: E402
 
 scaled_mm = autotune.torch.scaled_mm
 TYPES = {torch.float8_e4m3fn: 0.07, torch.float8_e5m2: 0.14, torch.int8: 0.02}
@@ -93,18 +89,19 @@ def test_gpu_gets_rows_that_the_kernel_reads(monkeypatch: pytest.MonkeyPatch) ->
         assert not x.requires_grad
         assert out is None
         seen.append(x)
-        return quantize_module.by_torch(x, scale, dtype)
+        return scaled.quantize_by_torch(x, scale, dtype)
 
-    monkeypatch.setattr(runtime, "quantizer", lambda: quantizer)
+    monkeypatch.setattr(runtime, "current", lambda: SimpleNamespace(runtime=None))
+    monkeypatch.setattr(scaled, "quantizer", lambda _: quantizer)
     rows = torch.randn(5, 300, dtype=torch.bfloat16)
     for x in (rows, rows[:, :128], rows.t().contiguous().t(), rows.clone().requires_grad_()):
-        q, scales = quantize_module.on_gpu(x, "row", torch.int8)
+        q, scales = scaled.quantize_on_gpu(x, "row", torch.int8)
         wanted = quantize(x, "row", torch.int8)
         assert torch.equal(q, wanted[0])
         assert torch.equal(scales, wanted[1])
     assert seen[1].data_ptr() == rows.data_ptr()
     for x in (rows.double(), rows[:0]):
-        quantize_module.on_gpu(x, "row", torch.int8)
+        scaled.quantize_on_gpu(x, "row", torch.int8)
     assert len(seen) == 4
 
 
@@ -158,16 +155,13 @@ def test_scaled_mm_quantises_its_input(compute: str | None, scale: str) -> None:
 def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
-    def multiply(
-        a: Any, b: Any, out: Any, options: Any, dtype: Any, bias: Any, scale_b: Any
-    ) -> Any:
-        calls.append((a, b, scale_b, options))
+    def multiply(a: Any, b: Any, **options: Any) -> Any:
+        calls.append((a, options))
         if not a.is_contiguous():
             raise ArrayError("strides")
-        assert out is bias is None
-        return torch.empty(a.shape[0], b.shape[1], dtype=dtype)
+        return torch.empty(a.shape[0], b.shape[1], dtype=options["out_dtype"])
 
-    monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
+    monkeypatch.setattr(runtime, "current", lambda: multiply)
     a, weight = torch.randn(300, 5, dtype=torch.bfloat16).t(), torch.randn(200, 300)
     w, of_b = quantize_weight(weight, "block", torch.float8_e4m3fn)
     result = scaled.on_gpu(
@@ -178,10 +172,11 @@ def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch
     assert (result.shape, result.dtype) == ((5, 200), torch.bfloat16)
     refused, copied = calls
     assert refused[0].data_ptr() == a.data_ptr()
-    assert torch.equal(copied[2], of_b)
-    assert copied[3] == runtime.CallOptions(
-        compute="f8e5", accumulate="fast", policy=Policy(dependent=True)
-    )
+    options = copied[1]
+    assert torch.equal(options["scale_b"], of_b)
+    assert options["scale_a"] is options["bias"] is None
+    given = {name: options[name] for name in ("compute", "accumulate", "policy")}
+    assert given == {"compute": "f8e5", "accumulate": "fast", "policy": Policy(dependent=True)}
 
 
 def test_input_that_cannot_be_quantised_is_refused() -> None:
@@ -232,14 +227,14 @@ def test_quantised_layer_is_near_the_layer(compute: str, shape: tuple[int, ...])
     before = dict(layer.state_dict())
     x = torch.randn(shape, dtype=torch.bfloat16)
     wanted = layer(x)
-    quantized(layer, Quantization(compute, "row"))
+    patched([layer], None, Quantization(compute, "row"))
     result = layer(x)
-    assert isinstance(layer, QuantizedLinear)
+    assert isinstance(layer, PatchedLinear)
     assert (result.dtype, result.shape) == (torch.bfloat16, wanted.shape)
     assert (result - wanted).norm() / wanted.norm() < 0.1
     assert not torch.equal(result, wanted)
     assert layer.state_dict().keys() == before.keys()
-    restored(layer)
+    unpatched(layer)
     assert type(layer) is nn.Linear
     assert torch.equal(layer(x), wanted)
     assert list(layer.buffers()) == []
@@ -247,7 +242,7 @@ def test_quantised_layer_is_near_the_layer(compute: str, shape: tuple[int, ...])
 
 def test_quantised_layer_is_compiled_without_a_graph_break() -> None:
     layer = nn.Linear(256, 64, dtype=torch.bfloat16).eval()
-    quantized(layer, Quantization("f8", "row"))
+    patched([layer], None, Quantization("f8", "row"))
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
     x = torch.randn(4, 256, dtype=torch.bfloat16)
     with torch.no_grad():
@@ -258,7 +253,7 @@ def test_layer_in_training_is_not_quantised() -> None:
     layer = nn.Linear(256, 64, dtype=torch.bfloat16)
     x = torch.randn(4, 256, dtype=torch.bfloat16)
     wanted = layer(x)
-    quantized(layer, Quantization("f8", "row"))
+    patched([layer], None, Quantization("f8", "row"))
     assert torch.equal(layer(x), wanted)
     layer(x).sum().backward()
     assert layer.weight.grad is not None
@@ -267,17 +262,18 @@ def test_layer_in_training_is_not_quantised() -> None:
 def test_layer_passes_its_policy_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Policy] = []
 
-    def multiply(a: Any, b: Any, _: Any, options: Any, dtype: Any, **further: Any) -> Any:
-        assert "scale_b" in further
-        seen.append(options.policy)
-        return torch.empty(a.shape[0], b.shape[1], dtype=dtype)
+    def multiply(a: Any, b: Any, **options: Any) -> Any:
+        assert options["scale_b"] is not None
+        seen.append(options["policy"])
+        return torch.empty(a.shape[0], b.shape[1], dtype=options["out_dtype"])
 
-    monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
+    monkeypatch.setattr(runtime, "current", lambda: multiply)
     library = torch.library.Library("autotune", "IMPL")
-    library.impl("scaled_mm", scaled.of_product(scaled.on_gpu), "CPU", allow_override=True)
+    on_gpu = operator.called_with(scaled.ScaledProduct, scaled.on_gpu)
+    library.impl("scaled_mm", on_gpu, "CPU", allow_override=True)
     for policy in (None, Policy(dependent=True), Policy(cold=True)):
         layer = nn.Linear(256, 64, dtype=torch.bfloat16).eval()
-        quantized(layer, Quantization("f8", "row", policy=policy))
+        patched([layer], policy, Quantization("f8", "row"))
         with autotune.policy(vendor=False):
             layer(torch.randn(4, 256, dtype=torch.bfloat16))
     library._destroy()

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 import autotune.torch  # noqa: E402
 from autotune import Shapes  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
-from autotune.torch.rows import checked_rows, rows_of  # noqa: E402
+from autotune.torch.patching import checked_rows, rows_of  # noqa: E402
 
 F: Any = nn.functional
 

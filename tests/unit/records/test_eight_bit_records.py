@@ -7,19 +7,21 @@ from pathlib import Path
 import pytest
 from support.sample_records import H100, entry, record
 
-from autotune.candidates import space
-from autotune.candidates.legality import kernel_kind
 from autotune.lookup.lookup import lookup
 from autotune.lookup.neighbours import differences
+from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.model import space
+from autotune.model.legality import kernel_kind
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Store, codec
-from autotune.runners.recording import Origin, Recording, SweepRow
 
 TEXTS = (
     *("64x4096x4096:f8:nt:scale=row", "64x4096x4096:f8:nt:scale=block:fast:out=f16"),
     *("64x4096x4096:f8e5:nt:e5m2=ab", "64x4096x4096:i8:nt:out=i32"),
 )
+
+
 ROW = Problem.parse(TEXTS[0])
 
 

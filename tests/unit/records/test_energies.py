@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from support.sample_records import entry, record
 
+from autotune.measure.measurement import Energy
+from autotune.measure.objective import ENERGY
 from autotune.records import Entry, Record
-from autotune.records.codec import decode, dumps, encode, loads
+from autotune.records.codec import dumps, encode, loads
 from autotune.records.merging import KEPT, merge
-from autotune.runners.energy import Energy
-from autotune.runners.objective import ENERGY
 
 
 def metered(width: int, time_us: float, joules: float, spread_j: float = 0.0) -> Entry:
@@ -46,7 +46,7 @@ def test_impossible_energy_is_refused(name: str, value: float) -> None:
     fields["entries"][0]["measurement"]["energy"][name] = value
     fields["schema"] = 1  # has no checksum
     with pytest.raises(ValueError, match=rf"entries\[0\]\.measurement\.energy\.{name} is "):
-        decode(fields)
+        loads(json.dumps(fields).encode())
 
 
 def test_best_by_energy_is_the_least_with_its_spread() -> None:

@@ -14,8 +14,13 @@ from autotune.families.config import Config
 from autotune.files import checksum
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store, codec
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.records.kernel_source import KernelSource
+from autotune.records.kernel_record import (
+    Geometry,
+    KernelEntry,
+    KernelLaunch,
+    KernelSource,
+    source_fault,
+)
 
 CALL = KernelCall("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 
@@ -90,7 +95,7 @@ def test_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
 def test_malformed_kernel_is_refused(kernel: object, message: str) -> None:
     data = json.loads(codec.dumps(kernel_record())) | {"kernel": kernel}
     with pytest.raises(ValueError, match=message):
-        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+        codec.loads(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}).encode())
 
 
 # With their source
@@ -160,7 +165,7 @@ def test_source_that_cannot_be_is_refused(
         at = at[step]
     at[path[-1]] = value
     with pytest.raises(ValueError, match=message):
-        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+        codec.loads(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}).encode())
 
 
 @pytest.mark.parametrize("grid", [[0, 1, 1], [1, 65536, 1], [1, 1]])
@@ -168,7 +173,7 @@ def test_impossible_geometry_is_refused(grid: list[int]) -> None:
     data = json.loads(codec.dumps(launchable()))
     data["entries"][0]["launch"]["grid"] = grid
     with pytest.raises(ValueError, match=r"entries\[0\].launch.grid"):
-        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+        codec.loads(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}).encode())
 
 
 def written(**source: object) -> dict[str, object]:
@@ -201,7 +206,7 @@ HOSTILE: list[tuple[dict[str, object], str]] = [
 @pytest.mark.parametrize(("source", "message"), HOSTILE)
 def test_source_that_is_more_than_data_is_refused(source: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        codec.decode(written(**source))
+        codec.loads(json.dumps(written(**source)).encode())
 
 
 @pytest.mark.parametrize("config", ["k:return=1", "k:TILE.x=1", "k:A=x;y", 'k:A="x"', "k:__A=1"])
@@ -210,7 +215,7 @@ def test_parameter_that_is_no_macro_is_refused(config: str) -> None:
     data["entries"][0] |= {"config": config}
     del data["entries"][0]["params"]
     with pytest.raises(ValueError, match=r"entries\[0\]: parameter .* give an identifier"):
-        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+        codec.loads(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}).encode())
 
 
 @pytest.mark.parametrize("field", ["name", "arguments"])
@@ -218,7 +223,7 @@ def test_call_with_control_characters_is_refused(field: str) -> None:
     data = json.loads(codec.dumps(kernel_record()))
     data["kernel"][field] = "k\nx" if field == "name" else ["int32=8*\\\n/ int x; /*"]
     with pytest.raises(ValueError, match=rf"kernel\.{field}.* it must be a text"):
-        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})
+        codec.loads(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}).encode())
 
 
 def test_source_that_reads_other_files_is_left_out_of_the_record() -> None:
@@ -234,3 +239,88 @@ def test_source_that_reads_other_files_is_left_out_of_the_record() -> None:
 def test_digest_tells_sources_apart() -> None:
     others = replace(SOURCE, options=()), replace(SOURCE, files=(("a/t.cu", ""),), folders=())
     assert len({source.digest for source in (SOURCE, *others)}) == 3
+
+
+FILE = "/etc/passwd"
+FILES = {"a/x.h": "", "a/y/z.h": '#include "../x.h"\n'}
+
+
+def fault(text: str = "", *options: str) -> str | None:
+    return source_fault({"k.cu": text, **FILES}, ("a",), options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'#include "{FILE}"',
+        f"%:include <{FILE}>",
+        f'??=include "{FILE}"',
+        f'#inc\\\nlude "{FILE}"',
+        f'#inc??/\nlude "{FILE}"',
+        f'/*x*/ # /*y*/ include "{FILE}"',
+        f'#\rinclude\x0b"{FILE}"',
+        f'#include_next "{FILE}"',
+        f'#import "{FILE}"',
+        f'#embed "{FILE}"',
+        f'#define S "{FILE}"\n#include S',
+        f'#include "a/x.h" \\ \n#include "{FILE}"',
+        f'R"x(/*)x";\n#include "{FILE}"\n/* */',
+        f'#if __has_include("{FILE}")',
+        "#if __has_include(S)",
+        '#include "../x"',
+        '#include "y/../../../x"',
+        "#include <cuda/../../x>",
+        '#include "a\\x.h"',
+    ],
+)
+def test_source_that_may_read_any_file_is_refused(text: str) -> None:
+    assert "k.cu includes" in (fault(f"int x;\n{text}\n") or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#include "x.h"',
+        '#include "a/../a/x.h"',
+        "#include <cuda_fp16.h>\n#include <cub/cub.cuh>",
+        "#ifdef __has_include\n#if __has_include(<cuda_bf16.h>)",
+        '#if defined(__has_include) && __has_include("x.h")',
+        "#define TEXT(x) #x\n#pragma once\n// includes nothing",
+    ],
+)
+def test_own_headers_and_those_of_cuda_are_taken(text: str) -> None:
+    assert fault(text) is None
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--time=/tmp/x",
+        "--pre-include=/proc/self/environ",
+        "-I/home",
+        "--include-path=/home",
+        "--create-pch=/tmp/x",
+        "--pch-dir=/tmp",
+        "--fdevice-time-trace=/tmp/x",
+        "--gpu-architecture=sm_80",
+        "-arch=sm_80",
+        "--ptxas-options=--output-file=/tmp/x",
+        "-Xptxas",
+        '-DX="/etc/passwd"',
+        "--use_fast_math\n--time=x",
+        "--std=c++17 -I/x",
+    ],
+)
+def test_option_outside_the_list_is_refused(option: str) -> None:
+    assert "option" in (fault("", option) or "")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--use_fast_math", "-use_fast_math", "-lineinfo", "--fmad=false", "--maxrregcount=64"),
+        *("--std=c++20", "-DTILE=32", "-DT=my::type<3>", "--define-macro=FAST", "-Xptxas=-O3"),
+    ],
+)
+def test_option_of_the_list_is_taken(option: str) -> None:
+    assert fault("", option) is None

@@ -13,11 +13,11 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune.families.config import Config
 from autotune.families.source_text import joined
+from autotune.measure.measurement import Evidence, Measurement
+from autotune.measure.recording import Origin
 from autotune.records import Entry, Record, Store
 from autotune.records.codec import loads
 from autotune.records.merging import changes, made_from, merge, reconcile, sources_of, stale
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.recording import Origin
 
 # The origin of `record`.
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")

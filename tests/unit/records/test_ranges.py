@@ -15,22 +15,24 @@ from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
 import autotune
-from autotune.api import coverage, ranges
-from autotune.api.coverage import cover
-from autotune.candidates import cost, space
+from autotune.api import ranges
+from autotune.api.ranges import cover
 from autotune.device import Device
 from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
+from autotune.measure.objective import COLD
+from autotune.model import cost, space
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment
-from autotune.report.ranges import render
-from autotune.runners.objective import COLD
+from autotune.report.listing import range_table
 from autotune.tuning.options import Search
 
 TOP = Problem(512, 1024, 1024)
+
+
 TWO = (Segment(1, 16, 16), Segment(17, 512, 512))
 
 
@@ -287,7 +289,7 @@ def half(span: Span, _: Device, tuned: dict[int, Record], *__: Any) -> dict[int,
 def test_range_whose_time_is_over_is_recorded_as_it_is(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coverage, "expected", half)
+    monkeypatch.setattr(ranges, "expected", half)
     search = TwoConfigSearch(store)
     with pytest.warns(UserWarning, match=r"was over at an expected loss of 50.0%, above 0.0%"):
         covered = cover(SPAN, H100, store, search, loss=1e-6, deadline=monotonic())
@@ -351,7 +353,7 @@ def test_cold_range_is_read_back() -> None:
 
 def test_report_of_a_cold_range_says_so() -> None:
     console = Console(width=80, file=StringIO(), color_system=None)
-    console.print(render(tuned_range(objective=COLD)))
+    console.print(range_table(tuned_range(objective=COLD)))
     assert isinstance(console.file, StringIO)
     first = console.file.getvalue().splitlines()[0].rstrip()
     assert first == "1..512x1024x1024:f32:nn on NVIDIA H100 80GB HBM3: measured, cold"
@@ -360,7 +362,7 @@ def test_report_of_a_cold_range_says_so() -> None:
 def test_range_of_earlier_versions_is_hot() -> None:
     tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1)
     assert "objective" not in tuned.to_json()
-    assert Range.from_json(tuned.to_json()).objective == "hot"
+    assert stored.loads(stored.line(tuned)).objective == "hot"
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0, float("nan"), float("inf")])

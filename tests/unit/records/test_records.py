@@ -18,17 +18,21 @@ from support.privileges import without_privileges
 from support.sample_records import H100, SQUARE, entry, record, records
 
 from autotune.errors import CacheError
-from autotune.files import checksum, locking
+from autotune.files import checksum, writing
+from autotune.measure.measurement import Evidence, Measurement
+from autotune.measure.objective import COLD
 from autotune.problem import Problem
 from autotune.records import Entry, FamilyRecord, Record, Records, Store, codec, ranges
 from autotune.records.codec import dumps, loads
 from autotune.records.merging import KEPT
 from autotune.records.ranges import Range, Segment
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.objective import COLD
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
+
+
 WIDENED = Problem(64, 64, 64, "bf16", output="f32")
+
+
 FORK = multiprocessing.get_context("fork")
 
 
@@ -468,9 +472,9 @@ def test_read_only_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_waiting_for_a_locked_cache_ends(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locking, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "LOCK_SECONDS", 0.01)
     with (
-        locking.locked(store.path(H100, SQUARE).parent),
+        writing.locked(store.path(H100, SQUARE).parent),
         pytest.raises(CacheError, match="another process held it"),
     ):
         store.save(record())

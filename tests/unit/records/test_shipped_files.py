@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from autotune import settings
-from autotune.candidates import space
-from autotune.candidates.legality import as_tuned
 from autotune.device import Device, find
 from autotune.lookup.lookup import lookup
+from autotune.measure.targets import check_memory
+from autotune.model import space
+from autotune.model.legality import as_tuned
 from autotune.problem import Problem
 from autotune.records import Store, bundle, shipped
-from autotune.targets.targets import check_memory
 
 DEVICES = ("h100", "h200")
 

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from autotune.report.console import PlainConsole
+from autotune.report.tables import PlainConsole
 
 
 def shown(*cells: str | Text, title: str = "") -> str:

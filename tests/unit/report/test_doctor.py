@@ -16,9 +16,9 @@ from support.native_library import library_in
 from autotune import settings
 from autotune.cuda import nvrtc
 from autotune.errors import AutotuneError
+from autotune.measure import recording
 from autotune.problem import Problem
-from autotune.report import doctor, driver_state
-from autotune.runners import recording
+from autotune.report import doctor
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def check(name: str) -> doctor.Check:
-    return next(doctor._checked(title, run) for title, run in doctor._CHECKS if title == name)
+    return doctor._checked(name, doctor._CHECKS[name])
 
 
 def put(directory: Path, name: str, text: str) -> None:
@@ -111,7 +111,7 @@ def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 def test_session_without_pycuda_goes_through_the_bindings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver_state, "find_spec", lambda _: None)
+    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
     result = check("tuning session")
     version = metadata.version("cuda-bindings")
     assert (result.ok, result.detail) == (
@@ -121,7 +121,7 @@ def test_session_without_pycuda_goes_through_the_bindings(
 
 
 def test_session_through_pycuda_names_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_state, "pycuda_fault", lambda: None)
+    monkeypatch.setattr(doctor, "pycuda_fault", lambda: None)
     monkeypatch.setattr(metadata, "version", {"pycuda": "2026.1"}.__getitem__)
     result = check("tuning session")
     assert (result.ok, result.detail) == (True, "PyCUDA 2026.1")
@@ -134,7 +134,7 @@ def test_chosen_bindings_are_said_to_be_chosen(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_chosen_pycuda_that_is_absent_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_state, "find_spec", lambda _: None)
+    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
     monkeypatch.setenv("AUTOTUNE_SESSION", "pycuda")
     result = check("tuning session")
     assert result.ok is False
@@ -155,10 +155,7 @@ def test_broken_pycuda_gives_the_last_line_of_its_error(
     put(tmp_path / "pycuda", "driver.py", "raise ImportError('libcuda.so.1: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert (
-        driver_state.pycuda_fault()
-        == "PyCUDA does not import: ImportError: libcuda.so.1: cannot open"
-    )
+    assert doctor.pycuda_fault() == "PyCUDA does not import: ImportError: libcuda.so.1: cannot open"
 
 
 def test_full_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +211,14 @@ def painted(*checks: doctor.Check) -> str:
 
 
 GPU = doctor.Check("GPU", True, "NVIDIA H100 (sm_90)")
+
+
 NO_GPU = doctor.Check("GPU", False, "none", "use a recording")
+
+
 NO_SESSION = doctor.Check("tuning session", False, "not installed", "install it")
+
+
 RED = "\x1b[31m"
 
 

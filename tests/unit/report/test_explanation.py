@@ -10,27 +10,36 @@ import pytest
 from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_answer
+from autotune.measure.objective import COLD, HOT
+from autotune.model import cost, space
 from autotune.problem import Problem
-from autotune.report import explained
-from autotune.report.explanation import completed, explain, least_us
-from autotune.runners.objective import COLD, HOT
+from autotune.report.explanation import compared, completed, explain, least_us, render, to_json, why
 
 PROBLEM = Problem(512, 512, 512)
+
+
 TURING = find("t4")
+
+
 HALF = Problem(1024, 1024, 1024, "bf16")
+
+
 LEGAL = space.feasible(PROBLEM, H100, "simt").configs
+
+
 WINNER = cost.rank(space.spread(LEGAL, 500), PROBLEM, H100)[0][1]
 
 
-def predicted_answer(device: Device = H100, config: Config = WINNER) -> Answer:
+def predicted_answer(
+    device: Device = H100, config: Config = WINNER, problem: Problem = PROBLEM
+) -> Answer:
     note = "the model's choice"
-    return Answer(PROBLEM, device, config, "predicted", "predicted", None, 10.0, note, 0.1)
+    return Answer(problem, device, config, "predicted", "predicted", None, 10.0, note, 0.1)
 
 
 def changed(config: Config, **values: Any) -> Config:
@@ -38,7 +47,7 @@ def changed(config: Config, **values: Any) -> Config:
 
 
 def test_legal_configuration_holds_every_rule() -> None:
-    explanation = explain(WINNER, PROBLEM, H100, predicted_answer())
+    explanation = explain(WINNER, predicted_answer())
 
     rules = registry.find("simt").rules
     assert [verdict.rule for verdict in explanation.verdicts] == [rule.reason for rule in rules]
@@ -49,7 +58,7 @@ def test_legal_configuration_holds_every_rule() -> None:
 @pytest.mark.parametrize("place", range(0, 400, 16))
 def test_fit_is_that_of_the_families_estimate(place: int) -> None:
     config = space.spread(LEGAL, 400)[place]
-    fit = explain(config, PROBLEM, H100, predicted_answer()).fit
+    fit = explain(config, predicted_answer()).fit
 
     assert fit
     family = registry.find("simt")
@@ -61,7 +70,7 @@ def test_fit_is_that_of_the_families_estimate(place: int) -> None:
 
 def test_rejected_configuration_has_the_reason_and_no_fit() -> None:
     config = changed(space.feasible(HALF, H100, "wgmma").configs[-1], stages=12)
-    explanation = explain(config, HALF, H100, predicted_answer())
+    explanation = explain(config, predicted_answer(problem=HALF))
 
     findings = [verdict.finding for verdict in explanation.verdicts]
     assert explanation.rejection == str(space.rejection(config, HALF, H100, recorded=True))
@@ -77,7 +86,7 @@ def test_rejected_configuration_has_the_reason_and_no_fit() -> None:
     ],
 )
 def test_values_of_no_kernel_are_named(config: Config, rejection: str) -> None:
-    explanation = explain(config, PROBLEM, H100, predicted_answer())
+    explanation = explain(config, predicted_answer())
 
     assert explanation.rejection.startswith(rejection)
     assert (explanation.verdicts, explanation.fit) == ((), None)
@@ -91,12 +100,12 @@ def test_rules_about_speed_do_not_stop_the_kernel() -> None:
         if (rule := space.rejection(config, HALF, H100))
         and space.rejection(config, HALF, H100, recorded=True) is None
     )
-    answer = predicted_answer()
-    explanation = explain(config, HALF, H100, answer)
+    answer = predicted_answer(problem=HALF)
+    explanation = explain(config, answer)
 
     assert (explanation.rejection, explanation.fit is None) == (str(rule), False)
     assert {verdict.finding for verdict in explanation.verdicts} == {"holds", "slow"}
-    assert explained.compared(answer, explain(WINNER, PROBLEM, H100, answer), explanation)[0] == (
+    assert compared(answer, explain(WINNER, predicted_answer()), explanation)[0] == (
         f"left out of the search: {rule}"
     )
 
@@ -152,24 +161,24 @@ def test_recorded_times_and_resources_are_used() -> None:
     best = replace(entry(16, 5000.0), config=config)
     answer = recorded_answer(SQUARE, H100, record(best), "exact", 0.0)
     assert answer
-    explanation = explain(config, SQUARE, H100, answer)
+    explanation = explain(config, answer)
 
     assert explanation.measured_us == 5000.0
     assert explanation.fit
     assert (explanation.fit.source, explanation.fit.resources) == ("recorded", best.resources)
-    assert explained.why(answer, explanation)[0] == "It is the only configuration of the record."
+    assert why(answer, explanation)[0] == "It is the only configuration of the record."
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
 @pytest.mark.parametrize("other", [None, "tiled:tile_width=16", "tiled:tile_width=99"])
 def test_text_fits_the_terminal(width: int, other: str | None) -> None:
     answer = predicted_answer()
-    winner = explain(WINNER, PROBLEM, H100, answer)
+    winner = explain(WINNER, answer)
     chosen = completed(other, answer)[0] if other else None
-    explanation = explain(chosen, PROBLEM, H100, answer) if chosen else None
+    explanation = explain(chosen, answer) if chosen else None
     console = Console(width=width, record=True, file=None)
     with console.capture() as capture:
-        console.print(explained.render(answer, winner, explanation))
+        console.print(render(answer, winner, explanation))
     text = capture.get()
 
     assert max(map(len, text.splitlines())) <= width
@@ -178,8 +187,8 @@ def test_text_fits_the_terminal(width: int, other: str | None) -> None:
 
 def test_json_is_complete() -> None:
     answer = predicted_answer()
-    winner = explain(WINNER, PROBLEM, H100, answer)
-    data: Any = json.loads(json.dumps(explained.to_json(answer, winner, winner)))
+    winner = explain(WINNER, answer)
+    data: Any = json.loads(json.dumps(to_json(answer, winner, winner)))
 
     assert data["winner"]["config"] == data["config"]["config"] == str(WINNER)
     assert data["config"]["fit"]["limiter"] == winner.fit.occupancy.limiter if winner.fit else False
@@ -189,7 +198,7 @@ def test_json_is_complete() -> None:
 def test_resident_blocks_are_counted_in_plain_words() -> None:
     wide = Config.parse("tiled:tile_width=32,specialized=1")
     placed = {
-        config: " ".join(explained.why(answer, explain(config, PROBLEM, TURING, answer)))
+        config: " ".join(why(answer, explain(config, answer)))
         for config in (wide, Config.parse("tiled:tile_width=16,specialized=1"))
         for answer in (predicted_answer(TURING, config),)
     }
@@ -200,7 +209,7 @@ def test_resident_blocks_are_counted_in_plain_words() -> None:
 def test_kernel_that_does_not_fit_has_no_prediction() -> None:
     config = Config.parse("tiled:tile_width=32,specialized=1")
     tiny = replace(find("gtx-980"), registers_per_block=8192)
-    fit = explain(config, PROBLEM, tiny, predicted_answer(tiny, config)).fit
+    fit = explain(config, predicted_answer(tiny, config)).fit
 
     assert fit
     assert (fit.occupancy.blocks_per_sm, fit.predicted_us, fit.waves) == (0, None, None)
@@ -213,7 +222,7 @@ def test_accuracy_is_judged_beside_the_recorded_error(vendor_error: float, findi
     assert made.baseline is not None
     made = replace(made, baseline=replace(made.baseline, relative_error=vendor_error))
     answer = replace(predicted_answer(), how="exact", record=made)
-    verdict = explain(WINNER, PROBLEM, H100, answer).verdicts[-1]
+    verdict = explain(WINNER, answer).verdicts[-1]
     assert (verdict.rule, verdict.finding) == ("accuracy", finding)
     assert {"error", "limit"} <= verdict.values.keys()
     assert ("1e-08" in verdict.detail) == (finding == "slow")

@@ -16,7 +16,17 @@ from autotune.problem import Problem
 from autotune.records import Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.report import layers
-from autotune.report.layers import Layer, LayerRecords, Report, Row, judge_layer, render
+from autotune.report.layers import (
+    Layer,
+    LayerRecords,
+    QuantizedReport,
+    QuantizedRow,
+    Report,
+    Row,
+    judge_layer,
+    layer_table,
+    quantized_table,
+)
 
 LAYER = Layer(("up", "down"), 512, 256, "f32", bias=False)
 BIASED = replace(LAYER, bias=True)
@@ -124,7 +134,7 @@ def test_layer_without_a_bias_ignores_records_with_one(store: Store) -> None:
 
 def shown(*rows: Row) -> str:
     text = StringIO()
-    Console(width=120, file=text).print(render(Report((H100.name,), rows)))
+    Console(width=120, file=text).print(layer_table(Report((H100.name,), rows)))
     return text.getvalue()
 
 
@@ -159,3 +169,34 @@ def test_model_without_linear_layers_has_no_table() -> None:
 def test_layers_are_named_once() -> None:
     report = Report((H100.name,), (SLOWER, GAINED, KEPT))
     assert (report.replaced, report.kept) == (("up", "down"), ("head",))
+
+
+QUANTISED = QuantizedRow("mlp.up", 14336, 4096, 16, 30.0, 15.0, 0.0321, replaced=True)
+SLOW = QuantizedRow("mlp.down", 4096, 14336, 16, 30.0, 60.0, 0.03, why="gains less than 0%")
+UNTIMED = QuantizedRow("head", 128, 64, replaced=True)
+
+
+def quantized_lines(report: QuantizedReport) -> list[str]:
+    console = Console(file=StringIO(), width=120)
+    console.print(quantized_table(report))
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_each_layer_has_its_gain_and_error() -> None:
+    title, _, *lines, _, _ = quantized_lines(
+        QuantizedReport("f8", "row", (QUANTISED, SLOW, UNTIMED))
+    )
+    assert title.rstrip() == "2 of 3 linear layers quantised to f8, scale row"
+    words = [" ".join(line.split()) for line in lines]
+    assert words[0] == "mlp.up 16 14336 4096 30.0 us 15.0 us +100.0% 3.21% quantised"
+    assert words[1].endswith("-50.0% 3.00% kept: gains less than 0%")
+    assert words[2] == "head 128 64 quantised"
+
+
+def test_report_names_quantised_and_kept_layers() -> None:
+    report = QuantizedReport("f8", "row", (QUANTISED, SLOW, UNTIMED))
+    assert (report.replaced, report.kept) == (("mlp.up", "head"), ("mlp.down",))
+
+
+def test_model_without_quantised_layers_has_a_title_only() -> None:
+    assert len(quantized_lines(QuantizedReport("i8", "row", ()))) == 1

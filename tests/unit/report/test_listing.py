@@ -13,19 +13,21 @@ import pytest
 from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
-from autotune import settings
-from autotune.api.listing import RecordList
+from autotune import report, settings
+from autotune.api.lookups import RecordList
 from autotune.device import find
 from autotune.families.config import Config
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.kernel_record import KernelEntry
-from autotune.report import formatting, listing, printing
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Origin
+from autotune.report import listing, tables
 
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
+
+
 SMALL = Problem(64, 64, 64, "bf16")
 
 
@@ -41,7 +43,7 @@ def kernel_record() -> KernelRecord:
 
 
 def row(listed: Record | KernelRecord) -> listing.RecordRow:
-    (only,) = listing.rows([listed], TODAY)
+    (only,) = listing.record_rows([listed], TODAY)
     return only
 
 
@@ -84,9 +86,9 @@ def test_row_says_what_changed() -> None:
 
 
 def test_another_driver_is_shown_and_not_stale() -> None:
-    (only,) = listing.rows([record()], replace(TODAY, driver="13.1"))
+    (only,) = listing.record_rows([record()], replace(TODAY, driver="13.1"))
     assert (only.changed, only.stale) == ("driver 13.0, now 13.1", None)
-    text = printing.text_of(listing.render([only]), 160)
+    text = tables.text_of(listing.record_table([only]), 160)
     assert "driver 13.0, now 13.1" in text
     assert "stale" not in text
 
@@ -94,12 +96,12 @@ def test_another_driver_is_shown_and_not_stale() -> None:
 def test_interrupted_search_is_marked() -> None:
     cut = replace(record(), provenance=replace(record().provenance, interrupted=True))
     assert row(cut).interrupted
-    text = printing.text_of(listing.render(listing.rows([cut], TODAY)), 120)
+    text = tables.text_of(listing.record_table(listing.record_rows([cut], TODAY)), 120)
     assert "measured, interrupted" in text
 
 
 def test_sources_of_user_kernels_are_not_compared() -> None:
-    (only,) = listing.rows([kernel_record()], replace(TODAY, source="other"))
+    (only,) = listing.record_rows([kernel_record()], replace(TODAY, source="other"))
     assert only.stale is None
 
 
@@ -112,7 +114,7 @@ def test_age_is_since_the_record_was_saved(age: int, text: str) -> None:
     only = row(replace(record(), provenance=dated))
     assert only.age_s is not None
     assert age <= only.age_s < age + 60
-    assert formatting.age(age) == text
+    assert report.age(age) == text
 
 
 def test_date_that_cannot_be_read_has_no_age() -> None:

@@ -12,15 +12,16 @@ from rich.console import Console
 from support.fake_runner import crash, tiled
 from support.sample_records import entry, record
 
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD, HOT
 from autotune.problem import Problem
-from autotune.report import bars
-from autotune.report.progress import Limits, Tally, observing
-from autotune.runners.base import Measurement
-from autotune.runners.objective import COLD
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Observer, Progress, Silent
+from autotune.report import progress
+from autotune.report.progress import Limits, SharedBar, TerminalBar, observing, observing_all
+from autotune.tuning.trials import Observer, Progress, Trial
 
 PROBLEM = Problem(1000, 1000, 1000)
+
+
 NO_LIMITS = Limits(None, None)
 
 
@@ -47,8 +48,8 @@ def shown(
 def send_events(observer: Observer, *events: tuple[Trial, Progress]) -> None:
     observer.started(50, {"threads": 7}, Progress(0, 0, None, 0.0))
     observer.baseline(Measurement(40.0))
-    for trial, progress in events:
-        observer.trial(trial, progress)
+    for trial, after in events:
+        observer.trial(trial, after)
     observer.rematch([timed(50.0)])
     recorded = record(entry(16, 50.0), problem=PROBLEM)
     observer.finished(recorded, Progress(3, 1, timed(50.0), 2.5, busy=0.8))
@@ -195,12 +196,14 @@ def test_bar_follows_the_nearest_limit(limits: Limits, share: float) -> None:
     assert limits.share(done=50, seconds=15.0) == share
 
 
-def test_tally_counts_failures_by_stage() -> None:
-    tally = Tally(Silent())
-    send_events(
-        tally, (failed(), Progress(1, 1, None, 1.0)), (timed(50.0), Progress(2, 1, None, 1.0))
-    )
-    assert (tally.feasible, tally.rejected, tally.failed) == (50, {"threads": 7}, {"crash": 1})
+@pytest.mark.parametrize("plain", [False, True])
+def test_failures_are_counted_by_stage(plain: bool) -> None:
+    events = (failed(), Progress(1, 1, None, 1.0)), (timed(50.0), Progress(2, 1, None, 1.0))
+    with observing(
+        PROBLEM, NO_LIMITS, Console(file=io.StringIO(), force_terminal=True), plain=plain
+    ) as shown:
+        send_events(shown, *events)
+    assert (shown.feasible, shown.rejected, shown.failed) == (50, {"threads": 7}, {"crash": 1})
 
 
 class FakeDisplay(ModuleType):
@@ -226,7 +229,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> FakeDisplay:
     fake = FakeDisplay()
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
-    monkeypatch.setattr(bars, "REDRAWN_S", 0.0)
+    monkeypatch.setattr(progress, "REDRAWN_S", 0.0)
     return fake
 
 
@@ -248,7 +251,7 @@ def test_notebook_redraws_one_line(cell: FakeDisplay) -> None:
 def test_notebook_is_not_redrawn_for_every_trial(
     cell: FakeDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bars, "REDRAWN_S", 1e9)
+    monkeypatch.setattr(progress, "REDRAWN_S", 1e9)
     console = Console(file=io.StringIO(), force_jupyter=True)
     with observing(PROBLEM, NO_LIMITS, console, plain=False) as observer:
         for trials in range(100):
@@ -263,3 +266,37 @@ def test_user_kernel_is_shown_in_microseconds() -> None:
         observer.trial(timed(12.5), Progress(1, 0, timed(12.5), 1.0))
     assert isinstance(console.file, io.StringIO)
     assert "1 trials, best 12.50 us, 0 failed" in console.file.getvalue()
+
+
+FIRST, SECOND = Problem(64, 64, 64), Problem(128, 128, 128)
+
+
+def test_one_line_names_the_search_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    bar = TerminalBar(Console(file=io.StringIO()))
+    shared, drawn = SharedBar(bar, 3, 60.0), list[float]()
+    monkeypatch.setattr(bar, "draw", lambda share, **_: drawn.append(share))
+    assert bar.text() == "0 of 3 shapes searched"
+    for problem, place in ((FIRST, 1), (SECOND, 2), (FIRST, 2)):
+        observer = shared.observed(problem, 20.0, HOT)
+        now[0] += 15.0
+        observer.started(10, {}, Progress(4, 1, None, 0.0))
+        assert bar.text().startswith(f"{place}/3 {problem}: 4 trials, best none yet, 1 failed")
+    assert drawn == [0.0, 0.25, 0.25, 0.5, 0.5, 0.75]
+    shared.finish()
+    assert bar.text() == "2 of 3 shapes searched"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_bar_on_a_terminal_and_lines_elsewhere(terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+    with observing_all(2, 60.0, console, plain=False, objective=HOT) as observed:
+        for problem in (FIRST, SECOND):
+            observed(problem, 30.0).started(1234, {}, Progress(0, 0, None, 0.0))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    lines = [line for line in text.splitlines() if line.startswith("tuning ")]
+    expected = [] if terminal else [f"tuning {FIRST} for 30.0 s", f"tuning {SECOND} for 30.0 s"]
+    assert lines == expected
+    assert ("2 of 2 shapes searched" in text) == terminal

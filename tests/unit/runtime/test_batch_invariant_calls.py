@@ -13,16 +13,14 @@ from support.sample_records import entry, record
 
 import autotune
 from autotune import runtime
-from autotune.candidates import space
 from autotune.cuda import compiler
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
+from autotune.model import orders
 from autotune.problem import Problem
 from autotune.records import OrderedRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
-from autotune.runtime import process
-from autotune.runtime.driver import Driver
-from autotune.settings import Mode
+from autotune.runtime.launcher import Driver
 
 ORDER = "mma bf16 swap=0 128"
 TOP = Problem(64, 64, 128, "bf16", "nt")
@@ -33,8 +31,8 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     driver = Driver(FakeCuda())
     monkeypatch.setattr(Driver, "load", lambda: driver)
-    process.batch_invariant.cache_clear()
-    process._invariant_matmul.cache_clear()
+    runtime.batch_invariant.cache_clear()
+    runtime._invariant_matmul.cache_clear()
 
 
 def test_product_without_a_range_is_refused() -> None:
@@ -46,7 +44,7 @@ def test_product_without_a_range_is_refused() -> None:
 def config(tmp_path: Path) -> Config:
     """The kernel of a range of the fake GPU."""
     device = runtime.batch_invariant().runtime.gpu(0).device
-    config = space.feasible(TOP, device, "mma", ORDER).configs[0]
+    config = orders.feasible(TOP, device, "mma", ORDER).configs[0]
     plain = record(replace(entry(16, 9.0), config=config), problem=TOP, baseline_us=1.0)
     fields = plain.entries, plain.baseline, plain.provenance, TOP, "auto", ORDER
     Store(tmp_path).save(OrderedRecord(device, "measured", *fields))
@@ -83,5 +81,5 @@ def test_single_size_of_a_range_is_not_tuned(load: Any, tune: Any) -> None:
 
 
 def test_frozen_mode_does_not_fall_back_to_the_vendor() -> None:
-    with runtime.process.switched(Mode("frozen", "vendor")):
+    with runtime.entered(autotune.Policy(frozen=True)):
         assert runtime.batch_invariant().runtime.mode.missing == "raise"

@@ -154,7 +154,7 @@ def test_loading_checks_operands_without_gaps(monkeypatch: pytest.MonkeyPatch) -
     checks: list[object] = []
     monkeypatch.setattr(first_use, "check", lambda *arguments: checks.append(arguments[2:]))
     case = Case()
-    monkeypatch.setattr("autotune.runtime.process.current", lambda: case.matmul)
+    monkeypatch.setattr("autotune.runtime.current", lambda: case.matmul)
     runtime.load(PROBLEM, 0, policy=Policy(verify=True))
     runtime.load_all([PROBLEM, Problem(8, 8, 8)], 0, 1, policy=Policy(verify=True))
     assert checks == [(item, Alignment.dense(item)) for item in (PROBLEM, Problem(8, 8, 8))]

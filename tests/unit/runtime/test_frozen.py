@@ -25,12 +25,12 @@ from autotune.cuda.cache import cached
 from autotune.cuda.program import Program
 from autotune.errors import FrozenError, UsageError
 from autotune.families.plan import Template
-from autotune.maintenance.retiming import retime
 from autotune.problem import Problem
 from autotune.records import Store, bundle
 from autotune.report import doctor
-from autotune.runtime import Kernel, process
-from autotune.runtime.driver import Driver
+from autotune.retiming import retime
+from autotune.runtime import Kernel
+from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 from autotune.settings import Mode
@@ -40,8 +40,9 @@ from autotune.settings import Mode
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("AUTOTUNE_MODE", raising=False)
+    current = runtime.current
     yield tmp_path / "cache"
-    process.current.cache_clear()
+    current.cache_clear()
 
 
 def frozen_case(missing: str = "vendor", *, recorded: bool = True, compiled: bool = True) -> Case:

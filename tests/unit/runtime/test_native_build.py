@@ -14,7 +14,7 @@ import pytest
 from support.native_library import built_library, library_in
 from support.paths import ROOT
 
-from autotune.runtime.native import build, compiled
+from autotune.runtime.native import build, calls
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -41,13 +41,13 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("path", "no_compiler")
 def test_library_is_loaded_without_a_compiler() -> None:
-    assert compiled.library() is not None
+    assert calls.library() is not None
 
 
 @pytest.mark.usefixtures("no_compiler")
 def test_nothing_is_compiled_where_there_is_no_library(tmp_path: Path) -> None:
     with library_in(tmp_path):
-        assert compiled.library() is None
+        assert calls.library() is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -58,26 +58,26 @@ def test_library_of_another_source_is_not_loaded(
     source = tmp_path / "calls.c"
     source.write_bytes(build.SOURCE.read_bytes() + b"\n")
     monkeypatch.setattr(build, "SOURCE", source)
-    assert compiled.library() is None
+    assert calls.library() is None
 
 
 @pytest.mark.usefixtures("path")
 def test_variable_switches_the_library_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_NATIVE", "0")
-    assert compiled.library() is None
+    assert calls.library() is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"int autotune_table;"])
 def test_file_that_is_no_library_leaves_python(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    assert compiled.library() is None
+    assert calls.library() is None
 
 
 def test_library_without_our_functions_leaves_python(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.c"
     other.write_text("int autotune_table(void) { return 0; }")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", path, other], check=True)
-    assert compiled.library() is None
+    assert calls.library() is None
 
 
 def test_compiler_that_fails_leaves_nothing(

@@ -14,10 +14,10 @@ from support.runtime_case import Case
 
 from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
+from autotune.measure.oracle import activated
 from autotune.problem import Problem
 from autotune.problem.fields import ACTIVATIONS
 from autotune.runtime import CallOptions, Kernel
-from autotune.verification.oracle import activated
 
 
 def _close(result: Matrix, expected: NDArray[Any]) -> bool:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import numpy as np
 import pytest
-from support.fake_frameworks import FakeTorch, Interface
-from support.numpy_types import decoded
-from support.runtime_case import SPLIT, TYPED, Case
+from support.fake_frameworks import FakeTorch
+from support.runtime_case import Case
 
 from autotune.errors import ArrayError
 from autotune.problem import Problem
@@ -49,11 +46,6 @@ def test_empty_result_is_allocated(case: Case, torch: FakeTorch) -> None:
     assert out.shape == (2, 0, 7)
 
 
-def test_empty_arrays_without_memory_fit_every_device(case: Case) -> None:
-    a, out = (Interface(np.empty(shape, np.float32), data=(0, False)) for shape in ((0, 3), (0, 7)))
-    assert case.matmul(a, case.array(3, 7, ordinal=1), out) is out
-
-
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
@@ -74,41 +66,10 @@ def test_types_of_empty_operands_are_checked(case: Case) -> None:
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)], ids=str)
-def test_sums_without_a_summand_are_zero(case: Case, batch: tuple[int, ...]) -> None:
+def test_sums_without_a_summand_are_refused(case: Case, batch: tuple[int, ...]) -> None:
     a, b, out = (case.array(*batch, *shape) for shape in ((5, 0), (0, 7), (5, 7)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # nobody tunes for K = 0
-        for _ in range(2):
-            out.host[:] = np.nan
-            case.matmul(a, b, out)
-            assert np.array_equal(out.host, np.zeros((*batch, 5, 7)))
-
-
-@pytest.mark.parametrize("alpha", [2.0, np.inf])
-def test_factors_and_epilogue_apply_without_a_summand(case: Case, alpha: float) -> None:
-    a, b, out, bias = (case.array(*shape) for shape in ((5, 0), (0, 7), (5, 7), (7,)))
-    expected = np.maximum(0.5 * out.host + bias.host, 0)
-    case.matmul(a, b, out, alpha, 0.5, bias=bias, activation="relu")
-    assert np.allclose(out.host, expected)
-
-
-def test_sums_without_a_summand_may_use_counters(case: Case) -> None:
-    case.config = SPLIT
-    a, b, out = case.array(5, 0), case.array(0, 7), case.array(5, 7)
-    for stream in (0, 5):
-        out.host[:] = np.nan
-        case.matmul(Interface(a.host, stream=stream), b, out)
-        assert np.array_equal(out.host, np.zeros((5, 7)))
-    assert [launch.stream for launch in case.cuda.launches] == [0, 0, 5, 5]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_other_types_have_sums_without_a_summand(case: Case, torch: FakeTorch, dtype: str) -> None:
-    case.config = TYPED
-    shapes = (5, 0), (0, 7)
-    a, b = (torch.on("cuda:0", case.matrix(*shape, dtype=dtype)) for shape in shapes)
-    out: Any = case.matmul(a, b)
-    assert np.array_equal(decoded(out.host), np.zeros((5, 7)))
+    assert "with an inner size of 0 there is nothing to sum" in refused(case, a, b, out)
+    assert case.looked_up == []
 
 
 def test_tuning_passes_empty_operands_over(case: Case) -> None:

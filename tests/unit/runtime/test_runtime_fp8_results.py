@@ -13,8 +13,7 @@ from support.runtime_case import TYPED, Case
 from autotune.errors import ArrayError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.frameworks import GemmCall
-from autotune.runtime.frameworks.libraries import Torch
+from autotune.runtime.frameworks import GemmCall, Torch
 
 E4M3 = "float8_e4m3fn"
 M, N, K = 5, 7, 300

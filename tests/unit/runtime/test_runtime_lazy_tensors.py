@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from support.runtime_case import TYPED, Case
 
 from autotune.errors import ArrayError
 from autotune.problem import Problem
-from autotune.runtime import CallOptions, Kernel
-from autotune.runtime.quantized_product import QuantizedMatmul
-from autotune.runtime.quantizing import Quantizer
+from autotune.runtime import Kernel
+from autotune.runtime.matmul import Matmul
+from autotune.runtime.quantized import Quantizer
 
 NEGATED = "is lazily negated (is_neg), its memory has the other sign; give .resolve_neg()"
 
@@ -128,7 +129,7 @@ def test_quantising_refuses_negated_tensors(case: Case) -> None:
 @pytest.mark.parametrize("name", ["A", "out", "bias", "scale_b"])
 @pytest.mark.usefixtures("torch")
 def test_quantised_product_refuses_negated_tensors(case: Case, name: str) -> None:
-    run, options = QuantizedMatmul(case.runtime), CallOptions(compute="f8")
+    run = partial(Matmul(case.runtime), compute="f8")
     operands: dict[str, Any] = {
         "a": tensor(case, 5, 300),
         "b": Tensor(case.matrix(7, 300, dtype="float8_e4m3fn").T),
@@ -136,9 +137,9 @@ def test_quantised_product_refuses_negated_tensors(case: Case, name: str) -> Non
         "bias": tensor(case, 7),
         "scale_b": tensor(case, 7, dtype="float32"),
     }
-    run(**operands, options=options)
+    run(**operands)
     operands[name.lower()] = negated(operands[name.lower()])
-    assert refused(case, lambda: run(**operands, options=options)) == f"{name} {NEGATED}"
+    assert refused(case, lambda: run(**operands)) == f"{name} {NEGATED}"
 
 
 class Wrapper(Tensor):

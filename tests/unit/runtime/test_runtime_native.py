@@ -21,10 +21,10 @@ from support.runtime_case import SPLIT, TYPED, Case
 from autotune.errors import ArrayError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.executable import BoundGemm
-from autotune.runtime.native import compiled as native
+from autotune.runtime.launcher import BoundGemm
+from autotune.runtime.native import calls as native
 from autotune.runtime.native.build import FLAGS
-from autotune.runtime.native.cache import CallCache
+from autotune.runtime.native.calls import CallCache
 from autotune.settings import Policy
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -16,8 +16,7 @@ from support.runtime_case import Case
 import autotune
 from autotune import runtime
 from autotune.errors import ArrayError, UsageError
-from autotune.runtime import process
-from autotune.runtime.quantizing import Quantizer
+from autotune.runtime.quantized import quantizer
 
 TARGETS = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8"}
 ELEMENTS = {"e4m3": "e4m3", "e5m2": "e5m2", "int8": "i8"}
@@ -26,8 +25,7 @@ ELEMENTS = {"e4m3": "e4m3", "e5m2": "e5m2", "int8": "i8"}
 @pytest.fixture
 def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     case = Case()
-    quantizer = Quantizer(case.runtime)
-    monkeypatch.setattr(runtime, "quantizer", lambda: quantizer)
+    monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return case
 
 
@@ -159,12 +157,10 @@ def test_dtypes_of_libraries_and_words_name_the_type(case: Case, torch: FakeTorc
         assert autotune.quantize(x, dtype)[0].dtype == "torch.float8_e5m2"
 
 
-def test_process_has_a_quantiser_for_its_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_runtime_has_a_quantiser() -> None:
     for case in (Case(), Case()):
-        monkeypatch.setattr(process, "current", lambda case=case: case.matmul)
-        assert process.quantizer() is process.quantizer()
-        assert process.quantizer().runtime is case.runtime
-        assert process.quantized_matmul().runtime is case.runtime
+        assert quantizer(case.runtime) is quantizer(case.runtime)
+        assert quantizer(case.runtime).runtime is case.runtime
 
 
 # Refusals.

@@ -10,7 +10,6 @@ from support.fake_frameworks import FakeTorch, Interface, Tensor
 from support.numpy_types import decoded
 from support.runtime_case import TYPED, Case
 
-from autotune.api.matmul import matmul as public_matmul
 from autotune.errors import ArrayError, ProblemError, UsageError
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
@@ -126,13 +125,13 @@ def test_product_that_quantises_refuses_additions(name: str, case: Case, torch: 
     a, b, scale_b = quantizing(case, torch)
     addition: dict[str, Any] = dict(zip([name], tensors(case, torch, (5, 7)), strict=True))
     with pytest.raises(ArrayError, match=f"takes no {name}; give scale_a"):
-        public_matmul(a, b, scale_b=scale_b, **addition)
+        case.matmul(a, b, compute="f8", scale_b=scale_b, **addition)
 
 
 def test_product_that_quantises_is_not_batch_invariant(case: Case, torch: FakeTorch) -> None:
     a, b, scale_b = quantizing(case, torch)
     with pytest.raises(UsageError, match="does not quantise its A; give scale_a"):
-        public_matmul(a, b, scale_b=scale_b, policy=Policy(batch_invariant=True))
+        case.matmul(a, b, compute="f8", scale_b=scale_b, policy=Policy(batch_invariant=True))
 
 
 def quantizing(case: Case, torch: FakeTorch) -> tuple[Any, Any, Any]:

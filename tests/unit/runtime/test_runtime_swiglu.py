@@ -11,10 +11,10 @@ from support.numpy_types import decoded
 from support.runtime_case import TYPED, Case
 
 from autotune.errors import ArrayError, ProblemError
+from autotune.measure.oracle import activated, gates
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.settings import Policy
-from autotune.verification.oracle import activated, gates
 
 BF16, E4M3 = "bfloat16", "float8_e4m3fn"
 
@@ -81,20 +81,16 @@ def test_rows_of_out_may_have_gaps(case: Case, torch: FakeTorch) -> None:
     np.testing.assert_array_equal(decoded(whole.host)[:, 16:], before[:, 16:])
 
 
-@pytest.mark.parametrize(
-    ("shapes", "result"), [(((5, 0), (0, 32)), (5, 16)), (((5, 3), (3, 0)), (5, 0))]
-)
-def test_sizes_may_be_0(case: Case, torch: FakeTorch, shapes: Any, result: Any) -> None:
-    a, b = tensors(case, torch, *shapes)
+def test_result_may_be_empty(case: Case, torch: FakeTorch) -> None:
+    a, b = tensors(case, torch, (5, 3), (3, 0))
     out: Any = case.matmul(a, b, activation="swiglu")
-    assert tuple(out.shape) == result
-    assert not decoded(out.host).any()
+    assert tuple(out.shape) == (5, 0)
 
 
 @pytest.mark.parametrize(
     ("shape", "keywords", "message"),
     [
-        ((3, 24), {}, "epilogue swiglu takes 8 columns of gates and 8 of their values; N is"),
+        ((3, 24), {}, "epilogue swiglu takes 8 columns of gates and 8 of what they are for; N is"),
         ((3, 32), {"alpha": 2.0}, "alpha is 2.0, beta 0.0; swiglu takes alpha=1 and beta=0"),
     ],
 )

@@ -153,8 +153,7 @@ def test_tuner_gets_the_precision_and_the_output(case: Case, torch: FakeTorch) -
 @pytest.fixture
 def matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`autotune.matmul`, on the GPU of the case."""
-    for module in (runtime, runtime.process):
-        monkeypatch.setattr(module, "current", lambda: case.matmul)
+    monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return public_matmul
 
 

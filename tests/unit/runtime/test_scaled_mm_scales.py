@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import ArrayError
-from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
+from autotune.runtime.frameworks import own_scale_b, own_scales
 
 
 class Scales:

@@ -21,9 +21,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.user_kernels import KernelTunable, UserKernel, define_kernel, source_folder
-from autotune.user_kernels.comparison import compare
-from autotune.user_kernels.workload import Workload, workload
+from autotune.user_kernels.definition import UserKernel, define_kernel, unpacked
+from autotune.user_kernels.tunable import KernelTunable
+from autotune.user_kernels.workload import Workload, compare, workload
 
 H100 = autotune.device.find("h100")
 # Not multiples of a tile.
@@ -89,7 +89,7 @@ def check_on_cpu(
     expected = work.buffers[1].expected
     assert expected is not None
     assert work.buffers[1].written
-    with source_folder(kernel) as (folder, _):
+    with unpacked(kernel.source, kernel.includes) as (folder, _):
         program: Program = build(map(kernel.source.template, configs), directory, sources=folder)
         results = run(program, [case_of(tunable, work, config) for config in configs])
     assert [compare(result, expected).wrong for result in results] == [0] * len(configs)

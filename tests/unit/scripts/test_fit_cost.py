@@ -13,16 +13,18 @@ import scores
 import typer
 from support.sample_records import H100
 
-from autotune.candidates import cost, space
-from autotune.candidates.cost import Coefficients, Load
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.model import cost, space
+from autotune.model.cost import Coefficients, Load
 from autotune.problem import Problem
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Origin, Recording, SweepRow
 
 TRUE = Coefficients(slot=1.4, turn=90.0, launch=2.5, traits={"8x8": 1.2})
+
+
 SHAPES = (Problem(256, 256, 256), Problem(512, 512, 2048), Problem(64, 1024, 1024))
 
 

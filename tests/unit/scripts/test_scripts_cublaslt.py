@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from support.paths import TESTS
 
 from autotune.errors import MissingError, RunnerError
-from autotune.gpu.cublas import library_path
+from autotune.measure.cublas import library_path
 from autotune.problem import LAYOUTS, Problem
 
 STREAM = 0x5EED  # the only stream the fake accepts

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import fit_correction
 import left_out
@@ -15,11 +15,12 @@ import pytest
 import typer
 from support.paths import ROOT
 
-from autotune.candidates import correction
 from autotune.device import find
-from autotune.runners.recording import Recording
+from autotune.measure.recording import Recording
+from autotune.model import cost
 
-DRAWN = sorted((ROOT / "docs" / "results" / "h200" / "drawn").glob("*.json.gz"))[::8]
+with ZipFile(ROOT / "docs/results/h200/drawn.zip") as archive:
+    DRAWN = {name: archive.read(name) for name in archive.namelist()[::8]}
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(fit_correction, "FOLDS", 2)
     made = tmp_path / "drawn"
     made.mkdir()
-    for path in DRAWN:
-        shutil.copy(path, made)
+    for name, content in DRAWN.items():
+        (made / name).write_bytes(content)
     return made
 
 
@@ -41,12 +42,12 @@ def test_networks_learn_the_error_of_recordings(
     fit_correction.main([folder], out)
     assert "corrected" in capsys.readouterr().out
     with np.load(out, allow_pickle=False) as arrays:
-        capability, networks = correction.loads(arrays)
+        capability, networks = cost.loads(arrays)
         about = json.loads(str(arrays["about"]))
     assert capability == (9, 0)
     assert about["recordings"] == len(DRAWN)
     assert {"mma", "wgmma"} <= networks.keys()
-    recordings = map(Recording.load, DRAWN)
+    recordings = map(Recording.loads, DRAWN.values())
     samples = [
         sample
         for place, recording in enumerate(recordings)
@@ -61,7 +62,7 @@ def test_left_out_shapes_have_not_been_seen(folder: Path, monkeypatch: pytest.Mo
     recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
     taught: list[set[str]] = []
 
-    def trained(samples: Sequence[fit_correction.Sample]) -> dict[str, correction.Network]:
+    def trained(samples: Sequence[fit_correction.Sample]) -> dict[str, cost.Network]:
         taught.append({str(recordings[sample.place].problem) for sample in samples})
         return {}
 
@@ -77,13 +78,13 @@ def test_left_out_shapes_have_not_been_seen(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_two_architectures_are_refused(folder: Path) -> None:
-    other = Recording.load(DRAWN[0])
+    other = Recording.loads(next(iter(DRAWN.values())))
     replace(other, device=find("a100")).save(folder / "other.json.gz")
     with pytest.raises(typer.BadParameter, match="2 compute capabilities"):
         fit_correction.main([folder])
 
 
 def test_few_configurations_teach_nothing() -> None:
-    samples = fit_correction.samples_of(0, Recording.load(DRAWN[0]))
+    samples = fit_correction.samples_of(0, Recording.loads(next(iter(DRAWN.values()))))
     assert fit_correction.trained(samples) == {}
     assert fit_correction.logs({}, samples[0]).tolist() == [0.0] * len(samples[0].configs)

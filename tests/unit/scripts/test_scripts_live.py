@@ -22,15 +22,15 @@ from support.sample_records import H100
 from typer import BadParameter, Typer
 from typer.testing import CliRunner
 
-from autotune.candidates import space
 from autotune.cuda.program import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Launch, Template
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.targets import targets
-from autotune.targets.targets import Target
+from autotune.measure import targets
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.targets import Target
+from autotune.model import space
 
 KEPT = ("copy=async", "stages=3", "fragments=2", "bm=64,128", "order=columns", "tm=8", "tn=8")
 
@@ -74,7 +74,7 @@ def test_number_of_configurations_can_be_limited() -> None:
 def test_our_tuning_searches_the_contest() -> None:
     configs = kept()
     gemm = RestrictedGemm(PROBLEM, "simt", configs)
-    candidates = gemm.candidates(FakeRunner(time_of), lambda config: config == configs[3], survey=5)
+    candidates = gemm.candidates(FakeRunner(time_of), lambda config: config == configs[3], ranked=5)
     assert len(candidates.ranked) <= 5
     assert {*candidates.configs} == {*configs} - {configs[3]}
 

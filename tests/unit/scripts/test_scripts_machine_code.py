@@ -19,8 +19,9 @@ from autotune.cuda.program import Program
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.plan import Template
+from autotune.measure.measurement import Failure
+from autotune.measure.runner import Candidate
 from autotune.problem import PRECISIONS, Problem
-from autotune.runners.base import Candidate, Failure
 
 DISASSEMBLY = """
         /*0000*/                   LDC R1, c[0x0][0x28] ;

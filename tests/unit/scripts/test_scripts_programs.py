@@ -14,9 +14,9 @@ from autotune.device import find
 from autotune.families.plan import Template
 from autotune.lookup import nearest
 from autotune.lookup.nearest import Neighbourhood, choices
+from autotune.measure.objective import COLD
 from autotune.problem import LAYOUTS, PRECISIONS
 from autotune.records import Records, shipped
-from autotune.runners.objective import COLD
 
 H200 = find("h200")
 

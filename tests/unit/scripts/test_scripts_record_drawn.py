@@ -10,11 +10,11 @@ from support.sample_records import H100
 from typer import Typer
 from typer.testing import CliRunner
 
-from autotune.candidates import cost
 from autotune.lookup.promising import contenders
+from autotune.measure.recording import Recording
+from autotune.model import cost
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.recording import Recording
 
 SHAPES = [Problem(64, 64, 64), Problem(96, 80, 64, "bf16", "nt")]
 

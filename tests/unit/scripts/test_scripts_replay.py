@@ -26,8 +26,8 @@ from typer.testing import CliRunner, Result
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
-from autotune.tuning.evaluate import Trial
+from autotune.measure.measurement import Failure, Measurement
+from autotune.tuning.trials import Trial
 
 TABLE = """bm,order,time_ms,compile_ms,failure
 16,rows,0.4,1.5,

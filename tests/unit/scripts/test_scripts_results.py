@@ -14,8 +14,8 @@ from rich.console import Console
 from support.paths import ROOT
 from support.sample_records import H100, SQUARE, entry, record
 
+from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
-from autotune.runners.base import Measurement
 
 CEILINGS = Ceilings(66.0e12, 2996e9)
 OURS = Measurement(2000.0, 1.0, 20, cold_us=2100.0, relative_error=2e-7)

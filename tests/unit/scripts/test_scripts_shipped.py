@@ -24,11 +24,11 @@ from typer.testing import CliRunner, Result
 from autotune import settings
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.lookup import lookup
+from autotune.measure import targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording, path_of
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle
-from autotune.runners.base import Measurement
-from autotune.runners.recording import Recording, path_of
-from autotune.targets import targets
 
 SUBMISSION = bundle.Submission(H100.name, "13.0", "NVRTC 13.0", "", "0.1.0", "2026-11-21", "5e1f")
 

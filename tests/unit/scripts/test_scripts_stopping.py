@@ -14,7 +14,7 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
+from autotune.measure.measurement import Measurement
 
 SIDE = 12
 

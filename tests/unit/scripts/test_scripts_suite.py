@@ -25,19 +25,22 @@ from typer.testing import CliRunner, Result
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import BASELINE
+from autotune.measure import recording, targets
+from autotune.measure.bench import BASELINE
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate
+from autotune.measure.targets import Target
 from autotune.problem import LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
-from autotune.runners import recording
-from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.targets import targets
-from autotune.targets.targets import Target
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.events import Progress
+from autotune.tuning.trials import Progress, Trial
 
 SHAPE = PROBLEM.shape
+
+
 ENTRY = sample_records.entry(16, 90.0)
+
+
 RECORD = sample_records.record(ENTRY)
 
 

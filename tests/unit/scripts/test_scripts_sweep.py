@@ -14,10 +14,11 @@ from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
-from autotune.tuning.evaluate import prepare
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate
+from autotune.measure.without_gpu import ReplayRunner
+from autotune.tuning.pipeline import prepare
 
 NAIVE = Config.parse("naive:mapping=coalesced,block=32")
 

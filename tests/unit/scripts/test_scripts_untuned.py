@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from untuned_rows import LOOKUP, RACE, TUNED, VENDOR, Row, figures, kept
 
 from autotune.families.config import Config
+from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import LAYOUTS, Problem
-from autotune.runners.base import Failure, Measurement
 
 SHAPES = [Problem(64, 64, 64), Problem(96, 80, 64, "bf16", "nt")]
 

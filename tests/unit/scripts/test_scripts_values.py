@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from values import Worth
 
 from autotune.families.config import Config
-from autotune.runners.recording import path_of
+from autotune.measure.recording import path_of
 
 
 def config(bm: int, order: str = "rows", family: str = "simt") -> Config:

@@ -22,17 +22,16 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import KernelRunner, recorded
 
-from autotune import gpu
 from autotune.cuda import compiler
 from autotune.device import find
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Energy, Measurement
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
 from autotune.report import doctor
 from autotune.report.doctor import Check
-from autotune.runners.base import Measurement
-from autotune.runners.energy import Energy
-from autotune.runners.replay import ReplayRunner
-from autotune.targets import targets
+from autotune.user_kernels import bench
 
 SNAPSHOT = "command-line.json"
 SHAPE, HERE = PROBLEM.shape, ("--device", DEVICE)
@@ -114,7 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(compiler, "compile", lambda template, arch, **_: fake_build(template, arch))
         checks = [Check("Python", ok, "3.12", "install it") for ok in (True, False, None)]
         patch.setattr(doctor, "checks", lambda: checks)
-        patch.setattr(gpu, "open_kernel_runner", lambda *_, **__: Opened())
+        patch.setattr(bench, "open_kernel_runner", lambda *_, **__: Opened())
         _fill(Store(cache), root)
         yield root
 
@@ -160,7 +159,7 @@ def test_json_keeps_its_keys_and_types(
     surface: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if surface == "tuned kernel":
-        monkeypatch.setattr(gpu, "probe", lambda _=0: find("h100"))
+        monkeypatch.setattr(devices, "probe", lambda _=0: find("h100"))
     capsys.readouterr()
     run(*(word.format(folder=folder) for word in VERBS[surface]), "--json")
     out, err = capsys.readouterr()

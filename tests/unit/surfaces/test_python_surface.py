@@ -20,20 +20,11 @@ from autotune import testing
 from autotune.cuda.program import Program
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
+from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
+from autotune.measure.objective import BestTimes, ObjectiveText
+from autotune.measure.runner import Candidate, RowReference, Runner
 from autotune.problem import Problem
 from autotune.problem.call import LaunchWords
-from autotune.runners.base import (
-    BestTimes,
-    Candidate,
-    Evidence,
-    Failure,
-    Measurement,
-    RowReference,
-    Runner,
-    Stage,
-)
-from autotune.runners.energy import Energy
-from autotune.runners.objective import ObjectiveText
 from autotune.runtime import Kernel
 
 VALUES = (

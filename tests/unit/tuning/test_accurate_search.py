@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from support import results
 from support.fake_runner import ORIGIN, uncompiled
-from support.paths import ROOT
 from support.sample_study import store as store
 
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Candidate
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.records import Store
-from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
 
-RECORDING = ROOT / "docs/results/h100/trials/1023x1025x1027-tf32x3-nn.json.gz"
+RECORDED = "1023x1025x1027-tf32x3-nn"
+
+
 INACCURATE = 22
 """Of its 37 kernels, which the verification refused."""
 
@@ -36,7 +39,7 @@ class CountingRunner(ReplayRunner):
 
 
 def test_search_spends_no_trial_on_inaccurate_kernels(store: Store) -> None:
-    recording = Recording.load(RECORDING)
+    recording = results.recording("h100", RECORDED)
     runner = CountingRunner(recording)
     tunable = GemmTunable(recording.problem)
     record = tune(
@@ -49,7 +52,7 @@ def test_search_spends_no_trial_on_inaccurate_kernels(store: Store) -> None:
 
 
 def test_nothing_is_refused_before_the_baseline_is_known() -> None:
-    recording = Recording.load(RECORDING)
+    recording = results.recording("h100", RECORDED)
     tunable, configs = GemmTunable(recording.problem), [row.config for row in recording.rows]
     assert tunable.inaccurate(configs, Measurement(10.0)) == ()
     assert recording.baseline is not None

@@ -9,16 +9,17 @@ import pytest
 from support.fake_runner import compiled
 
 from autotune.families.config import Config
-from autotune.gpu.timing import CLOSE
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
+from autotune.measure.recording import Recording, find
+from autotune.measure.runner import Candidate
+from autotune.measure.timing import CLOSE
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
-from autotune.runners.objective import HOT, Objective
-from autotune.runners.recording import Recording, find
-from autotune.runners.replay import ReplayRunner
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
+from autotune.tuning.tunable import GemmTunable
 
 # The fastest kernel with L2 flushed takes 1.4 times as long hot as the fastest hot.
 WEIGHTS = Problem(16, 4096, 4096, "bf16")

@@ -21,6 +21,7 @@ from autotune.records import Store
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
+
 # A tuner that logs what it measures; it runs beside another one, or is interrupted.
 PROCESS = """
 import sys, time
@@ -28,10 +29,12 @@ from pathlib import Path
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
 from support.sample_records import SQUARE
 from autotune.records import Store, plausibility
+from autotune.tuning.tunable import GemmTunable
+from autotune.records import Store, codec
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 
-plausibility.SHARE = plausibility.LEAST_US = 0.0  # the times are made up
+codec.ROOFLINE_SHARE = codec.LEAST_US = 0.0  # the times are made up
 
 def outcome(config):
     time.sleep(float(sys.argv[4]))

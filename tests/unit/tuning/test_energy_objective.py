@@ -13,20 +13,21 @@ from support.sample_records import H100, SQUARE
 
 from autotune.errors import MissingError, RunnerError
 from autotune.families.config import Config
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.objective import ENERGY, HOT, TIMES, Objective
+from autotune.measure.recording import Recording
+from autotune.measure.runner import Runner
+from autotune.measure.without_gpu import PredictedRunner, ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners.base import Failure, Measurement, Runner
-from autotune.runners.energy import Energy
-from autotune.runners.objective import ENERGY, HOT, TIMES, Objective
-from autotune.runners.predicted import PredictedRunner
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
+from autotune.tuning.trials import LEADERS
+from autotune.tuning.tunable import GemmTunable
 
 BY_ENERGY = Search(sampler="random", objective=ENERGY)
+
+
 FEW = replace(BY_ENERGY, sampler="exhaustive", trials=12)
 
 

@@ -11,8 +11,8 @@ from support.sample_search import (
 )
 
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
-from autotune.tuning.evaluate import Trial
+from autotune.measure.measurement import Measurement
+from autotune.tuning.trials import Trial
 
 
 def test_excluded_configurations_are_not_proposed() -> None:

@@ -16,22 +16,21 @@ from support import sample_records
 from support.fake_runner import ORIGIN, FakeRunner, compiled
 from support.sample_recording import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
 
-from autotune.candidates import correction
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.families import registry
-from autotune.families.base import Family
 from autotune.families.config import Config
+from autotune.families.family import Family, Rule
 from autotune.families.plan import Template
-from autotune.families.rules import Rule
-from autotune.families.textbook.tiled import TILED
+from autotune.families.textbook import TILED
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Recording, SweepRow
+from autotune.measure.targets import Target
+from autotune.model import cost
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store
 from autotune.report.ladder import Rung, render, rungs, to_json
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Recording, SweepRow
-from autotune.targets.targets import Target
 from autotune.tuning import ladder
 from autotune.tuning.ladder import BEST, STEPS, LadderChoice, choice, climb
 
@@ -190,7 +189,7 @@ def test_ladder_as_json_names_every_rung() -> None:
 
 def test_every_step_is_legal_on_a_t4() -> None:
     from autotune import device
-    from autotune.candidates import space
+    from autotune.model import space
 
     problem = Problem(4096, 4096, 4096)
     assert [space.rejection(step, problem, device.find("t4")) for step in STEPS.values()] == [
@@ -208,15 +207,14 @@ def test_table_fits_80_columns() -> None:
 def tensor_core_family(name: str, oldest: tuple[int, int] = (8, 0)) -> Family[Any]:
     """A stand-in for a tensor-core family, legal from compute capability `oldest` on."""
 
-    def architecture(tile_width: int, device: Device) -> str | None:
-        del tile_width
+    def architecture(_p: object, _problem: Problem, device: Device) -> str | None:
         return None if device.compute_capability >= oldest else f"needs {oldest}"
 
     return replace(
         TILED,
         name=name,
         precisions=("tf32", "bf16"),
-        rules=(Rule("architecture", architecture),),
+        rules=(Rule("architecture", architecture, ("tile_width",)),),
         tensor_cores=True,
     )
 
@@ -235,7 +233,7 @@ def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         name: family for name, family in registry.FAMILIES.items() if name not in stand_ins
     }
     monkeypatch.setattr(registry, "FAMILIES", {**unchanged, **stand_ins})
-    monkeypatch.setattr(correction, "trained", lambda: ((9, 0), {}))
+    monkeypatch.setattr(cost, "trained", lambda: ((9, 0), {}))
 
 
 def in_precision(compute: str) -> Problem:

@@ -16,13 +16,13 @@ from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.measure.measurement import Failure, Measurement
 from autotune.records import Record, Store
-from autotune.runners.base import Failure, Measurement
 from autotune.tuning import loop, pipeline
-from autotune.tuning.evaluate import Compile
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import EXTRA, Search, tune
-from autotune.tuning.search import TrialLog
+from autotune.tuning.pipeline import Compile
+from autotune.tuning.trial_log import TrialLog
+from autotune.tuning.tunable import GemmTunable
 
 COARSE, FINE = 1e-4, 1e-6
 TOGETHER = 6

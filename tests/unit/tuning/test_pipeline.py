@@ -14,22 +14,31 @@ from support.fake_runner import FakeRunner, by_width, compiled, program, tiled, 
 from support.sample_records import H100, SQUARE
 from support.waiting import HANG_S
 
-from autotune.candidates import space
 from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import MissingError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.runner import Candidate, Runner
+from autotune.model import space
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning import pipeline
-from autotune.tuning.evaluate import Trial
 from autotune.tuning.pipeline import Compiler, DevicePool, Ready, ahead
+from autotune.tuning.trials import Trial
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
+
+
 SLOW = tiled(4)
+
+
 DEEP = Problem(64, 64, 65536)
+
+
 SQUARE_PLAN, DEEP_PLAN = (partial(registry.plan, problem=problem) for problem in (SQUARE, DEEP))
+
+
 SPLIT = next(
     config
     for config in space.feasible(DEEP, H100).configs
@@ -330,6 +339,8 @@ def ready(config: Config) -> Ready:
 
 
 CANDIDATES = [ready(tiled(width)) for width in WIDTHS]
+
+
 FAILED: Ready = tiled(4), Failure("compile", "no")
 
 

@@ -15,16 +15,18 @@ from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.promising import FOLLOWING, RACED, Contenders, contenders
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import HOT, Objective
+from autotune.measure.runner import Runner
 from autotune.problem import Problem
 from autotune.records import Records, Store
-from autotune.runners.base import Measurement, Runner
-from autotune.runners.objective import HOT, Objective
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
-from autotune.tuning.tunable import Candidates
+from autotune.tuning.tunable import Candidates, GemmTunable
 
 H100, H200 = find("h100"), find("h200")
+
+
 PROBLEM = Problem.parse("300x200x100:bf16")
 
 
@@ -56,10 +58,6 @@ def test_a_family_has_its_own(store: Store, raced: tuple[Config, ...]) -> None:
     assert own
     assert every.first == raced
     assert own.first == tuple(config for config in raced if config.family == "mma")
-
-
-def test_an_order_of_summation_has_none(store: Store) -> None:
-    assert GemmTunable(PROBLEM, order="any").contenders(H100, store, HOT) is None
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
@@ -100,7 +98,7 @@ def test_a_later_search_goes_on_without_a_race(store: Store) -> None:
 def test_what_is_raced_beside_the_candidates_joins_them(store: Store) -> None:
     """Rules that are about speed alone leave out what measurements may show to be fast."""
     problem = Problem.parse("29x13735x1341:f8:scale=row")
-    listed = {*GemmTunable(problem).candidates(runner(H200), lambda _: False, survey=None).configs}
+    listed = {*GemmTunable(problem).candidates(runner(H200), lambda _: False, ranked=None).configs}
     considered = contenders(problem, H200, Records(store)).configs
     beside = tuple(config for config in considered if config not in listed)[:4]
 
@@ -132,10 +130,10 @@ def test_they_compile_while_candidates_are_listed(store: Store) -> None:
         listed: list[bool] = field(default_factory=list)
 
         def candidates(
-            self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+            self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
         ) -> Candidates:
             self.listed.append(begun.wait(10))
-            return super().candidates(runner, unsafe, survey=survey)
+            return super().candidates(runner, unsafe, ranked=ranked)
 
     tunable = Waiting(PROBLEM)
     tune(tunable, runner(), store, Search(trials=2), compile=noted, origin=ORIGIN)

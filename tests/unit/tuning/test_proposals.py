@@ -9,11 +9,11 @@ from support.sample_logs import CONFIGS, log, measured
 from support.sample_logs import cache as cache
 
 from autotune.families.config import Config
-from autotune.tuning.events import Silent
-from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Search
 from autotune.tuning.proposals import Proposals
-from autotune.tuning.search import Proposer, TrialLog
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trial_log import TrialLog
+from autotune.tuning.trials import Leaderboard, Silent
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -8,19 +8,19 @@ import pytest
 from support.fake_runner import ORIGIN, FakeRunner, LateRunner, program
 
 from autotune.api.tuning import raced
-from autotune.candidates import cost
-from autotune.candidates.accuracy import AccuracyFilter
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.shared.accuracy import measured_limit, possible_limit
+from autotune.families.summation import measured_limit, possible_limit
 from autotune.lookup.promising import FOLLOWING, RACED, Contenders
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import HOT
+from autotune.model import cost
+from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.objective import HOT
-from autotune.tuning.gemm import QuickTunable
 from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
+from autotune.tuning.tunable import QuickTunable
 
 H100, PROBLEM = find("h100"), Problem.parse("300x202x1002:bf16")
 

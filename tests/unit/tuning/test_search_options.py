@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import UsageError
-from autotune.runners.objective import OBJECTIVES, Objective
+from autotune.measure.objective import OBJECTIVES, Objective
 from autotune.tuning.options import LONG_TRIALS, Search, require_time, stated
 
 

@@ -9,18 +9,21 @@ import pytest
 import spaces
 from support.fake_runner import ORIGIN, uncompiled
 
+from autotune.measure import recording
+from autotune.measure.recording import Recording
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.runners import recording
-from autotune.runners.recording import Recording
-from autotune.runners.replay import ReplayRunner
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import Proposer
+from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.trials import Trial
+from autotune.tuning.tunable import GemmTunable
 
 SQUARE = Problem(4096, 4096, 4096)
+
+
 PATH = recording.path_of("h100", SQUARE)
+
 
 pytestmark = [
     pytest.mark.skipif(not PATH.is_file(), reason="no recording of an H100 is there"),

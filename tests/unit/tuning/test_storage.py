@@ -31,11 +31,11 @@ from support.served_studies import ends_the_search_in_one_line, hosts_try_all_on
 
 from autotune.errors import AutotuneError, CacheError, MissingError, UsageError
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import storage, storage_url
+from autotune.measure.measurement import Measurement
+from autotune.tuning.search import storage
 from autotune.tuning.search.storage import SharedLog
-from autotune.tuning.search.trial_log import EXPIRES_S, read
+from autotune.tuning.trial_log import EXPIRES_S, read
+from autotune.tuning.trials import Trial
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -128,7 +128,7 @@ def test_old_claim_of_another_host_is_free(
         as_process(patch, host="elsewhere")
         patch.setattr(time, "time", lambda: 1e9)
         assert shared(url, tmp_path / "a.jsonl").claim(CONFIGS[0])
-    monkeypatch.setattr("autotune.tuning.search.trial_log.time", lambda: 1e9 + later_s)
+    monkeypatch.setattr("autotune.tuning.trial_log.time", lambda: 1e9 + later_s)
     opened = shared(url, tmp_path / "b.jsonl")
     assert opened.claim(CONFIGS[0]) == (later_s > EXPIRES_S)
 
@@ -237,7 +237,7 @@ def test_proxy_that_does_not_answer_is_an_error(
     grpc_server: GrpcServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grpc_server.crash()
-    monkeypatch.setattr(storage_url, "PROXY_S", 0.1)
+    monkeypatch.setattr(storage, "PROXY_S", 0.1)
     with pytest.raises(CacheError, match="the storage failed: GRPC connection timeout"):
         shared(grpc_server.url, tmp_path / "a.jsonl")
 
@@ -314,7 +314,7 @@ SECRETS = [
 
 @pytest.mark.parametrize("url", SECRETS)
 def test_password_is_not_in_the_name(url: str) -> None:
-    name = storage_url.redacted(url.format("swordfish", "swordfish"))
+    name = storage.redacted(url.format("swordfish", "swordfish"))
     assert "swordfish" not in name
     assert "***" in name
 
@@ -322,8 +322,8 @@ def test_password_is_not_in_the_name(url: str) -> None:
 def test_name_of_a_database_keeps_the_rest() -> None:
     url = "mysql+pymysql://me:a%40b@host:3306/db?charset=utf8mb4&ssl_key=/k.pem"
     name = "mysql+pymysql://me:***@host:3306/db?charset=utf8mb4&ssl_key=***"
-    assert storage_url.redacted(url) == name
-    assert storage_url.redacted("sqlite:////a/b.db?mode=ro") == "sqlite:////a/b.db?mode=ro"
+    assert storage.redacted(url) == name
+    assert storage.redacted("sqlite:////a/b.db?mode=ro") == "sqlite:////a/b.db?mode=ro"
 
 
 @pytest.mark.parametrize(

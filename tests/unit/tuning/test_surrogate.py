@@ -17,15 +17,16 @@ from support.sample_search import (
     time_us,
 )
 
-from autotune.candidates.features import Describe, Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Failure, Measurement
-from autotune.runners.objective import COLD
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import Proposer, surrogate
-from autotune.tuning.search.sampler import LEAST, SURE
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import COLD
+from autotune.model.features import Describe, Description
+from autotune.tuning.search import surrogate
+from autotune.tuning.search.axes import LEAST
+from autotune.tuning.search.proposer import SURE, Proposer
 from autotune.tuning.search.surrogate import DOUBTFUL, WEIGHT, Surrogate, expected_improvement
+from autotune.tuning.trials import Trial
 
 
 def until(limit_us: float, seed: int, describe: Describe | None) -> int:

@@ -31,13 +31,13 @@ from support.sample_logs import cache as cache
 
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config
-from autotune.runners.base import Measurement
-from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import TrialLog
-from autotune.tuning.search import trial_log as module
-from autotune.tuning.search.trial_log import EXPIRES_S, News, logs_in, place, read
+from autotune.measure.measurement import Measurement
+from autotune.tuning import trial_log as module
+from autotune.tuning.trial_log import EXPIRES_S, News, TrialLog, logs_in, place, read
+from autotune.tuning.trials import Trial
 
 pytestmark = pytest.mark.usefixtures("cache")
+
 
 FULL = r"^.*study\.jsonl: cannot be written: File too large .*make room or set AUTOTUNE_CACHE_DIR"
 
@@ -208,16 +208,6 @@ def test_studies_have_files_of_their_own(tmp_path: Path) -> None:
     os.utime(new, (0, 0))
     assert logs_in(tmp_path, stem) == [new, old]
     assert [read(file).study for file in logs_in(tmp_path, stem)] == ["simt@new", "simt@old"]
-
-
-def test_journal_of_an_earlier_version_is_named_once(tmp_path: Path) -> None:
-    path = place(tmp_path, "a.measured", STUDY)
-    (tmp_path / "a.measured.log").write_text("{}\n")
-    message = r"a\.measured\.log: has the trials of an earlier version, .*`autotune cache prune`"
-    with pytest.warns(UserWarning, match=message):
-        log(path)
-    assert log(path).told == ()
-    assert (tmp_path / "a.measured.log").read_text() == "{}\n"
 
 
 def test_reading_creates_no_file(path: Path) -> None:

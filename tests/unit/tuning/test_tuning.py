@@ -44,18 +44,17 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.families.source_text import joined
+from autotune.measure.measurement import Failure, Measurement, Stage
+from autotune.measure.objective import COLD, TIMES, BestTimes, Objective
+from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, Store, TuningRecord
-from autotune.runners.base import BestTimes, Failure, Measurement, Stage
-from autotune.runners.objective import COLD, TIMES, Objective
-from autotune.runners.recording import Origin
 from autotune.tuning import loop, pipeline
-from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.gemm import GUESSES, GemmTunable
-from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.proposals import led_to, study_of
+from autotune.tuning.pipeline import Compile
+from autotune.tuning.trial_log import TrialLog, led_to, study_of
+from autotune.tuning.trials import LEADERS, Observer, Progress, Silent, Trial
+from autotune.tuning.tunable import GUESSES, GemmTunable
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
@@ -628,8 +627,8 @@ class RecordingObserver:
         self.events.append("trial")
         self.last = progress
 
-    def enough(self, outlook: float) -> None:
-        self.events.append(f"enough {outlook:.3f}")
+    def enough(self, gain: float) -> None:
+        self.events.append(f"enough {gain:.3f}")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self.events.append(f"rematch {len(leaders)}")
@@ -637,6 +636,22 @@ class RecordingObserver:
     def finished(self, record: TuningRecord, progress: Progress) -> None:
         del progress
         self.events.append(f"finished {len(record.entries)}")
+
+
+def test_run_that_cannot_start_closes_log_and_compiler(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[type] = []
+    for kind in (TrialLog, pipeline.Compiler):
+        monkeypatch.setattr(kind, "close", lambda self: closed.append(type(self)))
+
+    class Failing(RecordingObserver):
+        def started(self, *_: object) -> None:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        tune_with(FakeRunner(), store, observer=Failing())
+    assert closed == [TrialLog, pipeline.Compiler]
 
 
 def test_observer_gets_all_events_in_order(store: Store) -> None:

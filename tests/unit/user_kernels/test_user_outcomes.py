@@ -15,9 +15,8 @@ from autotune.errors import MissingError, UsageError
 from autotune.records import KernelRecord, Store
 from autotune.tuning import loop
 from autotune.tuning.loop import Search, tune
-from autotune.tuning.search import Proposer
-from autotune.user_kernels import KernelTunable
-from autotune.user_kernels.outcomes import KernelResult, Metric, Score, check_metrics
+from autotune.tuning.search.proposer import Proposer
+from autotune.user_kernels.tunable import KernelResult, KernelTunable, Metric, Score, check_metrics
 
 
 def go(

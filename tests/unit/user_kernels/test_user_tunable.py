@@ -13,12 +13,13 @@ from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kern
 from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Resources, Template
+from autotune.measure.measurement import Failure
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.runners.base import Failure
-from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Search, tune
-from autotune.user_kernels import KernelTunable, occupancy_table
+from autotune.tuning.pipeline import Compile
+from autotune.user_kernels.table import occupancy_table
+from autotune.user_kernels.tunable import KernelTunable
 
 TUNABLE = tunable()
 
@@ -65,7 +66,7 @@ def test_every_legal_configuration_is_tried_once(store: Store) -> None:
 
 
 def test_rejected_configurations_are_counted_by_reason() -> None:
-    candidates = TUNABLE.candidates(KernelRunner(), lambda _: False, survey=None)
+    candidates = TUNABLE.candidates(KernelRunner(), lambda _: False, ranked=None)
     assert candidates.rejected == {"threads": 3, "enough threads": 1}
 
 

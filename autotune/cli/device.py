@@ -1,0 +1,443 @@
+"""The verbs about a machine and its GPUs: doctor, device, occupancy, explore."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli import completion
+from autotune.cli.options import (
+    VerbArgument,
+    VerbCommand,
+    hidden_device_option,
+    json_option,
+    refuse,
+    show,
+    show_json,
+)
+from autotune.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from autotune.device import SmLimits
+    from autotune.occupancy import BlockDemand
+    from autotune.report.occupancy import Sweep
+
+
+@click.command("doctor", cls=VerbCommand)
+@json_option
+def doctor(json: bool) -> None:
+    """Check what autotune depends on, and print what to install.
+
+    Exit status 1 if a check fails that this machine needs: the driver, the GPU and PyCUDA count
+    only on a machine with a GPU.
+    """
+    from autotune.report import doctor
+
+    checks = doctor.checks()
+    broken = doctor.broken(checks)
+    if json:
+        show_json({"ok": not broken, "checks": [asdict(check) for check in checks]})
+    else:
+        show(doctor.render(checks))
+    if broken:
+        raise click.exceptions.Exit(1)
+
+
+@click.command("device", cls=VerbCommand)
+@click.argument(
+    "name",
+    cls=VerbArgument,
+    required=False,
+    metavar="[DEVICE]",
+    text="Device, such as gpu or h100; see `autotune help devices`.",
+    shell_complete=completion.devices,
+)
+@hidden_device_option
+@click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
+@json_option
+def device(name: str | None, device: str | None, listing: bool, json: bool) -> None:
+    """Print the identity and limits of a GPU.
+
+    Without a GPU and without a name, or with --list, it lists the catalogue. A compute capability
+    such as sm_86 stands for the limits of its SM.
+    """
+    from autotune.device import sm_named
+    from autotune.measure import devices, targets
+    from autotune.report import device as report
+
+    text = name or device
+    if (name and device) or (text and listing):
+        raise UsageError("one device at a time; give a name or --list")
+    if text and (sm := sm_named(text)):
+        show_json(asdict(sm)) if json else show(report.render_sm(sm))
+        return
+    if not listing:
+        try:
+            resolved = targets.resolve(text or devices.DEFAULT, enter=True)
+        except MissingError:
+            if text:
+                raise
+            click.echo("no GPU here: the devices of the catalogue", err=True)
+            listing = True
+    if listing:
+        show_json(report.catalogue_json()) if json else show(report.render_catalogue())
+        return
+    if json:
+        show_json(resolved.to_json())
+    else:
+        show(report.render(resolved))
+
+
+WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
+
+
+STEPS = {"--threads": 32, "--registers": 8, "--shared": 1024, "--blocks": 1, "--tile-width": 4}
+"""The steps of ranges: a warp, the unit in which registers are allocated, 1 KiB, a block, and the
+widths that are compared by default."""
+
+
+LIST = "N|LOW..HIGH,..."
+
+
+@click.command("occupancy", cls=VerbCommand)
+@click.argument(
+    "names",
+    nargs=-1,
+    cls=VerbArgument,
+    metavar="[SPEC.py] [DEVICE]...",
+    text="The file of a user kernel, for its configurations; devices, such as h100, or compute "
+    "capabilities, such as sm_86 (see `autotune help devices`).",
+    shell_complete=completion.devices,
+)
+@click.option("--device", multiple=True, hidden=True, shell_complete=completion.devices)
+@click.option(
+    "--tile-width",
+    multiple=True,
+    metavar=LIST,
+    help="TILE_WIDTHs of the tiled kernel, 4 to 32.",
+)
+@click.option("--threads", multiple=True, metavar=LIST, help="Threads a block of your kernel.")
+@click.option("--registers", multiple=True, metavar=LIST, help="Registers a thread.")
+@click.option(
+    "--shared", multiple=True, metavar=LIST, help="Bytes of shared memory a block, such as 48K."
+)
+@click.option(
+    "--blocks",
+    multiple=True,
+    metavar=LIST,
+    help="Blocks an SM: print the most registers and shared memory that allow them.",
+)
+@click.option(
+    "--barriers",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Named barriers a block.  [default: 1]",
+)
+@click.option(
+    "--carve-out",
+    type=int,
+    metavar="PERCENT",
+    help="Preferred share of shared memory, 0 to 100 per cent.",
+)
+@click.option(
+    "--cluster",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Blocks of a cluster: 1, 2, 4 or 8.  [default: 1]",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the curves of the kernel in a page: a .html file.",
+)
+@json_option
+def occupancy(
+    names: tuple[str, ...],
+    device: tuple[str, ...],
+    tile_width: tuple[str, ...],
+    threads: tuple[str, ...],
+    registers: tuple[str, ...],
+    shared: tuple[str, ...],
+    blocks: tuple[str, ...],
+    barriers: int,
+    carve_out: int | None,
+    cluster: int,
+    plot: Path | None,
+    json: bool,
+) -> None:
+    """Print the resident blocks of kernels and what limits them.
+
+    The default is the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
+    the bound that its traffic sets. --threads and --registers describe a kernel of your own; lists
+    and ranges such as 64..1024 or 0..96K:8K sweep it, without --threads over all block sizes.
+    Several devices stand side by side. --cluster adds the clusters that are resident on the whole
+    GPU, and the SMs that they leave idle.
+    """
+    from autotune.occupancy import BlockDemand
+    from autotune.report import pages
+
+    specs = [name for name in names if name.endswith(".py")]
+    texts = [name for name in (*names, *device) if name not in specs]
+    if specs:
+        refuse("a user kernel", threads=threads, registers=registers, shared=shared, blocks=blocks)
+        refuse("a user kernel", tile_width=tile_width, plot=plot, json=json)
+        _show_spec(specs, texts)
+        return
+    devices = _devices(texts)
+    if not (threads or registers or shared or blocks):
+        if barriers != 1 or carve_out is not None or plot:
+            raise UsageError("--barriers, --carve-out and --plot take a kernel; give --threads too")
+        widths = (
+            amounts(tile_width, "--tile-width", STEPS["--tile-width"]) if tile_width else WIDTHS
+        )
+        _show_tiled(devices, widths, cluster, json)
+        return
+    if tile_width:
+        raise UsageError(
+            "--tile-width is of the tiled kernel; leave it out for a kernel of your own"
+        )
+    base = BlockDemand(1, barriers=barriers, carve_out=carve_out, cluster=cluster)
+    if blocks:
+        if registers or shared or plot or cluster > 1:
+            raise UsageError("--blocks finds registers and shared memory; give --threads only")
+        _show_headroom(devices, base, threads, blocks, json)
+        return
+    if not registers:
+        raise UsageError("a kernel needs registers; give --registers 32, or --registers 32,40,48")
+    sweep = _sweep(devices, base, threads, registers, shared)
+    if plot:
+        pages.write_sweep(plot, devices, sweep)
+        click.echo(f"{plot}: written", err=True)
+    _show_sweep(devices, sweep, json)
+
+
+@click.command("explore", cls=VerbCommand)
+@click.argument(
+    "name",
+    cls=VerbArgument,
+    required=False,
+    metavar="[DEVICE]",
+    text="Device to start with, such as gpu, h100 or sm_86.",
+    shell_complete=completion.devices,
+)
+@hidden_device_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("explore.html"),
+    metavar="FILE",
+    help="File to write.  [default: explore.html]",
+)
+@click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
+def explore(name: str | None, device: str | None, out: Path, opened: bool) -> None:
+    """Write a page with sliders that show what limits the resident blocks of a kernel.
+
+    The page works offline and has all devices of the catalogue; it needs plotly, the extra
+    `report`. Without a GPU and without a device it starts with an H100.
+    """
+    from autotune.measure import devices, targets
+    from autotune.report import pages
+
+    if name and device:
+        raise UsageError("one device at a time; the page has all of the catalogue")
+    text = name or device
+    try:
+        own = targets.resolve_limits(text or devices.DEFAULT)
+    except MissingError:
+        if text:
+            raise
+        own = None
+    pages.write_explorer(out, own)
+    print(f"{out}: open it in a browser")
+    if opened:
+        pages.open_page(out)
+
+
+def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
+    """The devices by the texts that name them."""
+    from autotune.measure import devices, targets
+
+    if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
+        raise UsageError(f"{number!r} is no device; join lists by commas: --registers 32,40,48")
+    return {text: targets.resolve_limits(text) for text in texts or [devices.DEFAULT]}
+
+
+def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
+    """Prints what each configuration of a user kernel occupies; needs no GPU."""
+    from autotune.api import kernels
+
+    if len(specs) > 1 or len(devices) > 1:
+        raise UsageError("one SPEC.py and one device at a time")
+    print(kernels.spec_occupancy(Path(specs[0]), devices[0] if devices else None))
+
+
+def _show_tiled(
+    devices: Mapping[str, SmLimits], widths: Sequence[int], cluster: int, json: bool
+) -> None:
+    from autotune.measure import targets
+    from autotune.report.occupancy import render, tile_width_rows, tiled_registers
+
+    results = []
+    for device in devices.values():
+        # The compiler does not support older devices; they get the registers of the oldest.
+        arch = "sm_{}{}".format(*max(device.compute_capability, targets.OLDEST))
+        rows = tile_width_rows(device, tiled_registers(arch, widths), cluster)
+        note = f"{device.name}; registers as compiled for {arch}"
+        if any(row.predicted for row in rows):
+            note = f"{note}; clusters as expected of such cards, not asked of the driver"
+        results.append({"device": device.name, "note": note, "rows": [asdict(r) for r in rows]})
+        if not json:
+            print(note)
+            show(render(rows))
+    if json:
+        show_json(results[0] if len(results) == 1 else {"devices": results})
+
+
+def _sweep(
+    devices: Mapping[str, SmLimits],
+    base: BlockDemand,
+    threads: tuple[str, ...],
+    registers: tuple[str, ...],
+    shared: tuple[str, ...],
+) -> Sweep:
+    from autotune.report import occupancy as report
+
+    return report.swept(devices, base, *_amounts(devices, threads, registers, shared))
+
+
+def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:
+    from autotune.report import occupancy as report
+    from autotune.report.occupancy import render
+
+    predicted = any(row.predicted for rows in sweep.rows.values() for row in rows)
+    suffix = "; clusters as expected of such cards, not asked of the driver" if predicted else ""
+    if json:
+        results = report.sweep_json(sweep, devices)
+        note = f"{next(iter(devices.values())).name}{suffix}"
+        single = {**results[0], "note": note}
+        show_json(single if len(results) == 1 else {"devices": results})
+        return
+    titles = ", ".join(device.name for device in devices.values())
+    alike = f"; {sweep.note}" if sweep.swept and sweep.note else ""
+    print(f"{titles}{suffix}{alike}")
+    rows = next(iter(sweep.rows.values()))
+    show(render(rows) if len(rows) == len(sweep.rows) == 1 else report.render_sweep(sweep))
+    for line in report.best_lines(sweep):
+        print(line)
+
+
+def _amounts(
+    devices: Mapping[str, SmLimits],
+    threads: tuple[str, ...],
+    registers: tuple[str, ...],
+    shared: tuple[str, ...],
+) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """The block sizes, registers and bytes of a sweep; without threads all block sizes."""
+    from autotune.occupancy import block_sizes
+
+    sizes = (
+        amounts(threads, "--threads", STEPS["--threads"])
+        if threads
+        else block_sizes(next(iter(devices.values())))
+    )
+    counts = amounts(registers, "--registers", STEPS["--registers"])
+    room = amounts(shared or ["0"], "--shared", STEPS["--shared"])
+    if (kernels := len(sizes) * len(counts) * len(room)) > MOST:
+        raise UsageError(f"{kernels} kernels; at most {MOST}: give fewer amounts or larger steps")
+    return sizes, counts, room
+
+
+def _show_headroom(
+    devices: Mapping[str, SmLimits],
+    base: BlockDemand,
+    threads: tuple[str, ...],
+    blocks: tuple[str, ...],
+    json: bool,
+) -> None:
+    from autotune.report import occupancy as report
+
+    if not threads:
+        raise UsageError("--blocks takes --threads; give the threads of a block")
+    sizes = amounts(threads, "--threads", STEPS["--threads"])
+    counts = amounts(blocks, "--blocks", STEPS["--blocks"])
+    rooms = report.headrooms(devices, base, sizes, counts)
+    if json:
+        listed = [
+            {
+                "device": devices[label].name,
+                "rows": [{"threads": size, **asdict(room)} for size, room in pairs],
+            }
+            for label, pairs in rooms.items()
+        ]
+        show_json(listed[0] if len(listed) == 1 else {"devices": listed})
+        return
+    print(", ".join(device.name for device in devices.values()))
+    show(report.render_headrooms(rooms))
+
+
+MOST = 10_000
+"""Kernels of a sweep; more would fill screens for minutes."""
+
+
+_UNITS = {"": 1, "B": 1, "K": 1024, "KB": 1024, "KIB": 1024}
+
+
+_AMOUNT = r"(\d{1,9})(|B|K|KB|KIB)"
+
+
+_TEXT = re.compile(rf"{_AMOUNT}(?:\.\.{_AMOUNT}(?::{_AMOUNT})?)?", re.IGNORECASE)
+
+
+def amounts(texts: Sequence[str], option: str, step: int) -> tuple[int, ...]:
+    """The amounts that texts name, in their order and each once.
+
+    A text is an amount, `LOW..HIGH` or `LOW..HIGH:STEP`; K is 1024. A range holds its ends, and
+    between them the multiples of the step.
+
+    Args:
+        texts: the values of an option, each a list joined by commas.
+        option: its name, for messages.
+        step: the step of a range that states none.
+
+    Raises:
+        UsageError: for another form, a range that falls, or too many amounts.
+    """
+    words = [word for text in texts for word in text.split(",") if word]
+    listed = [amount for word in words for amount in _named(word.strip(), option, step)]
+    if not listed or len(listed) > MOST:
+        raise UsageError(f"{option} names {len(listed)} amounts; give 1 to {MOST}")
+    return tuple(dict.fromkeys(listed))
+
+
+def _named(word: str, option: str, step: int) -> Sequence[int]:
+    match = _TEXT.fullmatch(word)
+    if match is None:
+        raise UsageError(
+            f"{option} is {word!r}; give an amount, such as 256 or 48K, or a range, such as "
+            "64..1024 or 0..96K:8K"
+        )
+    low = _bytes(match[1], match[2])
+    if match[3] is None:
+        return (low,)
+    high = _bytes(match[3], match[4])
+    stated = step if match[5] is None else _bytes(match[5], match[6])
+    if high < low or stated < 1:
+        raise UsageError(f"{option} is {word!r}; give the smaller end first and a step above 0")
+    first = (low // stated + 1) * stated
+    if (high - low) // stated > MOST:
+        raise UsageError(f"{option} is {word!r}: {(high - low) // stated} amounts; at most {MOST}")
+    return (low, *range(first, high, stated), *([high] if high > low else []))
+
+
+def _bytes(number: str, unit: str) -> int:
+    return int(number) * _UNITS[unit.upper()]

@@ -1,0 +1,387 @@
+"""The verbs that look up: best, with its trials and reasons, and check, against a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli import completion
+from autotune.cli.options import (
+    VerbArgument,
+    VerbCommand,
+    batch_invariant_option,
+    device_option,
+    family_option,
+    json_option,
+    names_kernel,
+    objective_choice,
+    objective_option,
+    refuse,
+    shape_argument,
+    show,
+    show_csv,
+    show_json,
+)
+from autotune.cuda.program import CompileFailure
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from autotune.device import Device
+    from autotune.families.config import Config, Value
+    from autotune.families.plan import Resources
+    from autotune.lookup.answer import Answer
+    from autotune.measure.objective import Objective
+    from autotune.problem import Problem
+    from autotune.records import KernelRecord, Record
+    from autotune.report.explanation import Explanation
+    from autotune.report.trials import Trials
+    from autotune.retiming import TimeCheck
+
+
+TOP = 20
+"""Number of trials that are printed by default."""
+
+
+@click.command("best", cls=VerbCommand)
+@shape_argument(
+    "MxNxK|KERNEL",
+    "A shape, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`), or the "
+    "name of a user kernel.",
+    shell_complete=completion.named,
+)
+@click.argument(
+    "config",
+    cls=VerbArgument,
+    required=False,
+    metavar="[CONFIG]",
+    text="With --why, a configuration to compare, such as tiled:tile_width=16. Parameters that it "
+    "leaves open are the winner's, or those of the fastest by the cost model.",
+)
+@device_option
+@click.option("--exact", is_flag=True, help="Print tuned problems only; exit status 3 for others.")
+@family_option("Print what was tuned for this family alone; exit status 3 if nothing.")
+@objective_option
+@batch_invariant_option
+@click.option("--why", is_flag=True, help="Say why it won, and of a CONFIG why it did not.")
+@click.option("--rules", is_flag=True, help="With --why: list every rule with its numbers.")
+@click.option(
+    "--compile",
+    "compiled",
+    is_flag=True,
+    help="With --why CONFIG: compile it for its registers, not estimate them.",
+)
+@click.option(
+    "--trials", is_flag=True, help="Print its trials: times, resources, parameters, failures."
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"With --trials: number of the fastest to print, by default {TOP}.",
+)
+@click.option("--csv", is_flag=True, help="Print all trials as CSV.")
+@json_option
+def best(
+    shape: str,
+    config: str | None,
+    device: str | None,
+    exact: bool,
+    family: str | None,
+    objective: str,
+    batch_invariant: bool,
+    why: bool,
+    rules: bool,
+    compiled: bool,
+    trials: bool,
+    top: int | None,
+    csv: bool,
+    json: bool,
+) -> None:
+    """Print the best kernel of a shape: as recorded, or else as its neighbours suggest.
+
+    --why says what made it win, --trials what was tried. A configuration is printed in the form
+    that --why takes.
+    """
+    from autotune.problem import problem_of
+
+    why, trials = why or rules or compiled or config is not None, trials or csv or top is not None
+    if csv and json:
+        raise UsageError("standard output takes --csv or --json, not both")
+    if why and trials:
+        raise UsageError("give --why or --trials, not both")
+    if why or trials:
+        asked = "--why" if why else "--trials"
+        refuse(asked, exact=exact, batch_invariant=batch_invariant, family=why and family)
+    if names_kernel(shape):
+        refuse("a user kernel", exact=exact, family=family, batch_invariant=batch_invariant)
+        refuse("a user kernel", rules=rules, compile=compiled)
+        if config is not None:
+            raise UsageError("the rules are for shapes; a user kernel takes no CONFIG")
+        _show_kernels(_kernels(shape, device), why, trials, top, csv, json)
+        return
+    problem = problem_of(shape)
+    if trials:
+        _show_trials([_found(problem, device, family)], top, csv, json)
+    elif why:
+        _show_why(problem, config, device, objective, rules, compiled, json)
+    else:
+        alone = exact or family is not None, family, batch_invariant
+        _show_best(problem, device, objective, *alone, json)
+
+
+def _show_best(
+    problem: Problem,
+    device: str | None,
+    objective: str,
+    recorded: bool,
+    family: str | None,
+    batch_invariant: bool,
+    json: bool,
+) -> None:
+    """Shows the answer to a look-up, or with `recorded` a record alone."""
+    from autotune.api import lookups
+    from autotune.families.registry import AUTO
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import objective_named
+    from autotune.report import record
+
+    decides, target = objective_named(objective), device or DEFAULT
+    if recorded:
+        alone = family or AUTO, batch_invariant
+        result: Record | Answer = lookups.recorded(problem, target, *alone)
+    else:
+        result = lookups.answered(problem, target, decides, batch_invariant)
+    for warning in lookups.warnings_of(result, target, decides):
+        click.echo(f"warning: {warning}", err=True)
+    if (changed := lookups.other_tools(result)) is not None:
+        click.echo(f"note: it was measured with {changed}", err=True)
+    overall = lookups.best_of_all(result)
+    if json:
+        show_json(record.to_json(result, decides, overall))
+    else:
+        show(record.render(result, decides, overall))
+
+
+# Why it won
+
+
+def _show_why(
+    problem: Problem,
+    text: str | None,
+    device: str | None,
+    objective: str,
+    rules: bool,
+    compiled: bool,
+    json: bool,
+) -> None:
+    """Shows why the best kernel won, and what the rules say of another configuration."""
+    from autotune.api import lookups
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import objective_named
+    from autotune.report import explanation
+
+    answer = lookups.answered(problem, device or DEFAULT, objective_named(objective))
+    winner = explanation.explain(answer.config, answer)
+    variant, added = _variant(text, answer, compiled) if text else (None, {})
+    if json:
+        show_json(explanation.to_json(answer, winner, variant))
+    else:
+        show(explanation.render(answer, winner, variant, added, rules=rules))
+
+
+def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Mapping[str, Value]]:
+    """The explanation of a configuration, and the parameters that its text leaves open."""
+    from autotune.report import explanation
+
+    config, added = explanation.completed(text, answer)
+    variant = explanation.explain(config, answer)
+    if compiled and variant.fit is not None:
+        resources = _compiled(config, answer.problem, answer.device)
+        variant = explanation.explain(config, answer, resources)
+    return variant, added
+
+
+def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
+    """The resources of a configuration's main launch as compiled."""
+    from autotune import settings
+    from autotune.cuda import compiler
+    from autotune.errors import AutotuneError
+    from autotune.families import registry
+    from autotune.tuning.pipeline import resources_of
+
+    launch = registry.plan(config, problem).main
+    program = compiler.compile(launch.template, device.arch, cache=settings.cache_dir())
+    if isinstance(program, CompileFailure):
+        raise AutotuneError(f"{config} for {device.arch}: {program.reason}")
+    return resources_of(launch, program)
+
+
+# Its trials
+
+
+def _show_trials(selections: Sequence[Trials], top: int | None, csv: bool, json: bool) -> None:
+    """Shows trials as tables, as CSV or as JSON."""
+    from autotune.report import trials as report
+    from autotune.report.trials import table_of
+
+    for selected in selections:
+        if selected.note:
+            click.echo(f"warning: {selected.title}: {selected.note}", err=True)
+        table = table_of(selected.trials, selected.problem)
+        names = [column.name for column in table.columns]
+        if csv:
+            show_csv(names, table.rows)
+        elif json:
+            rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+            show_json({"title": selected.title, "note": selected.note, "trials": rows})
+        else:
+            show(report.render(selected, top or TOP))
+
+
+def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
+    """The trials of a record, or of searches that led to none."""
+    from autotune import settings
+    from autotune.api import lookups
+    from autotune.errors import NotFoundError
+    from autotune.families.registry import AUTO
+    from autotune.measure import devices, targets
+    from autotune.report.trials import of_record, without_record
+
+    target, kernels = device or devices.DEFAULT, family or AUTO
+    try:
+        return of_record(lookups.recorded(problem, target, kernels), settings.cache_dir())
+    except NotFoundError:
+        resolved = targets.resolve(target)
+        failed = without_record(problem, resolved, kernels, settings.cache_dir())
+        if failed is None:
+            raise
+        return failed
+
+
+# User kernels
+
+
+def _kernels(name: str, device: str | None) -> list[KernelRecord]:
+    """The records of a user kernel.
+
+    Raises:
+        NotFoundError: if there is none.
+    """
+    from autotune import settings
+    from autotune.records import KernelRecord, Store
+    from autotune.report.selection import selected
+
+    selections = selected((name.strip(),), device, {}, Store(settings.cache_dir())).records
+    return [record for record in selections if isinstance(record, KernelRecord)]
+
+
+def _show_kernels(
+    records: Sequence[KernelRecord],
+    why: bool,
+    trials: bool,
+    top: int | None,
+    csv: bool,
+    json: bool,
+) -> None:
+    """Shows the records of a user kernel, their trials, or why their best entries won."""
+    from autotune import settings
+    from autotune.records import codec
+    from autotune.report.explanation import why_it_won
+    from autotune.report.record import render
+    from autotune.report.trials import of_record
+
+    if trials:
+        if len(records) > 1 and (csv or json):
+            calls = ", ".join(record.title for record in records)
+            raise UsageError(f"several records: {calls}; give a call, or --device")
+        root = settings.cache_dir()
+        _show_trials([of_record(record, root) for record in records], top, csv, json)
+        return
+    reasons = [why_it_won(record.entries, record.best) for record in records]
+    if json:
+        listed = [codec.encode(record) for record in records]
+        pairs = zip(listed, reasons, strict=True)
+        show_json({"records": [row | {"why": reason} if why else row for row, reason in pairs]})
+        return
+    for record, reason in zip(records, reasons, strict=True):
+        show(render(record))
+        if why:
+            print(reason)
+
+
+@click.command("check", cls=VerbCommand)
+@shape_argument("[MxNxK]...", "Shapes.  [default: all that are recorded in the bundle]", nargs=-1)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="BUNDLE",
+    help="File of `autotune cache export` with the times.",
+)
+@click.option(
+    "--min",
+    "least",
+    type=float,
+    default=0.95,
+    metavar="RATIO",
+    help="Least ratio of the bundle's time to today's.  [default: 0.95]",
+)
+@device_option
+@objective_choice("What chooses the kernel, and is compared", default="hot", timed=True)
+@json_option
+def check(
+    shapes: tuple[str, ...],
+    against: Path | None,
+    least: float,
+    device: str | None,
+    objective: str,
+    json: bool,
+) -> None:
+    """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
+    from autotune.measure.devices import DEFAULT
+    from autotune.measure.objective import TIMES, objective_named
+    from autotune.problem import problems_of
+    from autotune.report import cache
+
+    if against is None or not 0 < least < float("inf"):
+        raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
+    if kernels := [word for word in shapes if names_kernel(word)]:
+        raise UsageError(
+            f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
+            "`autotune tune SPEC.py` again"
+        )
+    problems, decides = problems_of(shapes), objective_named(objective, TIMES)
+    checks = _checked(against, problems, device or DEFAULT, decides)
+    if json:
+        show_json(cache.checks_json(checks, least))
+    else:
+        show(cache.checks_table(checks, least))
+    if any(result.ratio < least for result in checks):
+        raise click.exceptions.Exit(1)
+
+
+def _checked(
+    against: Path,
+    problems: Sequence[Problem],
+    device: str,
+    objective: Objective,
+) -> list[TimeCheck]:
+    """The times of today beside those of a bundle."""
+    from autotune import retiming, settings
+    from autotune.api import lookups
+    from autotune.cuda import compiler
+    from autotune.measure import targets
+    from autotune.records import Record, exchange
+
+    records = [item for item in exchange.read(against) if isinstance(item, Record)]
+    resolved = targets.resolve(device)
+    times = retiming.references(records, problems, resolved, objective)
+    opened = partial(targets.opened, device=device)
+    chosen = partial(lookups.answered, device=device, objective=objective)
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    return [*retiming.check(times, opened, chosen, build, objective)]

@@ -1,0 +1,374 @@
+"""Exports of user kernels: recorded calls, compiled: a C library, a header, machine code, JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotune import settings
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
+from autotune.device import Device
+from autotune.errors import AutotuneError, NotFoundError, UsageError, require_list
+from autotune.export.document import head, launch_json, programs_json
+from autotune.export.files import WrittenExport, write_export
+from autotune.export.library import CompiledKernels, check_ptx, portable_ptx, ptx_file
+from autotune.export.tables import kernel_indices, kernels
+from autotune.export.text import check_name, comment, comment_text, filled, numbers, table
+from autotune.families.config import Value
+from autotune.families.plan import ArgumentType, Launch
+from autotune.files.decoding import is_macro_name
+from autotune.measure import targets
+from autotune.measure.devices import DeviceLike
+from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
+from autotune.problem.call import KernelCall
+from autotune.records import KernelRecord, Store
+from autotune.records.kernel_record import KernelEntry, argument_type
+from autotune.user_kernels.definition import unpacked
+
+
+@dataclass(frozen=True)
+class ExportedKernel:
+    """A recorded call of a user kernel on a device, compiled.
+
+    Attributes:
+        record: the record.
+        entry: the exported configuration.
+        launch: its launch.
+        program: its machine code.
+    """
+
+    record: KernelRecord
+    entry: KernelEntry
+    launch: Launch
+    program: Program
+
+    @property
+    def call(self) -> KernelCall:
+        """The kernel's name and arguments."""
+        return self.record.call
+
+    @property
+    def device(self) -> Device:
+        """The device it was tuned on."""
+        return self.record.device
+
+
+@dataclass(frozen=True)
+class KernelLibrary(CompiledKernels):
+    """User kernels to export."""
+
+    name: str
+    devices: tuple[Device, ...]
+    kernels: tuple[ExportedKernel, ...]
+    ptx: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def launches(self) -> tuple[tuple[Launch, Program], ...]:
+        """Every launch with its program."""
+        return tuple((kernel.launch, kernel.program) for kernel in self.kernels)
+
+    @property
+    def calls(self) -> dict[KernelCall, tuple[ExportedKernel, ...]]:
+        """The kernels of each call, one for each device."""
+        calls = dict.fromkeys(kernel.call for kernel in self.kernels)
+        return {
+            call: tuple(kernel for kernel in self.kernels if kernel.call == call) for call in calls
+        }
+
+    @property
+    def functions(self) -> dict[KernelCall, str]:
+        """The function of each call: the library's name, with a number if there are several."""
+        calls = self.calls
+        if len(calls) == 1:
+            return dict.fromkeys(calls, self.name)
+        return {call: f"{self.name}_{number}" for number, call in enumerate(calls)}
+
+
+def gather_kernels(
+    name: str, records: Sequence[KernelRecord], objective: Objective = HOT, *, ptx: bool = False
+) -> KernelLibrary:
+    """Compiles the best configuration of each record for its device.
+
+    Args:
+        name: the name of the library.
+        records: what to export.
+        objective: what chooses a configuration.
+        ptx: whether to add the PTX of the kernels, for later GPUs.
+
+    Raises:
+        NotFoundError: if a record does not have its source.
+        AutotuneError: if a kernel does not compile.
+    """
+    kernels = sorted(
+        (_compiled(record, objective) for record in records), key=lambda kernel: kernel.record.title
+    )
+    devices = tuple(dict.fromkeys(kernel.device for kernel in kernels))
+    library = KernelLibrary(name, devices, tuple(kernels))
+    if not ptx:
+        return library
+    sources = {kernel.program.key: kernel.entry.launchable().source for kernel in kernels}
+
+    def compile(program: Program) -> bytes | CompileFailure:
+        with unpacked(sources[program.key]) as (folder, includes):
+            return compiler.ptx(program.template, program.arch, sources=folder, includes=includes)
+
+    return replace(library, ptx=portable_ptx(library.programs.values(), compile))
+
+
+def _compiled(record: KernelRecord, objective: Objective) -> ExportedKernel:
+    entry = record.best_by(objective)
+    assert isinstance(entry, KernelEntry)
+    recorded = entry.launchable()
+    launch, arch = recorded.plan(entry.config).main, record.device.arch
+    with unpacked(recorded.source) as (folder, includes):
+        program = compiler.compile(
+            launch.template, arch, cache=settings.cache_dir(), sources=folder, includes=includes
+        )
+    if isinstance(program, CompileFailure):
+        raise AutotuneError(f"{entry.config} does not compile for {arch}: {program.reason}")
+    return ExportedKernel(record, entry, launch, program)
+
+
+_WORD = re.compile(r"[\w:<>*& ]+")
+"""A word that cannot call a function: the name of a type or of a value."""
+UNCHOSEN = "define CALL as the number of a call below"
+
+_C_TYPES: dict[ArgumentType, str] = {
+    **{"pointer": "void *", "f32": "float ", "f64": "double "},
+    **{"i8": "int8_t ", "i16": "int16_t ", "i32": "int32_t ", "i64": "int64_t "},
+    **{"u8": "uint8_t ", "u16": "uint16_t ", "u32": "uint32_t ", "u64": "uint64_t "},
+}
+
+
+def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
+    """The header and the source of a C library, by their names."""
+    functions = library.functions
+    prototypes = [
+        f"{_comment(call, exported)}\n{_prototype(call, functions[call])};"
+        for call, exported in library.calls.items()
+    ]
+    bodies = [_body(number, call, functions[call]) for number, call in enumerate(library.calls)]
+    source = {
+        "KERNELS": kernels(library),
+        "TABLES": _launches(library),
+        "FUNCTIONS": "\n\n".join(bodies),
+    }
+    return {
+        f"{library.name}.h": _filled("kernel.h", library, FUNCTIONS="\n\n".join(prototypes)),
+        f"{library.name}.c": _filled("kernel.c", library, **source),
+    }
+
+
+def values_header(library: KernelLibrary) -> dict[str, bytes]:
+    """A header with the best values of the parameters as macros, to compile the kernel with.
+
+    `TARGET_<device>` chooses among several devices; without it the values of the first hold. `CALL`
+    is the number of one of several calls.
+    """
+    guard = f"{library.name.upper()}_VALUES_H"
+    lines = [
+        comment(f"The best values of {library.name}, by `autotune export`."),
+        *(f"#ifndef {guard}", f"#define {guard}", ""),
+    ]
+    several = len(library.calls) > 1
+    lines += ["#if !defined CALL", f'#error "{UNCHOSEN}"'] if several else []
+    for number, (call, exported) in enumerate(library.calls.items()):
+        if several:
+            lines += [f"#elif CALL == {number}"]
+        lines += [_comment(call, exported), *_choice(exported)]
+    lines += ["#endif"] if several else []
+    lines += ["", f"#endif /* {guard} */", ""]
+    return {f"{library.name}.h": "\n".join(lines).encode()}
+
+
+def cubin_files(library: KernelLibrary) -> dict[str, bytes]:
+    """The machine code of each program and its PTX, by their file names."""
+    names = cubin_names(library)
+    cubins = {name: library.programs[key].cubin for key, name in names.items()}
+    return cubins | {ptx_file(names[key]): text for key, text in library.ptx.items()}
+
+
+def cubin_names(library: KernelLibrary) -> dict[str, str]:
+    """The file name of each program by its key."""
+    return {
+        key: f"{library.name}-{number}-{program.arch}.cubin"
+        for number, (key, program) in enumerate(library.programs.items())
+    }
+
+
+def kernel_document(library: KernelLibrary, files: Mapping[str, str]) -> dict[str, object]:
+    """The library as JSON, without its machine code; `files` are the files of programs by key."""
+    calls = [
+        {
+            "function": library.functions[kernel.call],
+            "call": str(kernel.call),
+            "arguments": list(kernel.call.arguments),
+            "device": kernel.device.to_json(),
+            "config": str(kernel.entry.config),
+            "params": kernel.entry.config.values,
+            "time_us": kernel.entry.measurement.time_us,
+            "verified": kernel.record.verified,
+            "launch": launch_json(kernel.launch, kernel.program),
+        }
+        for kernel in library.kernels
+    ]
+    return {**head(library), "kernels": programs_json(library, files), "calls": calls}
+
+
+def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
+    title = ", ".join(dict.fromkeys(call.name for call in library.calls))
+    return filled(template, library.name, TITLE=comment_text(title), **parts).encode()
+
+
+def _launches(library: KernelLibrary) -> str:
+    """A table of launches for each call."""
+    indices = kernel_indices(library)
+
+    def row(kernel: ExportedKernel) -> str:
+        launch, device = kernel.launch, library.devices.index(kernel.device)
+        sizes = (
+            f"{{{', '.join(f'{size}u' for size in sizes)}}}"
+            for sizes in (launch.grid, launch.block)
+        )
+        first = numbers(device, indices[kernel.program.key])
+        return f"{{{first}, {', '.join(sizes)}, {launch.shared}u}}"
+
+    return "\n\n".join(
+        table("Launch", f"LAUNCHES_{number}", map(row, exported))
+        for number, exported in enumerate(library.calls.values())
+    )
+
+
+def _comment(call: KernelCall, kernels: Sequence[ExportedKernel]) -> str:
+    times = (
+        f"{kernel.device.name}: {kernel.entry.measurement.time_us:.4g} us, {kernel.entry.config}"
+        for kernel in kernels
+    )
+    return comment(str(call), *times)
+
+
+def _prototype(call: KernelCall, function: str) -> str:
+    arguments = [
+        f"{_C_TYPES[argument_type(text)]}argument{place}"
+        for place, text in enumerate(call.arguments)
+    ]
+    return f"int {function}({', '.join((*arguments, 'CUstream stream'))})"
+
+
+def _body(number: int, call: KernelCall, function: str) -> str:
+    """The function that launches a call."""
+    addresses = [f"&argument{place}" for place in range(len(call.arguments))] or ["NULL"]
+    table = f"LAUNCHES_{number}"
+    return (
+        f"{_prototype(call, function)} {{\n"
+        f"    void *arguments[] = {{{', '.join(addresses)}}};\n"
+        f"    const int count = (int)(sizeof {table} / sizeof *{table});\n"
+        f"    return launched({table}, count, arguments, stream);\n"
+        "}"
+    )
+
+
+def _choice(kernels: Sequence[ExportedKernel]) -> list[str]:
+    """The macros of a call, chosen by device if there are several."""
+    if len(kernels) == 1:
+        return _macros(kernels[0])
+    first, *rest = kernels
+    lines: list[str] = []
+    for place, kernel in enumerate(rest):
+        target = re.sub(r"\W", "_", kernel.device.slug).upper()
+        lines += [f"{'#elif' if place else '#if'} defined TARGET_{target}", *_macros(kernel)]
+    return [*lines, f"#else {comment(first.device.name)}", *_macros(first), "#endif"]
+
+
+def _macros(kernel: ExportedKernel) -> list[str]:
+    launch, name = kernel.launch, re.sub(r"\W", "_", kernel.entry.config.family).upper()
+    sizes = {
+        **{f"{name}_GRID_{axis}": size for axis, size in zip("XYZ", launch.grid, strict=True)},
+        **{f"{name}_BLOCK_{axis}": size for axis, size in zip("XYZ", launch.block, strict=True)},
+        f"{name}_SHARED": launch.shared,
+    }
+    values: Mapping[str, Value] = kernel.entry.config.values | sizes
+    for macro, value in values.items():
+        if not is_macro_name(macro) or (isinstance(value, str) and not _WORD.fullmatch(value)):
+            raise AutotuneError(
+                f"{macro}={value} of {kernel.entry.config} is no macro for other programs: format "
+                "h takes numbers and the names of types; give c or cubin"
+            )
+    return [f"#define {macro} {value}" for macro, value in values.items()]
+
+
+USER_KERNEL_FORMATS = ("c", "h", "cubin", "json")
+
+
+def write_kernels(
+    names: Sequence[str],
+    directory: Path | str,
+    name: str | None = None,
+    *,
+    devices: Sequence[DeviceLike] = (),
+    format: str = "c",
+    objective: ObjectiveText | Objective = HOT,
+    ptx: bool = False,
+) -> WrittenExport[KernelLibrary]:
+    """Exports what `tune_kernel` recorded of user kernels. Needs no GPU.
+
+    Args:
+        names: the kernels, by their names, calls or slugs, as `autotune cache list` shows them.
+        directory: the folder of the files; created if it does not exist.
+        name: a C identifier, for the functions and files; by default the first kernel's name.
+        devices: the GPUs to export for; by default all that the kernels were tuned on.
+        format: `c`, a library with a function for each call; `h`, a header with the best values of
+            the parameters; `cubin`, a file for each kernel and `NAME.json`; `json`, that alone.
+        objective: what chooses the configuration: the `hot` or `cold` time, or `energy`.
+        ptx: whether to add the kernels' PTX to `c` or `cubin`, for GPUs newer than the devices.
+
+    Raises:
+        UsageError: for an unknown format or device, or a name that is no identifier.
+        NotFoundError: if a kernel is not recorded, or its record has no source.
+        AutotuneError: if a kernel does not compile, or the folder cannot be written.
+    """
+    if format not in USER_KERNEL_FORMATS:
+        raise UsageError(
+            f"user kernels have no format {format!r}; give one of {', '.join(USER_KERNEL_FORMATS)}"
+        )
+    check_ptx(format, ptx)
+    decides = objective_named(objective)
+    require_list("names", names)
+    require_list("devices", devices)
+    records = _records(names, devices)
+    prefix = check_name(name or records[0].call.name.rpartition("::")[2])
+    library = gather_kernels(prefix, records, decides, ptx=ptx)
+    return WrittenExport(library, _write(library, Path(directory), format))
+
+
+def _write(library: KernelLibrary, directory: Path, format: str) -> tuple[Path, ...]:
+    files: dict[str, bytes] = {}
+    if format == "c":
+        files = kernel_project(library)
+    elif format == "h":
+        files = values_header(library)
+    elif format == "cubin":
+        files = cubin_files(library)
+    data = kernel_document(library, cubin_names(library) if format == "cubin" else {})
+    return write_export(directory, library.name, data, files)
+
+
+def _records(names: Sequence[str], devices: Sequence[DeviceLike]) -> list[KernelRecord]:
+    """The records of kernels, on some devices or on all."""
+    store = Store(settings.cache_dir())
+    slugs = {targets.resolve(device).slug for device in devices}
+    records: dict[str, KernelRecord] = {}
+    for name in names:
+        named = [
+            record for record in store.kernels(name) if not slugs or record.device.slug in slugs
+        ]
+        if not named:
+            where = "" if not devices else f" on {', '.join(map(str, devices))}"
+            raise NotFoundError(
+                f"no kernel {name!r} is recorded{where} in {store.root}; see `autotune cache list`"
+            )
+        records |= {f"{record.device.slug} {record.title}": record for record in named}
+    return list(records.values())

@@ -1,0 +1,170 @@
+"""How tiles cover C, in which order blocks take them, and how blocks share K."""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from autotune.device import Device
+from autotune.families.shared.limits import grid_fault
+from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
+
+
+def tile_count(problem: Problem, rows: int, columns: int) -> int:
+    """How many tiles of rows x columns cover one C of the batch."""
+    return ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
+
+
+def order_fault(rows: int, columns: int, group: int, few: int, device: Device) -> str | None:
+    """Why `group` rows of tiles are not worth taking together; None if they are.
+
+    Up to `few` tiles an SM, any order will do.
+    """
+    if group == 1:
+        return None
+    if rows * columns <= few * device.sms:
+        return f"{rows * columns} tiles are few for {device.sms} SMs; their order is free"
+    if columns == 1 or group > rows:
+        return f"{rows}x{columns} tiles have no groups of {group} rows"
+    return None
+
+
+SPLIT_BLOCKS_A_SM = 2
+"""Blocks an SM that hide each other's latency."""
+LAST_BLOCK_BYTES = 2**19
+"""The most bytes that the last block of a tile may read alone: one SM takes about 5 us for them."""
+
+
+def fill(blocks: int, sms: int) -> float:
+    """The share of the SMs' time that is used if each wave gives every SM one block."""
+    return blocks / (ceil_div(blocks, sms) * sms)
+
+
+def longest_split(iterations: int, splits: int) -> int:
+    """The k-iterations of the longest of `splits` parts, or 0 if a part would have none."""
+    longest = ceil_div(iterations, splits)
+    return longest if ceil_div(iterations, longest) == splits else 0
+
+
+def fuller(blocks: int, splits: int, sms: int, margin: float = 1.0) -> bool:
+    """Whether `splits` parts of each block fill waves better than any smaller number."""
+    reached = fill(blocks * splits, sms)
+    return all(reached > margin * fill(blocks * less, sms) for less in range(1, splits))
+
+
+class WarpTiles(Protocol):
+    """The parameters of a kernel whose blocks compute bm x bn of C in wm x wn tiles of warps."""
+
+    bm: int
+    bn: int
+    wm: int
+    wn: int
+    split_k: int
+    min_blocks: int
+
+    @property
+    def threads(self) -> int: ...
+
+    def count(self, problem: Problem) -> int: ...
+
+    def tiles(self, problem: Problem) -> int: ...
+
+
+def warp_rows_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
+    """Why the rows of a block are no whole warp tiles; None if they are."""
+    return None if p.bm % p.wm == 0 else f"wm={p.wm} does not divide bm={p.bm}"
+
+
+def warp_columns_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
+    """Why the columns of a block are no whole warp tiles; None if they are."""
+    return None if p.bn % p.wn == 0 else f"wn={p.wn} does not divide bn={p.bn}"
+
+
+def tiles_fault(p: WarpTiles, problem: Problem, _device: Device) -> str | None:
+    """Why a grid has no block for each tile; None if it has."""
+    return grid_fault(p.tiles(problem))
+
+
+def residency_fault(p: WarpTiles, _problem: Problem, device: Device) -> str | None:
+    """Why an SM cannot hold the threads of the resident blocks; None if it can."""
+    threads = p.min_blocks * p.threads
+    if threads <= device.threads_per_sm:
+        return None
+    return f"{threads} resident threads; {device.name} holds {device.threads_per_sm} an SM"
+
+
+def split_gain_fault(p: WarpTiles, problem: Problem, device: Device, waves: int) -> str | None:
+    """Why splitting K gains nothing; None if it does.
+
+    Blocks hide each other's latency whatever the waves they make, `SPLIT_BLOCKS_A_SM` an SM. K is
+    split only to fill the last wave with at most `waves` blocks an SM.
+    """
+    count, sms = p.count(problem), device.sms
+    if p.split_k == 1 or count * (p.split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
+        return None
+    return split_waves_fault(count, p.split_k, sms, waves)
+
+
+def split_waves_fault(
+    tiles: int, splits: int, sms: int, waves: int, margin: float = 1.0
+) -> str | None:
+    """Why splitting K does not fill waves better; None if it does.
+
+    At most `waves` blocks an SM are worth it.
+    """
+    if tiles * splits <= waves * sms and fuller(tiles, splits, sms, margin):
+        return None
+    return f"{tiles} tiles fill {sms} SMs as well with less than {splits} splits"
+
+
+def last_block_fault(read: int) -> str | None:
+    """Why the last block of a tile cannot read `read` bytes of partial sums; None if it can."""
+    if read <= LAST_BLOCK_BYTES:
+        return None
+    return f"the last block of a tile would read {read} bytes; {LAST_BLOCK_BYTES} at most"
+
+
+def streamed_tiles(tiles: int, workers: int) -> int:
+    """Tiles whose K the workers share.
+
+    These are the tiles of the last, partial wave and of the wave before it, so that each worker has
+    at least one tile's K and few workers share a tile. With less than two waves it is all tiles.
+    """
+    return tiles if tiles < 2 * workers else tiles % workers + workers
+
+
+class WorkerShare(NamedTuple):
+    """The mean work of one stream-K worker.
+
+    Attributes:
+        iterations: k-iterations.
+        parts: tiles that it computes at least a part of.
+    """
+
+    iterations: float
+    parts: float
+
+
+def worker_share(tiles: int, workers: int, iterations: int) -> WorkerShare:
+    """The mean work of a worker on tiles of so many k-iterations."""
+    whole = (tiles - streamed_tiles(tiles, workers)) / workers
+    parts = whole + 1 + (tiles / workers - whole)
+    return WorkerShare(iterations * tiles / workers, parts)
+
+
+def splits_of_a_tile(tiles: int, workers: int) -> float:
+    """Partial sums of a shared tile that one block adds up, on average."""
+    return workers / streamed_tiles(tiles, workers) + 1
+
+
+@lru_cache(maxsize=4096)
+def mean_part(tiles: int, workers: int) -> float:
+    """The mean share of a tile's K that one worker adds up, weighted by the errors of the parts."""
+    streamed = streamed_tiles(tiles, workers)
+    cuts = {float(tile) for tile in range(streamed + 1)}
+    cuts.update(streamed * worker / workers for worker in range(1, workers))
+    edges = sorted(cuts)
+    parts = sum((end - begin) ** 2 for begin, end in itertools.pairwise(edges))
+    return (tiles - streamed + parts) / tiles

@@ -1,1 +1,0 @@
-"""Benches of the worker process: verify a candidate, then time it."""

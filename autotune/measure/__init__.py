@@ -1,0 +1,1 @@
+"""Measuring on a device: runners, verification and timing of kernels, and what `--device` means."""

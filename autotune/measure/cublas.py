@@ -1,0 +1,145 @@
+"""cuBLAS called directly: importing PyTorch would take longer than a quick race.
+
+It is the library that PyTorch calls too, from its wheels or from a CUDA toolkit. Constants and
+signatures are those of `cublas_api.h` of cuBLAS 12 and 13.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_float, c_int, c_longlong, c_void_p
+from functools import partial
+from typing import Any
+
+from autotune.errors import MissingError, RunnerError
+from autotune.measure.operands import Operands
+from autotune.measure.session import Run, Session
+
+SUCCESS = 0
+OPERATIONS = {"n": 0, "t": 1}  # cublasOperation_t
+DATA_TYPES = {"f32": 0, "f16": 2, "bf16": 14}  # cudaDataType_t
+COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77  # cublasComputeType_t
+PROPERTIES = (0, 1, 2)  # libraryPropertyType_t: MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
+
+_MATRIX = c_void_p, c_int, c_int, c_longlong  # address, type, leading dimension, stride
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cublasCreate_v2": (POINTER(c_void_p),),
+    "cublasSetStream_v2": (c_void_p, c_void_p),
+    "cublasGemmStridedBatchedEx": (
+        *(c_void_p, c_int, c_int, c_int, c_int, c_int),
+        *(POINTER(c_float), *_MATRIX, *_MATRIX, POINTER(c_float), *_MATRIX),
+        *(c_int, c_int, c_int),
+    ),
+}
+
+
+class Cublas:
+    """libcublas with a handle, which lives as long as the process."""
+
+    def __init__(self, library: Any) -> None:
+        """Makes a handle in the current context.
+
+        Raises:
+            RunnerError: if the library refuses.
+        """
+        self._library = library
+        for name, signature in SIGNATURES.items():
+            getattr(library, name).argtypes = signature
+        self._handle = c_void_p()
+        self.call("cublasCreate_v2", byref(self._handle))
+
+    @classmethod
+    def load(cls) -> Cublas:
+        """The installed library.
+
+        Raises:
+            MissingError: if there is none.
+        """
+        return cls(_library())
+
+    def gemm(self, operands: Operands, stream: int) -> Run:
+        """A run of C = op(A) op(B) on a stream.
+
+        cuBLAS has columns where the problem has rows, so that it computes C^T = op(B)^T op(A)^T.
+        """
+        problem = operands.problem
+        tf32 = problem.precision.vendor == "tf32"
+        matrices = operands.a, operands.b, operands.c
+        a, b, c = (
+            (matrix.address, DATA_TYPES[matrix.type], leading_dimension, stride)
+            for matrix, leading_dimension, stride in zip(
+                matrices, operands.leading_dimensions, operands.strides, strict=True
+            )
+        )
+        of_a, of_b = (OPERATIONS[word] for word in problem.layout)
+        self.call("cublasSetStream_v2", self._handle, stream)
+        return partial(
+            self.call,
+            "cublasGemmStridedBatchedEx",
+            *(self._handle, of_b, of_a),
+            *(problem.n, problem.m, problem.k),
+            *(byref(c_float(1.0)), *b, *a, byref(c_float(0.0)), *c),
+            *(problem.batch, COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F, DEFAULT_ALGORITHM),
+        )
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function.
+
+        Raises:
+            RunnerError: for a status other than success.
+        """
+        status = getattr(self._library, name)(*arguments)
+        if status != SUCCESS:
+            raise RunnerError(f"{name} failed with status {status}")
+
+
+def version() -> str:
+    """The version of the installed library, such as `13.0.0`, which needs no GPU; empty if there is
+    none."""
+    try:
+        library = _library()
+    except (ImportError, MissingError):
+        return ""
+    numbers = [c_int() for _ in PROPERTIES]
+    pairs = zip(PROPERTIES, map(byref, numbers), strict=True)
+    failed = [library.cublasGetProperty(*pair) != SUCCESS for pair in pairs]
+    return "" if any(failed) else ".".join(str(number.value) for number in numbers)
+
+
+def library_path(name: str) -> str:
+    """The path of `cublas` or `cublasLt`: the library that is loaded, else an installed one.
+
+    Raises:
+        MissingError: if there is none.
+    """
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+    try:
+        path = load_nvidia_dynamic_lib(name).abs_path
+    except DynamicLibNotFoundError as error:
+        raise MissingError(f"no cuBLAS: {error}; install PyTorch or nvidia-cublas") from error
+    if path is None:
+        raise MissingError(f"lib{name} is loaded from an unknown place")
+    return str(path)
+
+
+def _library() -> Any:
+    """The installed library.
+
+    Raises:
+        MissingError: if there is none.
+    """
+    return ctypes.CDLL(library_path("cublas"))
+
+
+def open_cublas(session: Session, operands: Operands) -> Run | None:
+    """A run of the problem at alpha = 1 and beta = 0 in its precision on the session's stream; None
+    for operands of 8 bits and for epilogues, and where cuBLAS is not installed."""
+    problem = operands.problem
+    if problem.precision.eight_bit or not problem.epilogue.plain:
+        return None
+    try:
+        return Cublas.load().gemm(operands, session.stream)
+    except (MissingError, RunnerError):
+        return None

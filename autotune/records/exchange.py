@@ -1,0 +1,262 @@
+"""Records and ranges on their way from one cache into another, in files or by directory.
+
+Two records of one problem are merged by the rule in `records.merging`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+from autotune import files
+from autotune.errors import AutotuneError, UsageError
+from autotune.files import limits, output
+from autotune.files.compressed import is_compressed
+from autotune.measure.recording import Origin
+from autotune.problem import Problem
+from autotune.records import (
+    KernelRecord,
+    MergeOutcome,
+    Record,
+    Store,
+    TuningRecord,
+    bundle,
+    codec,
+    ranges,
+)
+from autotune.records.bundle import START, Bundle, Submission
+from autotune.records.inventory import scan
+from autotune.records.merging import stale
+from autotune.records.ordered import OrderedRecord
+from autotune.records.ranges import Range
+from autotune.records.record import BEST_FIRST, folder_of, weakness
+
+BUNDLE = output.OutputKind("bundle", (START,))
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The effect of an imported record or range on the cache.
+
+    Attributes:
+        subject: the problem, call or range.
+        device: the device's name.
+        change: the change.
+        why: the reason, if it was passed over; else empty.
+    """
+
+    subject: str
+    device: str
+    change: MergeOutcome
+    why: str = ""
+
+
+def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
+    """The record with the best evidence of every problem in the cache, and all ranges, those that
+    are batch-invariant with their records.
+
+    Records of user kernels are left out: a bundle does not say whose kernels they are. So is what
+    was tuned for one family alone.
+
+    Args:
+        store: the cache.
+        slug: of the device; None for all devices.
+        problems: texts of problems, or shapes, which stand for all problems of that shape; none for
+            all. A range is chosen if all its points are.
+
+    Raises:
+        ProblemError: for a text that is no problem.
+    """
+    wanted = _matching(problems)
+    best: dict[tuple[str, Problem], Record] = {}
+    ordered: list[OrderedRecord] = []
+    tuned: list[Range] = []
+    for item in scan(store.root):
+        content = item.content
+        if content is None or slug not in (None, content.device.slug):
+            continue
+        if isinstance(content, Range):
+            if content.family is None and all(map(wanted, content.points)):
+                tuned.append(content)
+        elif isinstance(content, OrderedRecord) and wanted(content.problem):
+            ordered.append(content)
+        elif type(content) is Record and wanted(content.problem):
+            key = folder_of(content.device, content.evidence), content.problem
+            if key not in best or weakness(content) < weakness(best[key]):
+                best[key] = content
+    ordered.sort(key=lambda record: (record.problem, record.order))
+    return Bundle((*(best[key] for key in sorted(best)), *ordered), tuple(tuned))
+
+
+def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:
+    """The records of a card as its user submits them, with what they were measured with.
+
+    Ranges and orders of summation stay out: a release has none.
+
+    Args:
+        content: records that `chosen` chose.
+        today: what this machine would measure with.
+        cublas: the version of cuBLAS; empty if it is not known.
+
+    Raises:
+        UsageError: if there are records of several cards, none at all, or any that is not measured
+            or that is stale; the message counts them.
+    """
+    records = [record for record in content.records if type(record) is Record]
+    if len(names := sorted({record.device.name for record in records})) != 1:
+        cards = f"records of {', '.join(names)}" if names else "no records"
+        raise UsageError(f"{cards}; a submission has those of one card: give --device")
+    kinds = Counter("stale" if stale(record, today) else record.evidence for record in records)
+    if unfit := [f"{kinds[kind]} {kind}" for kind in ("stale", *BEST_FIRST[1:]) if kinds[kind]]:
+        raise UsageError(
+            f"of {len(records)} records {', '.join(unfit)}: a submission has measured ones alone; "
+            "`autotune cache verify --retime` measures stale ones again, shapes behind the file "
+            "choose"
+        )
+    runs = [record.provenance for record in records]
+    sources = (run.source.split() for run in runs)
+
+    def joined(values: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(filter(None, values)))
+
+    made = Submission(
+        device=names[0],
+        driver=joined(run.driver for run in runs),
+        toolkit=joined(run.compiler for run in runs),
+        cublas=cublas,
+        autotune=joined(run.autotune for run in runs),
+        date=max(run.date for run in runs),
+        source=joined(chain.from_iterable(sources)),
+    )
+    return Bundle(records, submission=made)
+
+
+def write(path: Path, content: Bundle) -> int:
+    """Writes the file of a bundle whole, or leaves it unchanged; returns its bytes.
+
+    Raises:
+        AutotuneError: if it cannot be written, or something else than a bundle is there.
+    """
+    data = b"".join(bundle.written(content))
+    output.write(path, data, BUNDLE)
+    return len(data)
+
+
+def read(path: Path) -> Iterator[TuningRecord | Range]:
+    """The content of a file of bundles, or of a single record, one after the other.
+
+    Raises:
+        UsageError: if there is no such file.
+        AutotuneError: where it is broken or a checksum is wrong.
+    """
+    try:
+        with files.opened(path) as file:
+            yield from _items(file)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; give a bundle") from error
+    except ValueError as error:
+        raise AutotuneError(
+            f"{path}: no bundle or record that can be used: {error}; nothing was imported"
+        ) from error
+
+
+def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
+    start = file.read(limits.DOCUMENT + 1)
+    file.seek(0)
+    if is_compressed(start):
+        yield from bundle.read(file)
+    else:
+        yield codec.loads(start)
+
+
+def check_folder(root: Path, store: Store) -> None:
+    """Checks that a path is another cache directory.
+
+    Raises:
+        UsageError: if it is not a directory, or that of the store itself.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root} is no directory; give a cache directory, or import a file")
+    if store.root.exists() and root.samefile(store.root):
+        raise UsageError(f"{root} is the cache itself; give another directory")
+
+
+def absorb(
+    store: Store,
+    contents: Iterable[TuningRecord | Range],
+    today: Origin,
+    *,
+    kernels: bool = False,
+) -> list[ImportResult]:
+    """Merges records and ranges into the store.
+
+    Args:
+        store: the target.
+        contents: records and ranges of other caches.
+        today: what this machine would measure with.
+        kernels: whether to merge user kernels too, which bring source code of their author; else
+            they are left out.
+
+    Raises:
+        CacheError: if the store cannot be written.
+    """
+    return [
+        _adopt_range(store, content)
+        if isinstance(content, Range)
+        else _adopt(store, content, today)
+        for content in contents
+        if kernels or not isinstance(content, KernelRecord)
+    ]
+
+
+def _adopt(store: Store, record: TuningRecord, today: Origin) -> ImportResult:
+    change: MergeOutcome = "passed over"
+    if not (why := _other_source(store, record)):
+        change = store.adopt(record, today)
+    if change == "passed over" and not why:
+        why = stale(record, today) or "the one that is there is later, or was made here"
+    return ImportResult(f"{record.title}, {record.evidence}", record.device.name, change, why)
+
+
+def _other_source(store: Store, record: TuningRecord) -> str:
+    """The source of the cache's own kernel of that call, if it differs; else nothing."""
+    if not isinstance(record, KernelRecord):
+        return ""
+    theirs = record.best.source_digest
+    for own in store.kernels(record.title):
+        if own.device.slug == record.device.slug and own.best.source_digest != theirs:
+            return (
+                f"yours of that name and call is from source {own.best.source_digest[:12]}, theirs "
+                f"from {theirs[:12]}; to take theirs, delete {store.path_of(own)}"
+            )
+    return ""
+
+
+def _adopt_range(store: Store, tuned: Range) -> ImportResult:
+    """Of two ranges, the one with the smaller expected loss stands."""
+    path = ranges.path_of(store.root, tuned)
+    change: MergeOutcome = "new"
+    if path.exists():
+        try:
+            own = ranges.read(path)
+            better = tuned.loss < own.loss
+            change = "equal" if tuned == own else "better" if better else "passed over"
+        except ValueError:
+            change = "new"
+            files.copy_aside(path, "broken")
+    if change in ("new", "better"):
+        ranges.save(store.root, tuned)
+    why = "the one that is there expects no greater loss" if change == "passed over" else ""
+    subject = f"{tuned}, {tuned.evidence}{tuned.objective.suffix(', ')}"
+    return ImportResult(subject, tuned.device.name, change, why)
+
+
+def _matching(problems: Sequence[str]) -> Callable[[Problem], bool]:
+    """A function that tells whether a problem is named by one of the texts."""
+    exact = {Problem.parse(text) for text in problems if ":" in text}
+    shapes = {Problem.parse(text).shape for text in problems if ":" not in text}
+    return lambda problem: not problems or problem in exact or problem.shape in shapes

@@ -1,0 +1,347 @@
+"""The files of a cache directory: what is wrong with them, what is not needed, and how to mend.
+
+A damaged file is kept beside the mended one as `<file>.broken-<n>`, except for a program, which is
+compiled again when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from autotune import files
+from autotune.cuda import cache as programs
+from autotune.cuda import compiler
+from autotune.families import registry
+from autotune.families.plan import Template
+from autotune.files import limits
+from autotune.measure.recording import Origin
+from autotune.model.legality import Legality
+from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
+from autotune.records.merging import changes, stale
+from autotune.records.ranges import Range
+from autotune.records.record import BEST_FIRST
+
+Kind = Literal[
+    "record", "kernel", "range", "program", "quarantine", "trials", "journal", "aside", "leftover"
+]
+"""`record` and `kernel`: records of problems and of user kernels. `range`: tuned ranges. `program`:
+compiled programs. `quarantine`: candidates that are not tried again. `trials`: logs of trials.
+`journal`: trials of earlier versions, which are not read. `aside`: copies of replaced files.
+`leftover`: temporary files of interrupted writers."""
+
+
+_ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
+
+
+_KINDS: dict[tuple[str, str], Kind] = {
+    ("records", ".json"): "record",
+    ("families", ".json"): "record",
+    ("ordered", ".json"): "record",
+    ("kernels", ".json"): "kernel",
+    ("ranges", ".json"): "range",
+    ("programs", ".program"): "program",
+    ("quarantine", ".jsonl"): "quarantine",
+    ("studies", ".jsonl"): "trials",
+    ("studies", ".log"): "journal",
+    ("rescued", ".jsonl"): "journal",
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file of the cache.
+
+    Attributes:
+        path: the file.
+        kind: the kind of content.
+        size: bytes.
+        modified: time of the last write, in seconds since 1970.
+        fault: why it cannot be used; None if it can be, or was not checked.
+        content: the record or range in it, if it is one.
+    """
+
+    path: Path
+    kind: Kind
+    size: int
+    modified: float
+    fault: str | None = None
+    content: TuningRecord | Range | None = None
+
+
+def listed(root: Path) -> list[Item]:
+    """Every file of the cache below `root`, by path; only records and ranges are read."""
+    return [*scan(root)]
+
+
+def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
+    """The files of the cache below `root`, one after the other: the contents of a large cache take
+    gigabytes together.
+
+    Records and ranges are read, and if `thorough` the other files are checked too. Foreign files,
+    locks and files that are deleted meanwhile are skipped.
+    """
+    store = Store(root)
+    for path in sorted(root.glob("*/**/*"), key=str):
+        yield from _item(store, path, thorough=thorough)
+
+
+def recorded(items: Iterable[Item]) -> list[TuningRecord]:
+    """The records among the files, by device and title."""
+    records = [item.content for item in items if isinstance(item.content, TuningRecord)]
+    return sorted(records, key=order)
+
+
+@dataclass(frozen=True)
+class ChangedRecord:
+    """A measured record, what changed since (see `merging.changes`), and whether it is stale."""
+
+    record: TuningRecord
+    change: str
+    stale: bool
+
+
+def changed_records(items: Iterable[Item], today: Origin) -> list[ChangedRecord]:
+    """Measured records whose driver, compiler or kernel sources differ from `today`."""
+    pairs = [(record, change(record, today)) for record in recorded(items)]
+    return [
+        ChangedRecord(record, why, stale_change(record, today) is not None)
+        for record, why in pairs
+        if why is not None
+    ]
+
+
+def verdict(
+    items: Iterable[Item], today: Origin, slug: str | None
+) -> tuple[int, list[Item], list[ChangedRecord]]:
+    """The number of files, the broken ones, and the changed records of a device, None for any."""
+    count, broken = 0, list[Item]()
+    changed: list[ChangedRecord] = []
+    for item in items:
+        count += 1
+        if item.fault is not None:
+            broken.append(item)
+        if item.content is not None and slug in (None, item.content.device.slug):
+            changed += changed_records([item], today)
+    return count, broken, sorted(changed, key=lambda row: order(row.record))
+
+
+def change(record: TuningRecord, today: Origin) -> str | None:
+    """The change since a record was measured; None if there is none (see `merging.changes`).
+
+    The sources of user kernels are unknown here, so they are not compared.
+    """
+    return changes(record, _known(record, today))
+
+
+def stale_change(record: TuningRecord, today: Origin) -> str | None:
+    """The `change` of a stale record; None for a record that is not stale (see `merging.stale`)."""
+    return stale(record, _known(record, today))
+
+
+def _known(record: TuningRecord, today: Origin) -> Origin:
+    """The part of `today` that a record is compared with."""
+    return replace(today, source="") if isinstance(record, KernelRecord) else today
+
+
+def order(record: TuningRecord) -> tuple[object, ...]:
+    """The sort key of records: by device, those of problems first, by their sizes."""
+    sizes = (0, record.problem) if isinstance(record, Record) else (1, record.title)
+    return record.device.name, *sizes, BEST_FIRST.index(record.evidence)
+
+
+def _item(store: Store, path: Path, *, thorough: bool = True) -> Iterator[Item]:
+    """The item of a path, if the path is a file of the cache."""
+    kind = _kind(path.relative_to(store.root))
+    if kind is None:
+        return
+    try:
+        stat = path.stat()
+    except OSError:
+        return  # it is gone
+    item = Item(path, kind, stat.st_size, stat.st_mtime)
+    try:
+        if kind in ("record", "kernel"):
+            yield replace(item, content=store.read(path))
+        elif kind == "range":
+            yield replace(item, content=ranges.read(path))
+        else:
+            yield replace(item, fault=_fault(item)) if thorough else item
+    except ValueError as error:
+        yield replace(item, fault=str(error))
+
+
+def _kind(path: Path) -> Kind | None:
+    if _ASIDE.search(path.name):
+        return "aside"
+    if path.suffix == ".tmp":
+        return "leftover"
+    return _KINDS.get((path.parts[0], path.suffix))
+
+
+def _fault(item: Item) -> str | None:
+    if item.kind == "program":
+        return programs.fault(item.path)
+    if item.kind not in ("quarantine", "trials"):
+        return None
+    try:
+        with files.opened(item.path) as file:
+            # A search skips the broken lines of a trial log.
+            return _broken_line(file) if item.kind == "quarantine" else None
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _broken_line(file: BinaryIO) -> str | None:
+    """The first line that is no JSON object.
+
+    A last line without a newline is no fault: the next writer cuts it off.
+    """
+    for number, line in enumerate(iter(lambda: file.readline(limits.LINE), b""), start=1):
+        torn = len(line) < limits.LINE and not line.endswith(b"\n")
+        if not torn and not is_object(line):
+            return f"line {number} is no JSON object"
+    return None
+
+
+def is_object(line: bytes) -> bool:
+    """Whether a line is a JSON object."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+_SELECTED = {
+    "journals": ("journal",),
+    "trials": ("trials",),
+    "records": ("record", "kernel", "range"),
+}
+"""The kinds of files that `chosen` takes whole, by the words for them."""
+
+
+BUSY_S = 3600.0
+"""A temporary file is deleted only after this long, when no running writer can still use it."""
+
+
+def chosen(
+    items: Collection[Item],
+    kinds: Collection[str],
+    slug: str | None,
+    tuned: Iterable[object] = (),
+) -> list[Item]:
+    """The files of the chosen kinds.
+
+    Args:
+        items: the files of a cache.
+        kinds: `programs` that no record uses, of all devices; copies of `broken` files and of
+            `superseded` records; the `trials` of searches, and as `journals` those of earlier
+            versions; `records` of problems and of user kernels, and ranges.
+        slug: the device of all but programs; None for any.
+        tuned: the records and ranges of the cache, which are read if it has programs.
+
+    Raises:
+        MissingError: if programs are asked for and there are some, without a compiler.
+    """
+    selected = [
+        item for why in ("broken", "superseded") if why in kinds for item in aside(items, why)
+    ]
+    wanted = {kind for name in kinds for kind in _SELECTED.get(name, ())}
+    selected += [item for item in items if item.kind in wanted]
+    selected = [item for item in selected if slug in (None, item.path.parent.name)]
+    return selected + (unused_programs(items, tuned) if "programs" in kinds else [])
+
+
+def used(records: Iterable[Record]) -> frozenset[str]:
+    """The names of the programs that the records' configurations compile to today.
+
+    Raises:
+        MissingError: without a compiler, whose version is part of the names.
+    """
+    wanted: dict[str, set[Template]] = defaultdict(set)
+    for record in records:
+        legal = Legality(record.problem, record.device)
+        for config in (entry.config for entry in record.entries if legal(entry.config)):
+            launches = registry.plan(config, record.problem).launches
+            wanted[record.device.arch].update(launch.template for launch in launches)
+    names = (compiler.named_keys(templates, arch).values() for arch, templates in wanted.items())
+    return frozenset().union(*names)
+
+
+def unused_programs(items: Collection[Item], tuned: Iterable[object]) -> list[Item]:
+    """Programs that no record uses, and what interrupted compilations left.
+
+    Programs of user kernels count as unused, because their sources are unknown here. A deleted
+    program is compiled again when it is needed.
+
+    Raises:
+        MissingError: without a compiler.
+    """
+    programs = [item for item in items if item.kind == "program"]
+    if programs:
+        keys = used(record for record in tuned if isinstance(record, Record))
+        programs = [item for item in programs if item.path.stem not in keys]
+    return programs + leftovers(items)
+
+
+def leftovers(items: Iterable[Item]) -> list[Item]:
+    """Temporary files of interrupted writers."""
+    return older((item for item in items if item.kind == "leftover"), BUSY_S)
+
+
+def aside(items: Iterable[Item], why: str) -> list[Item]:
+    """Copies of replaced files: `broken` or `superseded` ones."""
+    return [item for item in items if item.kind == "aside" and f".{why}-" in item.path.name]
+
+
+def older(items: Iterable[Item], seconds: float) -> list[Item]:
+    """The items last written at least so many seconds ago."""
+    latest = time.time() - seconds
+    return [item for item in items if item.modified <= latest]
+
+
+def delete(items: Iterable[Item]) -> int:
+    """Deletes files; returns how many bytes they took.
+
+    Raises:
+        CacheError: if the cache cannot be written.
+    """
+    freed = 0
+    for item in items:
+        files.delete(item.path)
+        freed += item.size
+    return freed
+
+
+def mend(item: Item) -> str:
+    """Mends a broken file and returns what was done, such as `deleted`.
+
+    Raises:
+        CacheError: if the file or the cache cannot be read or written.
+    """
+    if item.kind == "program":
+        files.delete(item.path)
+        return "deleted; it is compiled again when needed"
+    # The target of a link may be a file that those who share the cache must not read.
+    if not item.path.is_symlink() and item.kind == "quarantine" and _without_broken_lines(item):
+        return "broken lines left out; the damaged one is kept beside it"
+    return f"set aside as {files.move_aside(item.path, 'broken').name}"
+
+
+def _without_broken_lines(item: Item) -> bool:
+    """Leaves out the lines that are no JSON objects; False if the file cannot be read."""
+    with files.locked(item.path.parent):
+        try:
+            lines = files.read(item.path, limits.QUARANTINE).splitlines(keepends=True)
+        except OSError:
+            return False
+        whole = b"".join(line for line in lines if line.endswith(b"\n") and is_object(line))
+        files.copy_aside(item.path, "broken")
+        files.write(item.path, whole)
+    return True

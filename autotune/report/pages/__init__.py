@@ -1,0 +1,79 @@
+"""The seam of the HTML pages: analyses of results, drawn by plotly.js in files that work offline.
+
+Only the verbs `report`, `explore` and `occupancy --plot` know it. Plotly and the analyses take long
+to import, so each function here imports what it needs.
+"""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.device import SmLimits
+    from autotune.records import Store
+    from autotune.report.occupancy import Sweep
+    from autotune.report.pages.overview import Overview
+    from autotune.report.pages.record import Analysis
+    from autotune.report.selection import Selection
+
+
+def analysed(selection: Selection, store: Store) -> Analysis | Overview:
+    """The data of a page: the analysis of a single record, else the overview of all selected."""
+    from autotune.report.pages import overview, record
+
+    if selection.single:
+        return record.analysis_of(selection, store)
+    return overview.overview_of(selection, store)
+
+
+def write_page(path: Path, data: Analysis | Overview) -> None:
+    """Writes the page of a report.
+
+    Raises:
+        MissingError: if plotly is not installed or is too old.
+        AutotuneError: if it cannot be written, or something else than a page is there.
+    """
+    from autotune.report.pages.page import write
+
+    write(path, data.page())
+
+
+def write_explorer(path: Path, own: SmLimits | None) -> None:
+    """Writes the occupancy explorer, which starts with `own`, or else with an H100.
+
+    Raises:
+        MissingError: if plotly is not installed or is too old.
+        AutotuneError: if it cannot be written, or something else than a page is there.
+    """
+    from autotune.report.pages.explore import explorer
+    from autotune.report.pages.page import write
+
+    write(path, explorer(own))
+
+
+def write_sweep(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
+    """Writes the page of a sweep of kernels on devices, which are named by their labels.
+
+    Raises:
+        UsageError: if the name does not end in `.html`.
+        MissingError: if plotly is not installed or is too old.
+        AutotuneError: if it cannot be written, or something else than a page is there.
+    """
+    from autotune.report.pages.occupancy import sweep_page
+    from autotune.report.pages.page import write
+
+    if path.suffix != ".html":
+        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html")
+    write(path, sweep_page(devices, sweep))
+
+
+def open_page(path: Path) -> None:
+    """Opens a page in the user's browser; without one, says so on standard error."""
+    if not webbrowser.open(path.resolve().as_uri()):
+        print(f"no browser here; open {path.resolve()}", file=sys.stderr)

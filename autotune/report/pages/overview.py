@@ -1,0 +1,433 @@
+"""Several problems at a glance: against the vendor's library, over M, and what to tune next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from shlex import quote
+from statistics import geometric_mean
+from typing import ClassVar
+
+from autotune.lookup.answer import Answer
+from autotune.measure import targets
+from autotune.problem import Problem
+from autotune.records import Record, Store, TuningRecord
+from autotune.records.inventory import change, stale_change
+from autotune.records.ranges import Range
+from autotune.report.pages import page
+from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
+from autotune.report.pages.page import Section, count, escape, percent, ratio
+from autotune.report.pages.record import Result, result_fields
+from autotune.report.selection import Selection
+from autotune.roofline import least_hot_seconds
+
+LEAST_POINTS = 3
+"""Sizes that a curve over M needs."""
+
+
+STALE = "measured with another setup"
+
+
+WORTH = 0.01
+"""Expected loss from which tuning a problem is suggested."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverviewRow(Result):
+    """A problem or a call of a user kernel among others.
+
+    Attributes:
+        how: `tuned`, or as in `lookup.Answer` where it is not.
+        time_us: hot time; None if unknown.
+        expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
+        trials: of the last tuning run; None if it was not tuned.
+    """
+
+    how: str
+    time_us: float | None
+    expected_loss: float | None
+    trials: int | None = None
+
+
+@dataclass(frozen=True)
+class SizeCurve:
+    """The speed over M of problems that differ in nothing else, in TFLOP/s; None is unknown."""
+
+    name: str
+    sizes: tuple[int, ...]
+    tflops: tuple[float | None, ...]
+    vendor_tflops: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A problem that is worth tuning: why, the time that it may save (0.05 for 5 %, None if
+    unknown), the command, and whether only its kernel sources have changed."""
+
+    title: str
+    device: str
+    why: str
+    loss: float | None
+    command: str
+    stale: bool
+
+
+def record_row(
+    record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None = None
+) -> OverviewRow:
+    """The row of a record; the arguments are those of `result_fields`."""
+    predicted = record.evidence == "predicted"
+    return OverviewRow(
+        **result_fields(record, stale=stale, now=now, changed=changed),
+        how="predicted" if predicted else "tuned",
+        time_us=record.best.measurement.time_us,
+        expected_loss=None if predicted else 0.0,
+        trials=record.provenance.trials,
+    )
+
+
+def answer_row(answer: Answer) -> OverviewRow:
+    """The row of a problem that was not tuned, from its look-up."""
+    time_us, problem = answer.time_us, answer.problem
+    least_us = least_hot_seconds(problem, answer.device) * 1e6
+    return OverviewRow(
+        title=str(problem),
+        device=answer.device.name,
+        evidence=answer.evidence,
+        family=answer.config.family,
+        tflops=None if time_us is None else problem.speed(time_us) / 1e12,
+        roofline_share=None if time_us is None else least_us / time_us,
+        how=answer.how,
+        time_us=time_us,
+        expected_loss=answer.expected_loss,
+    )
+
+
+def size_curves(records: Iterable[TuningRecord]) -> tuple[SizeCurve, ...]:
+    """The curves over M of recorded problems that differ in M alone, at `LEAST_POINTS` or more."""
+    groups: dict[tuple[str, Problem], dict[int, Record]] = {}
+    for record in records:
+        if isinstance(record, Record):
+            kin = replace(record.problem, m=1)
+            groups.setdefault((record.device.name, kin), {})[record.problem.m] = record
+    return tuple(
+        _size_curve(kin, device, group)
+        for (device, kin), group in sorted(groups.items())
+        if len(group) >= LEAST_POINTS
+    )
+
+
+def _size_curve(kin: Problem, device: str, group: dict[int, Record]) -> SizeCurve:
+    sizes = tuple(sorted(group))
+    records = [group[size] for size in sizes]
+    name = f"Mx{str(kin).partition('x')[2]} on {device}"
+    ours = tuple(row.problem.speed(row.best.measurement.time_us) / 1e12 for row in records)
+    vendor = tuple(
+        row.problem.speed(row.baseline.time_us) / 1e12 if row.baseline else None for row in records
+    )
+    return SizeCurve(name, sizes, ours, vendor)
+
+
+def suggestions(
+    rows: Sequence[OverviewRow], device_option: str | None = None
+) -> tuple[Suggestion, ...]:
+    """The problems that are worth tuning next, the largest expected loss first."""
+    option = "" if device_option is None else f" --device {quote(device_option)}"
+    worth = [
+        Suggestion(
+            *(row.title, row.device, why, loss, f"autotune tune {row.title}{option}"),
+            stale=why.startswith(STALE),
+        )
+        for row in rows
+        if row.tflops is not None and (reason := _reason(row)) is not None
+        for why, loss in [reason]
+    ]
+    return tuple(sorted(worth, key=lambda suggestion: -(suggestion.loss or 0.0)))
+
+
+def range_row(tuned: Range) -> dict[str, object]:
+    """A tuned range: its text, the sizes that serve it and its expected loss."""
+    return {
+        "range": str(tuned),
+        "device": tuned.device.name,
+        "evidence": tuned.evidence,
+        "objective": str(tuned.objective),
+        "points": [getattr(point, tuned.dimension) for point in tuned.points],
+        "expected_loss": tuned.loss,
+    }
+
+
+def _reason(row: OverviewRow) -> tuple[str, float | None] | None:
+    """Why a problem is worth tuning, with the expected loss; None if it is not."""
+    if row.how not in ("tuned", "predicted"):
+        loss = row.expected_loss
+        if loss is not None and loss < WORTH:
+            return None
+        return f"not tuned; its configuration is from a look-up ({row.how})", loss
+    if row.how == "predicted":
+        return "only predicted; measure it on the device", row.expected_loss
+    behind = 1 - row.over_hot if row.over_hot is not None and row.over_hot < 1 - WORTH else None
+    if row.interrupted:
+        return "its search was interrupted", behind
+    if behind is not None:
+        return "the vendor's library is faster", behind
+    if row.stale is not None:
+        return f"{STALE}: {row.stale}", None
+    return None
+
+
+ROW, NARROW, MANY = (20, 12), (15, 10), 60
+"""Pixels of a problem and of its letters; those where there are many; how many are many."""
+
+
+def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
+    """The vendor's time over ours, hot and cold, the largest ratio on top; at 1 both tie."""
+    timed = sorted(
+        (row for row in rows if row.over_hot is not None), key=lambda row: row.over_hot or 0.0
+    )
+    devices = {row.device for row in timed}
+    labels = [
+        text(row.title if len(devices) == 1 else f"{row.title} on {row.device}") for row in timed
+    ]
+    ratios = {"hot": [row.over_hot for row in timed], "cold": [row.over_cold for row in timed]}
+    data = [
+        scatter(
+            name,
+            ratios[name],
+            labels,
+            f"%{{y}}: %{{x:.2f}}x, {name}<extra></extra>",
+            marker={"size": 9, "color": COLOURS[number], "symbol": symbol},
+        )
+        for number, (name, symbol) in enumerate((("hot", "circle"), ("cold", "diamond-open")))
+    ]
+    x = axis("vendor's time over ours", log=True)
+    y = {"type": "category", "categoryarray": labels, "dtick": 1, "range": [-1, len(labels)]}
+    result = figure(data, x | {"side": "top"}, y)
+    result["layout"]["legend"] |= {"y": 1, "yanchor": "top", "yref": "container"}
+    result["layout"]["margin"] |= {"t": 70, "b": 10}
+    result["layout"]["shapes"] = [
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            **{"x0": 1, "x1": 1, "y0": 0, "y1": 1},
+            "line": {"color": VENDOR, "dash": "dash"},
+        }
+    ]
+    row, letters = ROW if len(timed) <= MANY else NARROW
+    result["layout"]["height"] = 130 + row * len(timed)
+    result["layout"]["yaxis"]["tickfont"] = {"size": letters}
+    return result
+
+
+def size_figure(curve: SizeCurve) -> Figure:
+    """The speed over M, ours and the vendor's."""
+    data = [
+        scatter(
+            name,
+            curve.sizes,
+            values,
+            "M=%{x}: %{y:.4g} TFLOP/s<extra></extra>",
+            mode="lines+markers",
+            line={"color": colour, "dash": dash},
+        )
+        for name, values, colour, dash in (
+            ("autotune", curve.tflops, COLOURS[0], "solid"),
+            ("cuBLAS", curve.vendor_tflops, VENDOR, "dash"),
+        )
+    ]
+    return figure(data, axis("M", log=True), axis("TFLOP/s", log=True))
+
+
+COLUMNS = (
+    ("problem", "title", "text"),
+    ("device", "device", "text"),
+    ("how", "how", "text"),
+    ("evidence", "evidence", "text"),
+    ("family", "family", "text"),
+    ("time_us", "time_us", "time"),
+    ("tflops", "tflops", "number"),
+    ("of the roofline, hot", "roofline_share", "percent"),
+    ("of the roofline, cold", "cold_roofline_share", "percent"),
+    ("over vendor, hot", "over_hot", "ratio"),
+    ("over vendor, cold", "over_cold", "ratio"),
+    ("expected loss", "expected_loss", "percent"),
+    ("trials", "trials", "number"),
+    ("age", "age", "text"),
+    ("changed", "changed", "text"),
+)
+"""The table's columns: heading, attribute of `OverviewRow`, kind."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Several problems: a row for each, curves over M, tuned ranges, and what to tune next."""
+
+    rows: tuple[OverviewRow, ...]
+    curves: tuple[SizeCurve, ...]
+    ranges: tuple[dict[str, object], ...]
+    suggestions: tuple[Suggestion, ...]
+    note: ClassVar[str] = ""  # as of an `Analysis`
+
+    @property
+    def summary(self) -> str:
+        """The counts of problems and their devices, in one line of ASCII."""
+        tuned = sum(row.trials is not None for row in self.rows)
+        devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
+        return f"{_problems(self.rows)} ({tuned} tuned) on {devices}"
+
+    @property
+    def table(self) -> tuple[tuple[str, ...], tuple[tuple[object, ...], ...]]:
+        """The names of the columns and a row for each problem."""
+        names = tuple(field for _, field, _ in COLUMNS)
+        return names, tuple(tuple(getattr(row, name) for name in names) for row in self.rows)
+
+    def to_json(self) -> dict[str, object]:
+        """All of it as JSON values: times in microseconds, shares and losses as fractions."""
+        return asdict(self)
+
+    def page(self) -> str:
+        """The text of the page.
+
+        Raises:
+            MissingError: if plotly is not installed or is too old.
+        """
+        tables = {
+            "problems": {
+                "columns": [{"name": name, "kind": kind} for name, _, kind in COLUMNS],
+                "rows": self.table[1],
+                "caption": "Problems. Of the roofline, hot: what L2 holds is not moved; cold: "
+                "every matrix is moved once.",
+                "file": "problems.csv",
+            }
+        }
+        devices = [*dict.fromkeys(row.device for row in self.rows)]
+        where = ", ".join(devices) if len(devices) < 4 else f"{len(devices)} devices"
+        return page.pictures_page(
+            f"{_problems(self.rows)} on {where}",
+            tuple(_sections(self)),
+            head=page.facts(_facts(self)),
+            figures=self.figures(),
+            tables=tables,
+        )
+
+    def figures(self) -> dict[str, Figure]:
+        """The pictures of several problems by name: those that there is data for."""
+        figures: dict[str, Figure] = {}
+        if any(row.over_hot is not None for row in self.rows):
+            figures["vendor"] = ratio_figure(self.rows)
+        for number, curve in enumerate(self.curves, start=1):
+            figures[f"sizes-{number}"] = size_figure(curve)
+        return figures
+
+
+def overview_of(selection: Selection, store: Store) -> Overview:
+    """The overview of the selected records and answers, beside what this machine measures with."""
+    today, now = targets.here(), datetime.now(timezone.utc)
+    rows = [
+        *(
+            record_row(
+                record, stale=stale_change(record, today), now=now, changed=change(record, today)
+            )
+            for record in selection.records
+        ),
+        *map(answer_row, selection.answers),
+    ]
+    return Overview(
+        tuple(rows),
+        size_curves(selection.records),
+        tuple(map(range_row, selection.ranges(store))),
+        suggestions(rows, selection.device_option),
+    )
+
+
+def _problems(rows: Sequence[OverviewRow]) -> str:
+    return "1 problem" if len(rows) == 1 else f"{len(rows):,} problems"
+
+
+def _facts(overview: Overview) -> Iterator[tuple[str, str, str]]:
+    rows = overview.rows
+    tuned = [row for row in rows if row.trials is not None]
+    devices = {row.device for row in rows}
+    where = "on 1 device" if len(devices) == 1 else f"on {len(devices)} devices"
+    yield "problems", count(len(rows)), where
+    yield "tuned", count(len(tuned)), f"{count(sum(row.trials or 0 for row in tuned))} trials"
+    for name, values in (
+        ("hot", [row.over_hot for row in rows if row.over_hot]),
+        ("cold", [row.over_cold for row in rows if row.over_cold]),
+    ):
+        if values:
+            worst = f"worst {ratio(min(values))}"
+            yield f"over the vendor, {name}", ratio(geometric_mean(values)), worst
+    stale = sum(suggestion.stale for suggestion in overview.suggestions)
+    worth = len(overview.suggestions) - stale
+    yield "worth tuning", count(worth), f"and {count(stale)} stale" if stale else ""
+
+
+def _sections(overview: Overview) -> Iterator[Section]:
+    if any(row.over_hot is not None for row in overview.rows):
+        caption = "Right of 1 ours is faster than the vendor's library. Geometric means are above."
+        description = "The vendor's time over ours for each problem. The table has the numbers."
+        content = page.plot("vendor", description, caption, "free")
+        yield Section("vendor", "Against the vendor's library", content)
+    yield Section("problems", "Problems", '<div id="table-problems"></div>')
+    if overview.curves or overview.ranges:
+        yield Section("sizes", "Over the sizes", _sizes(overview))
+    yield Section("next", "Worth tuning next", _next(overview.suggestions))
+
+
+def _sizes(overview: Overview) -> str:
+    curves = "".join(
+        f"<div><h3>{escape(curve.name)}</h3>"
+        + page.plot(f"sizes-{number}", f"Speed over M of {curve.name}.", "", "short")
+        + "</div>"
+        for number, curve in enumerate(overview.curves, start=1)
+    )
+    content = f'<div class="columns">{curves}</div>'
+    if not overview.ranges:
+        return content
+    rows = [
+        (
+            row["range"],
+            row["device"],
+            row["evidence"],
+            ", ".join(map(str, points)) if isinstance(points := row["points"], list) else "",
+            percent(loss) if isinstance(loss := row["expected_loss"], float) else "",
+        )
+        for row in overview.ranges
+    ]
+    headings: dict[str, page.Kind] = {
+        "range": "word",
+        "device": "word",
+        "evidence": "word",
+        "tuned at": "prose",
+        "expected loss": "number",
+    }
+    return content + page.table(headings, rows, "Tuned ranges")
+
+
+def _next(suggestions: Sequence[Suggestion]) -> str:
+    stale = [suggestion for suggestion in suggestions if suggestion.stale]
+    rows = [
+        (row.title, row.device, row.why, percent(row.loss), row.command)
+        for row in suggestions
+        if not row.stale
+    ]
+    content = ""
+    if rows:
+        headings: dict[str, page.Kind] = {
+            "problem": "word",
+            "device": "word",
+            "why": "prose",
+            "expected loss": "number",
+            "command": "prose",
+        }
+        content = page.table(headings, rows, "The largest expected loss first")
+    if stale:
+        number = "1 problem was" if len(stale) == 1 else f"{len(stale):,} problems were"
+        content += page.paragraph(
+            f"{number} {stale[0].why}. `autotune cache verify --retime` measures records of the "
+            "cache again on their device."
+        )
+    return content or page.paragraph("Nothing: every problem is tuned, as this machine is now.")

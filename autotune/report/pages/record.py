@@ -1,0 +1,515 @@
+"""The page of one record: its headline, its leaders, and a section for each analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from shlex import quote
+from typing import Any
+
+from autotune.measure import targets
+from autotune.measure.measurement import Evidence
+from autotune.measure.objective import COLD, HOT, Objective
+from autotune.records import Entry, Record, Store, TuningRecord
+from autotune.records.inventory import change, stale_change
+from autotune.report import over_vendor, since, us_of, vendor
+from autotune.report.explanation import why_it_won
+from autotune.report.pages import page
+from autotune.report.pages.figures import (
+    COLOURS,
+    WINNER,
+    Figure,
+    axis,
+    config_text,
+    figure,
+    scatter,
+    vendor_line,
+)
+from autotune.report.pages.occupancy import (
+    Residency,
+    curve_figure,
+    residency,
+    residency_section,
+)
+from autotune.report.pages.page import (
+    Section,
+    count,
+    escape,
+    percent,
+    ratio,
+    time_us,
+)
+from autotune.report.pages.parameters import (
+    HeatMap,
+    ParameterCost,
+    cost_figure,
+    heat_figure,
+    heat_map,
+    parameter_costs,
+    parameter_section,
+    varied,
+)
+from autotune.report.pages.roofline import (
+    Roofline,
+    roofline,
+    roofline_figure,
+    roofline_section,
+)
+from autotune.report.pages.search import (
+    RejectionRow,
+    SearchStep,
+    failures,
+    rejection_section,
+    rejections,
+    search_figure,
+    search_section,
+    search_steps,
+    stop_sentence,
+)
+from autotune.report.record import difference
+from autotune.report.selection import Selection, device_option
+from autotune.report.trials import Cell, Subject, TrialTable, subject_of, trial_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A problem or a call of a user kernel, and how fast it runs.
+
+    Attributes:
+        title: the problem or call.
+        device: the device's name.
+        evidence: what the times rest on.
+        family: the winner's kernel family.
+        tflops: TFLOP/s; None for a user kernel.
+        roofline_share: the least hot time of the roofline over the time, for which what L2 holds is
+            not moved again; None for a user kernel.
+        cold_roofline_share: the least time with every matrix moved once over the cold time of the
+            best cold configuration; None for a user kernel, or if none was measured.
+        over_hot, over_cold: the vendor baseline's times over the winner's (above 1 the winner is
+            faster); None if it was not timed.
+        age: since the record was saved.
+        changed: driver, compiler or kernel sources of this machine that changed since; None if
+            nothing did.
+        stale: `changed` if it includes the kernel sources, else None.
+        interrupted: whether the search ended before its limits, so that it is not final.
+    """
+
+    title: str
+    device: str
+    evidence: Evidence
+    family: str
+    tflops: float | None
+    roofline_share: float | None
+    cold_roofline_share: float | None = None
+    over_hot: float | None = None
+    over_cold: float | None = None
+    age: str = ""
+    changed: str | None = None
+    stale: str | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline(Result):
+    """The winner of a record.
+
+    Attributes:
+        config: the winner as text.
+        time_us, spread_us: median hot time and half the distance between the quartiles.
+        samples: number of hot samples.
+        cold_us: median time with L2 flushed; None if not measured.
+        peak_share: share of the precision's peak; None for a user kernel.
+        vendor: the vendor baseline's label.
+        vendor_us: its time; None if it was not timed.
+        occupancy, limiter: resident warps as a share of an SM's, and what limits them.
+        date: when the record was saved.
+        why: a sentence that says why this configuration won.
+        commands: command lines that repeat it.
+    """
+
+    config: str
+    time_us: float
+    spread_us: float
+    samples: int
+    cold_us: float | None
+    peak_share: float | None
+    vendor: str
+    vendor_us: float | None
+    occupancy: float
+    limiter: str
+    date: str
+    why: str
+    commands: tuple[str, ...]
+
+
+def result_fields(
+    record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None
+) -> dict[str, Any]:
+    """The fields of a `Result` from a record.
+
+    Args:
+        record: the record.
+        stale: what changed on this machine since it was measured; None if it is not stale.
+        now: the present, with its time zone.
+        changed: what changed, also if that makes no record stale.
+    """
+    best, problem = record.best, record.problem if isinstance(record, Record) else None
+    return {
+        "title": record.title,
+        "device": record.device.name,
+        "evidence": record.evidence,
+        "family": best.config.family,
+        "tflops": problem.speed(best.measurement.time_us) / 1e12 if problem else None,
+        "roofline_share": roofline_share(record, best, HOT),
+        "cold_roofline_share": roofline_share(record, record.best_cold, COLD),
+        "over_hot": over_vendor(record, best, HOT),
+        "over_cold": over_vendor(record, record.best_cold, COLD),
+        "age": since(record.provenance.date, now),
+        "changed": changed or stale,
+        "stale": stale,
+        "interrupted": record.provenance.interrupted,
+    }
+
+
+def headline(
+    subject: Subject,
+    *,
+    stale: str | None,
+    now: datetime,
+    device_option: str | None = None,
+    changed: str | None = None,
+) -> Headline:
+    """The headline of a record; `device_option` is the `--device` that finds it, None if none is
+    needed, and the other arguments are those of `result_fields`."""
+    record, problem = subject.record, subject.problem
+    best = record.best
+    measured = best.measurement
+    speed = problem.speed(measured.time_us) if problem else 0.0
+    return Headline(
+        **result_fields(record, stale=stale, now=now, changed=changed),
+        config=str(best.config),
+        time_us=measured.time_us,
+        spread_us=measured.spread_us,
+        samples=measured.samples,
+        cold_us=measured.cold_us,
+        peak_share=speed / record.device.peak(problem.compute) if problem else None,
+        vendor=vendor(problem.compute) if problem else "",
+        vendor_us=record.baseline.time_us if record.baseline else None,
+        occupancy=best.occupancy,
+        limiter=best.limiter,
+        date=record.provenance.date,
+        why=why_it_won(record.entries, best),
+        commands=_commands(subject, device_option),
+    )
+
+
+def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
+    """The roofline's least time over an entry's time, each hot or each cold: L2 serves hot inputs.
+
+    None for a user kernel, or if the time is unknown.
+    """
+    time_us = us_of(entry.measurement if entry else None, objective)
+    if time_us is None or not isinstance(record, Record):
+        return None
+    return objective.least_seconds(record.problem, record.device) * 1e6 / time_us
+
+
+def _commands(subject: Subject, device_option: str | None) -> tuple[str, ...]:
+    record = subject.record
+    if subject.problem is None:
+        return (f"autotune report {quote(record.slug)}",)
+    option = "" if device_option is None else f" --device {quote(device_option)}"
+    return (
+        f"autotune tune {record.title}{option} --seed {record.provenance.seed}",
+        f"autotune best {record.title}{option}",
+        f"autotune report {record.title}{option}",
+    )
+
+
+@dataclass(frozen=True)
+class Leader:
+    """An entry of a record: its time with the spread, the loss against the fastest (0.05 is 5 %
+    longer), its time with L2 flushed, and the parameters in which it differs from the winner."""
+
+    config: str
+    time_us: float
+    spread_us: float
+    loss: float
+    cold_us: float | None
+    occupancy: float
+    limiter: str
+    registers: int
+    shared: int
+    differs: str
+
+
+def leaders(subject: Subject) -> tuple[Leader, ...]:
+    """The record's entries, fastest first."""
+    entries = sorted(subject.record.entries, key=lambda entry: entry.measurement.time_us)
+    fastest, best = entries[0].measurement.time_us, subject.record.best
+    return tuple(
+        Leader(
+            config=str(entry.config),
+            time_us=entry.measurement.time_us,
+            spread_us=entry.measurement.spread_us,
+            loss=entry.measurement.time_us / fastest - 1,
+            cold_us=entry.measurement.cold_us,
+            occupancy=entry.occupancy,
+            limiter=entry.limiter,
+            registers=entry.resources.registers,
+            shared=entry.resources.shared,
+            differs="the winner" if entry == best else difference(entry.config, best.config),
+        )
+        for entry in entries
+    )
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The data of a record's report.
+
+    Attributes:
+        source: where the trials are from.
+        note: why there are no trials; empty if there are.
+        headline: the winner.
+        steps: the trials in their order; none if the record stands alone.
+        failures: failed trials by stage.
+        stop: a sentence on where the search stopped.
+        roofline: None for a user kernel.
+        costs: what the values of each parameter cost.
+        varied: the parameters for the heat map, tile sides first.
+        heat: the heat map of the first two of them; None with fewer.
+        residency: None where the rules of the device are unknown.
+        leaders: the record's entries.
+        rejections: by reason.
+        trials: the table of all trials.
+    """
+
+    source: str
+    note: str
+    headline: Headline
+    steps: tuple[SearchStep, ...]
+    failures: Mapping[str, int]
+    stop: str
+    roofline: Roofline | None
+    costs: tuple[ParameterCost, ...]
+    varied: tuple[str, ...]
+    heat: HeatMap | None
+    residency: Residency | None
+    leaders: tuple[Leader, ...]
+    rejections: tuple[RejectionRow, ...]
+    trials: TrialTable
+
+    @property
+    def summary(self) -> str:
+        """The headline in one line of ASCII."""
+        top = self.headline
+        speed = "" if top.tflops is None else f", {top.tflops:.2f} TFLOP/s"
+        over = "" if top.over_hot is None else f", {top.over_hot:.1%} of {top.vendor}'s speed"
+        shown = f"{len(self.steps)} trials" if self.steps else f"best {len(self.leaders)} entries"
+        time = f"{top.time_us:.2f} us{speed}{over}, {top.evidence}"
+        return f"{top.title} on {top.device}: {time}; {shown}"
+
+    @property
+    def table(self) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+        """The names of the columns and a row for each trial."""
+        return tuple(column.name for column in self.trials.columns), self.trials.rows
+
+    def to_json(self) -> dict[str, object]:
+        """All of it as JSON values: times in microseconds, shares and losses as fractions."""
+        return asdict(self)
+
+    def page(self) -> str:
+        """The text of the page.
+
+        Raises:
+            MissingError: if plotly is not installed or is too old.
+        """
+        top = self.headline
+        trials = {
+            **asdict(self.trials),
+            "caption": "All trials, in the order of the search",
+            "file": "trials.csv",
+        }
+        return page.pictures_page(
+            f"{top.title} on {top.device}",
+            tuple(_sections(self)),
+            head=_head(self),
+            figures=self.figures(),
+            tables={"trials": trials} if self.steps else {},
+            remark=f"Recorded {top.date}.",
+        )
+
+    def figures(self) -> dict[str, Figure]:
+        """The pictures of a record by name: those that it has data for."""
+        top = self.headline
+        vendor_us, vendor = top.vendor_us, top.vendor
+        figures: dict[str, Figure] = {}
+        if self.steps:
+            figures["search"] = search_figure(self.steps, vendor_us, vendor)
+        if self.roofline is not None:
+            figures["roofline"] = roofline_figure(self.roofline)
+        if self.costs:
+            figures["parameters"] = cost_figure(self.costs)
+        if self.heat is not None:
+            figures["heat"] = heat_figure(self.heat)
+        if self.residency is not None:
+            for curve in self.residency.curves:
+                figures[f"occupancy-{curve.resource}"] = curve_figure(curve)
+        figures["leaders"] = leader_figure(self.leaders, vendor_us, vendor)
+        return figures
+
+
+def analysis_of(selection: Selection, store: Store) -> Analysis:
+    """The analysis of a single record, beside what this machine measures with."""
+    (record,), today = selection.records, targets.here()
+    subject = subject_of(record, store.root)
+    top = headline(
+        subject,
+        stale=stale_change(record, today),
+        now=datetime.now(timezone.utc),
+        device_option=device_option(record, selection.device_option),
+        changed=change(record, today),
+    )
+    return analysed(subject, top)
+
+
+def analysed(subject: Subject, headline: Headline) -> Analysis:
+    """The analysis of a record under its headline.
+
+    Takes a second or two, mostly for the counts of rejected configurations.
+    """
+    names = varied(subject)
+    return Analysis(
+        source=subject.source,
+        note=subject.note,
+        headline=headline,
+        steps=search_steps(subject),
+        failures=failures(subject),
+        stop=stop_sentence(subject),
+        roofline=roofline(subject),
+        costs=parameter_costs(subject),
+        varied=names,
+        heat=heat_map(subject, *names[:2]) if len(names) > 1 else None,
+        residency=residency(subject),
+        leaders=leaders(subject),
+        rejections=rejections(subject),
+        trials=trial_table(subject),
+    )
+
+
+def leader_figure(
+    leaders: Sequence[Leader], vendor_us: float | None = None, vendor: str = "cuBLAS"
+) -> Figure:
+    """The times of the leaders with error bars of a spread to each side, fastest on top."""
+    shown = leaders[::-1]
+    ranks = [f"{len(leaders) - place}" for place in range(len(leaders))]
+    winner = [leader.differs == "the winner" for leader in shown]
+    points = scatter(
+        "leaders",
+        (leader.time_us for leader in shown),
+        ranks,
+        "%{x:.5g} ± %{customdata:.2g} µs<br>%{text}<extra></extra>",
+        showlegend=False,
+        error_x={
+            "type": "data",
+            "array": [leader.spread_us for leader in shown],
+            "color": COLOURS[5],
+            "thickness": 1.5,
+        },
+        text=[config_text(leader.config) for leader in shown],
+        customdata=[leader.spread_us for leader in shown],
+        marker={"size": 10, "color": [WINNER if best else COLOURS[0] for best in winner]},
+    )
+    lines = [vendor_line(vendor, [vendor_us] * 2, [ranks[0], ranks[-1]], "x")] if vendor_us else []
+    y = axis("rank") | {"type": "category"}
+    return figure([points, *lines], axis("time in µs"), y)
+
+
+_EVIDENCE = {
+    "measured": ("good", "measured", "timed on the device, after verification"),
+    "replayed": ("warn", "replayed", "from a recording of the device"),
+    "predicted": ("bad", "predicted", "by the cost model; nothing ran"),
+}
+
+
+def _head(analysis: Analysis) -> str:
+    top = analysis.headline
+    kind, evidence, meaning = _EVIDENCE[top.evidence]
+    badge = f'<span class="badge {kind}">{evidence}</span>'
+    aged = f", {escape(top.age)}" if top.age else ""
+    states = [f"Stale: {top.stale}."] if top.stale else []
+    if top.interrupted:
+        states.append("The search was interrupted, so this is not its final result.")
+    return (
+        f"<p>{badge} {meaning}{aged}.</p>"
+        + "".join(page.paragraph(state, "warn") for state in states)
+        + (page.paragraph(f"Measured with {top.changed}.") if top.changed != top.stale else "")
+        + page.facts(_facts(top))
+        + f"<p>{escape(top.why)}</p><p><code>{page.breakable(top.config)}</code></p>"
+        + (
+            page.paragraph(f"{analysis.note[0].upper()}{analysis.note[1:]}.", "warn")
+            if analysis.note
+            else ""
+        )
+    )
+
+
+def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
+    spread = f"± {time_us(top.spread_us)}, {count(top.samples)} samples" if top.samples else ""
+    yield "time, hot", time_us(top.time_us), spread
+    if top.cold_us is not None:
+        yield "time, cold", time_us(top.cold_us), "L2 flushed"
+    if top.tflops is not None:
+        yield "TFLOP/s", f"{top.tflops:,.1f}", f"{percent(top.peak_share)} of the peak"
+        yield "of the roofline, hot", percent(top.roofline_share), "what L2 holds is not moved"
+        if top.cold_roofline_share is not None:
+            share = percent(top.cold_roofline_share)
+            yield "of the roofline, cold", share, "every matrix moved once"
+    if top.over_hot is not None:
+        yield f"over {top.vendor}, hot", ratio(top.over_hot), f"it takes {time_us(top.vendor_us)}"
+    if top.over_cold is not None:
+        yield f"over {top.vendor}, cold", ratio(top.over_cold), "L2 flushed"
+    yield "occupancy", percent(top.occupancy), f"limited by {top.limiter}"
+
+
+def _sections(analysis: Analysis) -> Iterator[Section]:
+    yield search_section(analysis.steps, analysis.failures, analysis.stop)
+    if analysis.roofline is not None:
+        yield roofline_section()
+    if analysis.costs:
+        yield parameter_section(analysis.costs, analysis.heat)
+    if analysis.residency is not None:
+        yield residency_section(analysis.residency, analysis.headline.limiter)
+    yield _leader_section(analysis.leaders)
+    if analysis.steps:
+        yield Section("trials", "All trials", '<div id="table-trials"></div>')
+    yield rejection_section(analysis.rejections)
+    yield Section("repeat", "Repeat it", page.commands(analysis.headline.commands))
+
+
+def _leader_section(leaders: Sequence[Leader]) -> Section:
+    rows = [
+        (
+            number,
+            time_us(row.time_us),
+            f"± {time_us(row.spread_us)}",
+            percent(row.loss, 2),
+            time_us(row.cold_us),
+            percent(row.occupancy, 0),
+            row.limiter,
+            row.registers,
+            count(row.shared),
+            row.differs,
+        )
+        for number, row in enumerate(leaders, start=1)
+    ]
+    names = ("rank", "time", "spread", "slower", "cold", "occupancy")
+    headings: dict[str, page.Kind] = dict.fromkeys(names, "number")
+    headings |= {"limiter": "word", "registers": "number", "shared bytes": "number"}
+    headings["differs from the winner in"] = "prose"
+    caption = "The record's configurations, timed interleaved in the final round"
+    description = f"Times of the {len(rows)} fastest configurations with their spreads."
+    content = page.plot("leaders", description, "", "short" if len(rows) < 6 else "")
+    return Section("leaders", "Leaders", content + page.table(headings, rows, caption))

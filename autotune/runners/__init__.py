@@ -1,1 +1,0 @@
-"""The runner port, and runners that need no GPU."""

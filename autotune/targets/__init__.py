@@ -1,1 +1,0 @@
-"""The meaning of `device=` and `--device`, and the GPUs of this machine."""

@@ -1,1 +1,0 @@
-"""The numerical oracle, tolerances, and accuracy relative to the vendor baseline."""

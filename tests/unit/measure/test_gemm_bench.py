@@ -1,0 +1,312 @@
+"""The bench of a problem, with fake verification and timing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from autotune.errors import AutotuneError, MissingError, RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
+from autotune.measure import bench as module
+from autotune.measure.bench import BASELINE, LEADER, WINNER, GemmBench
+from autotune.measure.measurement import Energy, Failure, Measurement
+from autotune.measure.objective import COLD, HOT, Objective
+from autotune.measure.runner import Candidate
+from autotune.measure.session import Run
+from autotune.measure.timing import Samples, WarmRun
+from autotune.measure.verify import KERNEL, THOROUGH, Checks, Passed
+from autotune.problem import Problem
+
+PROBLEM = Problem(64, 64, 64)
+BASELINE_ERROR = 5.7e-7
+
+
+class Error(Exception):
+    """The error class of the fake PyCUDA."""
+
+
+class Named:
+    """A run with a name, an error and a time."""
+
+    def __init__(self, name: str, error: float = BASELINE_ERROR, time_us: float = 100.0) -> None:
+        self.name, self.error, self.time_us = name, error, time_us
+
+    def __call__(self) -> None:
+        """Runs in no time."""
+
+
+class FakeSession:
+    """Binds a candidate to the run that its parameters describe."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.full = False
+        self.Error, self.MemoryError = Error, MemoryError
+
+    def bind(self, candidate: Candidate) -> Callable[[Any], Run]:
+        values = candidate.config.values
+        if values["act"] == "refused":
+            raise Error("invalid argument")
+        run = Named(str(values["act"]), float(values["error"]) * 1e-9)
+        return lambda _: run
+
+    def pci_address(self) -> str:
+        return "0000:3b:00.0"
+
+    def broken(self) -> bool:
+        return False
+
+
+class FakeOperands:
+    def __init__(
+        self,
+        session: FakeSession,
+        problem: Problem,
+        leading_dimensions: tuple[int, int, int] | None = None,
+        strides: object = None,
+    ) -> None:
+        assert strides is None
+        self.problem, self._log = problem, session.log
+        if leading_dimensions:
+            if session.full:
+                raise RunnerError("no memory")
+            session.log.append(f"gaps {leading_dimensions}")
+
+    def reserve(self, workspace: int, counters: int) -> None:
+        self._log.append(f"reserve {workspace} {counters}")
+
+    def clear_counters(self) -> None:
+        self._log.append("clear counters")
+
+    def values(self, alpha: float, beta: float) -> tuple[float, float]:
+        return alpha, beta
+
+
+class FakeVerifier:
+    def __init__(self, session: FakeSession, *_: object) -> None:
+        self._log = session.log
+
+    def refresh(self) -> None:
+        self._log.append("refresh")
+
+    def verify(self, bound: Callable[[Any], Run], checks: Checks = KERNEL) -> Passed | Failure:
+        run = bound(None)
+        assert isinstance(run, Named)
+        how = " thoroughly" if checks is THOROUGH else ""
+        self._log.append(f"verify {run.name}{how}")
+        if run.name == "wrong" or (how and run.name == "gapless"):
+            return Failure("verify", "wrong result")
+        self._name = run.name
+        return Passed(1e-5, 1e-3, run.error, run.time_us)
+
+    def repeat(self, bound: Callable[[Any], Run], launches: int) -> Failure | None:
+        run = bound(None)
+        assert isinstance(run, Named)
+        self._log.append(f"repeat {run.name} {launches}")
+        return Failure("verify", "not always the same") if run.name == "racing" else None
+
+    def recheck(self) -> Failure | None:
+        self._log.append("recheck")
+        return Failure("verify", "wrong after timing") if self._name == "tired" else None
+
+
+class FakeTimer:
+    def __init__(self, session: FakeSession) -> None:
+        self._log = session.log
+
+    def time(self, warm: WarmRun, _: float | None, objective: Objective = HOT) -> Samples:
+        assert isinstance(warm.run, Named)
+        self._log.append(f"time {warm.run.name} {objective}")
+        return Samples((warm.run.time_us,))
+
+    def interleave(self, warm_runs: Sequence[WarmRun]) -> list[Samples]:
+        self._log.append(f"interleave {len(warm_runs)}")
+        return [Samples((warm.first_us,), (2 * warm.first_us,)) for warm in warm_runs]
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> GemmBench:
+    monkeypatch.setattr(module, "Operands", FakeOperands)
+    monkeypatch.setattr(module, "Verifier", FakeVerifier)
+    monkeypatch.setattr(module, "Timer", FakeTimer)
+    monkeypatch.setattr(module, "open_counter", lambda _: None)
+    monkeypatch.setattr(module, "open_baseline", lambda *_: Named("vendor", time_us=50.0))
+    session: Any = FakeSession(log)
+    return GemmBench(session, PROBLEM, cache=None)
+
+
+def candidate(act: str, error: int = 570, workspace: int = 0, counters: int = 0) -> Candidate:
+    """A candidate whose relative error is `error` billionths."""
+    config = Config.of("fake", {"act": act, "error": error})
+    plan = LaunchPlan(config, (), workspace, counters)
+    return Candidate(config, plan, (), Resources(32, 32, 0))
+
+
+def open_further(session: FakeSession, operands: FakeOperands) -> list[tuple[str, Run]]:
+    assert (operands.problem, session.log[0]) == (PROBLEM, "reserve 0 0")
+    return [("library 1", Named("library 1", time_us=40.0)), ("library 2", Named("wrong"))]
+
+
+def test_measurement_has_its_relative_error(bench: GemmBench) -> None:
+    outcome = bench.measure(candidate("right"), None)
+    assert isinstance(outcome, Measurement)
+    assert outcome.relative_error == pytest.approx(570e-9)
+
+
+def test_refused_launch_is_a_failure(bench: GemmBench) -> None:
+    outcome = bench.measure(candidate("refused"), None)
+    assert outcome == Failure("launch", "invalid argument")
+
+
+def test_timer_gets_the_objective(bench: GemmBench, log: list[str]) -> None:
+    bench.measure(candidate("right"), None, COLD)
+    assert log[-2:] == ["time right cold", "recheck"]
+
+
+def test_wrong_c_after_timing_is_a_failure(bench: GemmBench) -> None:
+    assert bench.measure(candidate("tired"), None) == Failure("verify", "wrong after timing")
+
+
+def test_measure_does_not_judge_accuracy(bench: GemmBench) -> None:
+    assert isinstance(bench.measure(candidate("coarse", 1200), None), Measurement)
+
+
+def test_measure_keeps_the_operands(bench: GemmBench, log: list[str]) -> None:
+    bench.measure(candidate("right"), None)
+    assert "refresh" not in log
+
+
+def test_rematch_draws_operands_and_reserves_the_largest(bench: GemmBench, log: list[str]) -> None:
+    both = [candidate("a", workspace=8, counters=1), candidate("b", workspace=4, counters=9)]
+    bench.rematch(both, with_baseline=True)
+    assert log[:3] == ["reserve 8 9", "refresh", "verify vendor"]
+
+
+def test_counters_are_cleared_before_interleaved_timing(bench: GemmBench, log: list[str]) -> None:
+    bench.rematch([candidate("a", counters=1), candidate("b", counters=9)], with_baseline=False)
+    assert log[-2:] == ["clear counters", "interleave 2"]
+
+
+def test_leaders_are_launched_many_times(bench: GemmBench, log: list[str]) -> None:
+    outcomes, _ = bench.rematch([candidate("right"), candidate("racing")], with_baseline=False)
+    assert [type(outcome) for outcome in outcomes] == [Measurement, Failure]
+    assert [line for line in log if "repeat" in line] == ["repeat right 50", "repeat racing 50"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "each_us", "launches"),
+    [(LEADER, 100.0, 50), (LEADER, 1000.0, 20), (LEADER, 1e5, 4), (WINNER, 1.0, 800)],
+)
+def test_launches_shrink_with_the_kernels_time(
+    limits: tuple[tuple[int, int], float], each_us: float, launches: int
+) -> None:
+    assert module._launches(*limits, each_us) == launches
+
+
+def test_winner_is_examined_with_gaps(bench: GemmBench, log: list[str]) -> None:
+    assert bench.examine(candidate("right")) is None
+    assert log == [
+        *("reserve 0 0", "verify right", "repeat right 800"),
+        *("gaps (76, 76, 76)", "reserve 0 0", "verify right thoroughly"),
+    ]
+
+
+def test_winner_is_examined_without_gaps_if_memory_is_short(
+    bench: GemmBench, log: list[str]
+) -> None:
+    session: Any = bench._session
+    session.full = True
+    assert bench.examine(candidate("right")) is None
+    assert log[-1] == "verify right thoroughly"
+
+
+@pytest.mark.parametrize("act", ["wrong", "racing", "gapless", "refused"])
+def test_bad_winner_is_a_failure(bench: GemmBench, act: str) -> None:
+    assert isinstance(bench.examine(candidate(act)), Failure)
+
+
+def test_rematch_judges_by_the_baselines_current_error(bench: GemmBench) -> None:
+    outcomes, baseline = bench.rematch(
+        [candidate("right"), candidate("coarse", 1200), candidate("wrong")], with_baseline=True
+    )
+    stages = [outcome.stage if isinstance(outcome, Failure) else None for outcome in outcomes]
+    assert isinstance(baseline, Measurement)
+    assert (stages, baseline.time_us) == ([None, "accuracy", "verify"], 50.0)
+
+
+def test_rematch_without_baseline_has_no_baseline_time(bench: GemmBench) -> None:
+    outcomes, baseline = bench.rematch([candidate("coarse", 1200)], with_baseline=False)
+    assert ([type(outcome) for outcome in outcomes], baseline) == ([Measurement], None)
+
+
+def test_comparison_has_an_outcome_for_each_name(bench: GemmBench) -> None:
+    ours = [candidate("ours", 1200)]
+    outcomes = bench.compare(ours, ["test_gemm_bench:open_further"])
+    times = {
+        name: outcome.time_us if isinstance(outcome, Measurement) else outcome.stage
+        for name, outcome in outcomes.items()
+    }
+    wanted = {str(ours[0].config): 100.0, BASELINE: 50.0, "library 1": 40.0, "library 2": "verify"}
+    assert times == wanted
+
+
+def test_comparison_times_every_verified_run(bench: GemmBench, log: list[str]) -> None:
+    bench.compare([candidate("ours"), candidate("wrong")], ["test_gemm_bench:open_further"])
+    assert log[-1] == "interleave 3"
+
+
+def test_baseline_has_its_relative_error(bench: GemmBench) -> None:
+    baseline = bench.baseline()
+    assert isinstance(baseline, Measurement)
+    assert baseline.relative_error == BASELINE_ERROR
+
+
+def test_wrong_baseline_is_a_failure(bench: GemmBench) -> None:
+    bench._opener = lambda *_: Named("wrong")
+    refused = Failure("verify", "wrong result")
+    assert bench.baseline() == refused
+    outcomes, baseline = bench.rematch([candidate("coarse", 1200)], with_baseline=True)
+    assert ([type(outcome) for outcome in outcomes], baseline) == ([Measurement], refused)
+
+
+class FakeMeter:
+    def __init__(self, session: FakeSession, *_: object) -> None:
+        self._log = session.log
+
+    def measure(self, warm_runs: Sequence[WarmRun]) -> list[Energy]:
+        names = [warm.run.name for warm in warm_runs if isinstance(warm.run, Named)]
+        self._log.append(f"meter {' '.join(names)}")
+        return [Energy(warm.first_us, 0.0, 1.0, 1.0) for warm in warm_runs]
+
+
+def test_energies_are_of_verified_runs_and_the_baseline(
+    log: list[str], bench: GemmBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EnergyMeter", FakeMeter)
+    answer = bench.energies([candidate("fast"), candidate("wrong"), candidate("slow")], True)
+    assert not isinstance(answer, str)
+    energies, baseline = answer
+    assert [type(energy) for energy in energies] == [Energy, Failure, Energy]
+    assert isinstance(baseline, Energy)
+    assert log[-2:] == ["clear counters", "meter fast slow vendor"]
+
+
+@pytest.mark.parametrize("error", [MissingError("no NVML"), RunnerError("it stands still")])
+def test_failing_counter_is_no_failure_of_a_candidate(
+    error: AutotuneError, bench: GemmBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "open_counter", failing)
+    assert bench.energies([candidate("fast")], False) == str(error)
+    if isinstance(error, MissingError):
+        assert bench.energy_fault() == "no NVML"

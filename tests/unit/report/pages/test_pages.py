@@ -1,0 +1,159 @@
+"""The report's pages in a browser: drawn, readable, sorted, exported, and safe to open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from support.chromium import opened
+from support.sample_records import H100
+from support.sample_subject import by_hand, user_kernel
+from support.swept_page import NOW, analysis, swept_subject
+from support.swept_page import page as page
+from support.swept_page import swept as swept
+
+from autotune.families.config import Config, Value
+from autotune.measure.measurement import Failure, Measurement
+from autotune.problem import Problem
+from autotune.records import Record
+from autotune.records.kernel_record import KernelEntry
+from autotune.report.pages import overview
+from autotune.report.pages.overview import Overview
+from autotune.report.pages.page import write
+from autotune.report.pages.record import analysed, headline
+from autotune.report.trials import Subject, subject_of
+from autotune.tuning.trial_log import FinishedTrial
+from autotune.tuning.trials import Trial
+
+DRAWN = "[...document.querySelectorAll('[data-figure]')].filter(one => one.calcdata.length).length"
+"""Number of pictures with a trace in them."""
+
+
+NASTY = "</script><script>document.title='owned'</script><b>&amp;\"' ${1}"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+def test_record_page_draws_every_picture(
+    page: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    with opened(page, width=width, scheme=scheme) as shown:
+        shown.draw_everything()
+        figures = shown.page.evaluate("Object.keys(page.data('figures'))")
+        assert len(figures) == 8
+        assert shown.page.evaluate(DRAWN) == len(figures)
+        assert shown.overflow == 0
+        assert shown.faults == []
+
+
+def nasty_subject() -> Subject:
+    """A record with HTML in every text that may hold it."""
+    subject = by_hand()
+    values: dict[str, Value] = {NASTY: NASTY, "other": 1}
+    trials = [
+        replace(
+            row, trial=replace(row.trial, config=Config.of(NASTY, values | {"n": n, "m": n % 2}))
+        )
+        for n, row in enumerate(subject.trials)
+    ]
+    failed = Trial(Config.of(NASTY, values), Failure("verify", NASTY))
+    entry = trials[0].trial.entry
+    assert entry is not None
+    made = KernelEntry.of(entry)
+    entries = (replace(made, limiter=NASTY), replace(made, config=trials[1].trial.config))
+    call = replace(user_kernel().call, name=NASTY, arguments=(NASTY,))
+    provenance = replace(subject.record.provenance, compiler=NASTY)
+    record = replace(
+        user_kernel(),
+        call=call,
+        entries=entries,
+        device=replace(H100, name=f"A {NASTY}"),
+        provenance=provenance,
+    )
+    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), "log", NASTY, (NASTY,))
+
+
+def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
+    subject = nasty_subject()
+    data = analysed(subject, headline(subject, stale=NASTY, now=NOW, device_option=NASTY))
+    write(tmp_path / "page.html", data.page())
+    with opened(tmp_path / "page.html") as shown:
+        shown.draw_everything()
+        title = f"{nasty_subject().record.title} on A {NASTY}"
+        assert shown.page.title() == title
+        assert shown.page.locator("h1").text_content() == title
+        assert shown.page.locator("b").count() == 0
+        assert NASTY in shown.page.locator("#table-trials").inner_text()
+        assert shown.faults == []
+
+
+def large(count: int) -> Subject:
+    """A search of that many trials of the fast kernels, as long as real ones in every field."""
+    swept = swept_subject()
+    simt = [row.trial for row in swept.trials if row.trial.config.family == "simt"]
+    trials = []
+    for number in range(count):
+        trial = simt[number % len(simt)]
+        params = dict(trial.config.params) | {"group": number}
+        measured = Measurement(9.0 + number / 7, 0.123, 20, 11.0 + number / 7, 1e-5 / 3, 1e-3)
+        config = Config.of("simt", params)
+        trials.append(FinishedTrial(replace(trial, config=config, outcome=measured), number / 3))
+    return replace(swept, trials=tuple(trials))
+
+
+def test_report_of_3000_trials_stays_small(tmp_path: Path) -> None:
+    text = analysis(large(3000)).page()
+    assert len(text.encode()) < 8e6
+    write(tmp_path / "page.html", text)
+    with opened(tmp_path / "page.html") as shown:
+        assert shown.page.locator("#search .main-svg").count() >= 1
+        assert shown.page.locator("#table-trials tbody tr").count() == 100
+        shown.page.get_by_role("button", name="Show all 3,000 rows").click()
+        assert shown.page.locator("#table-trials tbody tr").count() == 3000
+        assert shown.faults == []
+
+
+@pytest.mark.parametrize("kind", ["one", "kernel", "failed"])
+def test_sparse_records_have_pages(kind: str, tmp_path: Path) -> None:
+    record = by_hand().record
+    subjects = {
+        "one": subject_of(replace(record, entries=record.entries[:1]), tmp_path),
+        "kernel": subject_of(user_kernel(), tmp_path),
+        "failed": replace(by_hand(), trials=by_hand().trials[4:5]),
+    }
+    write(tmp_path / "page.html", analysis(subjects[kind]).page())
+    with opened(tmp_path / "page.html", width=400) as shown:
+        shown.draw_everything()
+        assert shown.page.locator("#table-trials tbody tr").count() == len(subjects[kind].trials)
+        assert shown.overflow == 0
+        assert shown.faults == []
+
+
+def test_overview_page_draws_every_picture(tmp_path: Path) -> None:
+    base = by_hand().record
+    assert isinstance(base, Record)
+    records = [replace(base, problem=Problem(m, 256, 256)) for m in (64, 128, 256)]
+    rows = [overview.record_row(record, stale=NASTY, now=NOW) for record in records]
+    data = Overview(
+        tuple(rows),
+        overview.size_curves(records),
+        (
+            {
+                "range": NASTY,
+                "device": "d",
+                "evidence": "measured",
+                "points": [1],
+                "expected_loss": 0.1,
+            },
+        ),
+        overview.suggestions(rows),
+    )
+    write(tmp_path / "page.html", data.page())
+    with opened(tmp_path / "page.html", width=400) as shown:
+        shown.draw_everything()
+        assert shown.page.evaluate(DRAWN) == 2
+        assert shown.page.locator("#next tbody tr").count() == 3
+        assert shown.page.locator("#table-problems tbody tr").count() == 3
+        assert shown.overflow == 0
+        assert shown.faults == []

@@ -1,0 +1,250 @@
+"""Arguments checked against the signature that the compiler reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sample_user_kernels import arguments, kernel
+
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
+from autotune.errors import UsageError
+from autotune.user_kernels.checks import check_signature, macros_kept, variables_filled
+from autotune.user_kernels.definition import Compilation, define_kernel, unpacked
+
+MANY = """
+namespace my {
+struct Pair { float first; int second; };
+template <typename T, int N>
+__global__ void many(T* __restrict__ out, const unsigned char* bytes, const void* any, Pair* pairs,
+                     float4* vectors, const T scale, bool flag, unsigned long long size, Pair pair,
+                     float2* complex) {
+    out[0] = scale;
+}
+}
+"""
+TAKEN: list[Any] = [
+    *(np.zeros(4, np.float32), np.zeros(4, np.float64), np.zeros(4, np.int16)),
+    *(np.zeros(4, np.float32), np.zeros(8, np.float32), np.float32(1), np.bool_(True)),
+    *(np.uint64(1), np.int64(0), np.zeros(2, np.complex64)),
+]
+
+
+def check(values: list[Any], **changes: Any) -> None:
+    definition = kernel(**changes)
+    config = next(definition.combinations())
+    with unpacked(definition.source, definition.includes) as places:
+        check_signature(definition, config, values, "sm_90", places)
+
+
+def check_many(values: list[Any], name: str = "my::many<float, N>") -> None:
+    check(values, source=MANY, name=name, parameters={"N": (1,)})
+
+
+def test_matching_arguments_are_accepted() -> None:
+    check(arguments())
+
+
+def test_pointers_to_structures_accept_any_array() -> None:
+    check_many(TAKEN)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, np.zeros(4), r"argument 0 is an array of float64 \(8 bytes\); my::many takes a pointer "
+         "to a floating-point number of 4 bytes there; give the NumPy type of that"),
+        (0, np.zeros(4, np.int32), "argument 0 is an array of int32"),
+        (0, np.zeros(4, np.float16), "argument 0 is an array of float16"),
+        (0, np.int64(0), r"argument 0 is int64 \(8 bytes\); my::many takes a pointer"),
+        (5, np.float64(1), "argument 5 is float64 .8 bytes.; my::many takes a floating-point "
+         "number of 4 bytes"),
+        (5, np.int32(1), "argument 5 is int32 .4 bytes.; my::many takes a floating-point number"),
+        (5, np.zeros(1, np.float32), "argument 5 is an array of float32"),
+        (6, np.int32(1), "takes a whole number of 1 bytes there"),
+        (8, np.int32(1), "argument 8 is int32 .4 bytes.; my::many takes a value of 8 bytes"),
+    ],
+)  # fmt: skip
+def test_wrong_type_is_refused_naming_both_types(place: int, value: Any, message: str) -> None:
+    wrong = [*TAKEN]
+    wrong[place] = value
+    with pytest.raises(UsageError, match=message):
+        check_many(wrong)
+
+
+@pytest.mark.parametrize("count", [9, 11])
+def test_wrong_number_of_arguments_is_refused(count: int) -> None:
+    message = rf"my::many takes 10 arguments \(a pointer to a floating.*\), {count} are given"
+    with pytest.raises(UsageError, match=message):
+        check_many([*TAKEN, np.int32(1)][:count])
+
+
+def test_types_are_those_of_the_instance() -> None:
+    with pytest.raises(UsageError, match="takes a pointer to a floating-point number of 8 bytes"):
+        check_many(TAKEN, name="my::many<double, N>")
+
+
+def test_kernel_without_arguments_takes_none() -> None:
+    nothing = "__global__ void nothing() {}"
+    check([], source=nothing, name="nothing<>", parameters={})
+    with pytest.raises(UsageError, match=r"takes 0 arguments \(\), 1 are given"):
+        check([np.int32(1)], source=nothing, name="nothing<>", parameters={})
+
+
+def test_kernel_that_does_not_compile_is_not_checked() -> None:
+    check([np.int32(1)], source="this is no C++")
+
+
+BODY = """
+extern "C" __global__ void k(float* x) {
+    __shared__ float s[TILE];
+    s[threadIdx.x % TILE] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[0];
+}
+"""
+
+
+def compiled(
+    source: str | Path, *, macros: bool = True, options: Sequence[str] = (), **changes: Any
+) -> Program:
+    """The last configuration of a kernel, compiled with both checks."""
+    definition: dict[str, Any] = {
+        **{"constraints": None, "grid": 1, "block": 32, "shared": 0},
+        **{"parameters": {"TILE": (128,)} if macros else {}, **changes},
+        "compile": Compilation(defines=True, options=options),
+    }
+    kernel = define_kernel(source, definition.pop("name", "k"), **definition)
+    *_, config = kernel.combinations()
+    with unpacked(kernel.source, kernel.includes) as (folder, includes):
+        compile = partial(compiler.compile, cache=None, sources=folder, includes=includes)
+        checked = variables_filled(macros_kept(compile), kernel.source, (folder, includes))
+        outcome = checked(kernel.source.template(config), "sm_80")
+    assert isinstance(outcome, Program), outcome.log
+    return outcome
+
+
+# Macros
+
+OVERRIDES = {
+    "redefined": "#define TILE 64\n",
+    "undefined first": "#undef TILE\n#define TILE 64\n",
+    "without a warning": "#pragma nv_diag_suppress 47\n#define TILE 64\n",
+    "for some values": "#if TILE > 64\n#undef TILE\n#define TILE 64\n#endif\n",
+}
+
+
+@pytest.mark.parametrize("lines", OVERRIDES.values(), ids=OVERRIDES)
+def test_source_that_sets_a_tuned_macro_is_refused(lines: str) -> None:
+    with pytest.raises(UsageError, match="k: the source sets TILE to 64, which is given as 128"):
+        compiled(lines + BODY)
+
+
+def test_suppressed_warnings_hide_no_override() -> None:
+    with pytest.raises(UsageError, match="the source sets TILE to 64"):
+        compiled("#define TILE 64\n" + BODY, options=["-w"])
+
+
+def test_constant_in_place_of_a_macro_is_refused() -> None:
+    with pytest.raises(UsageError, match="the source undefines TILE, which is given as 128"):
+        compiled("#undef TILE\nconstexpr int TILE = 64;\n" + BODY)
+
+
+def test_header_that_sets_a_tuned_macro_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sizes.cuh").write_text("#undef TILE\n#define TILE 64\n")
+    (tmp_path / "k.cu").write_text('#include "sizes.cuh"\n' + BODY)
+    with pytest.raises(UsageError, match="the source sets TILE to 64"):
+        compiled(tmp_path / "k.cu")
+
+
+def test_default_of_a_macro_leaves_its_values() -> None:
+    assert compiled("#ifndef TILE\n#define TILE 64\n#endif\n" + BODY).shared == 4 * 128
+
+
+@pytest.mark.parametrize("value", ["vec", "MODE", "COMMA", 0.5, "+".join(["1"] * 99)])
+def test_value_of_any_kind_is_no_override(value: str | float) -> None:
+    source = """
+    typedef float vec;
+    #define MODE COMMA
+    #define COMMA 1, 2
+    extern "C" __global__ void k(float* x) { x[0] = sizeof(TILE); }
+    """
+    assert compiled(source, parameters={"TILE": (value,)}).symbol == "k"
+
+
+@pytest.mark.parametrize("standard", ["c++11", "c++14", "c++17", "c++20"])
+def test_macros_are_checked_in_every_standard(standard: str) -> None:
+    assert compiled(BODY, options=[f"--std={standard}"]).shared == 4 * 128
+
+
+# Variables
+
+
+def reading(declaration: str, expression: str) -> str:
+    return f'{declaration}\nextern "C" __global__ void k(float* x, int i) {{ {expression}; }}\n'
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expression", "variable"),
+    [
+        ("__constant__ float w[9];", "x[i] = w[i]", "__constant__ w"),
+        ("static __constant__ float w;", "x[i] = w", "__constant__ w"),
+        ("struct P { int a, b; }; __constant__ P p;", "x[i] = p.b", "__constant__ p"),
+        ("namespace f { __constant__ float w[9]; }", "x[i] = f::w[i]", "__constant__ f::w"),
+        (
+            "template <int N> __constant__ float w[N];",
+            "x[i] = w<8>[i]",
+            "__constant__ w",
+        ),
+        (
+            "__constant__ float a[2], b[2] = {1, 2};\n// __constant__ float a[2] = {1, 2};",
+            "x[i] = a[i] + b[i]",
+            "__constant__ a",
+        ),
+        (
+            "__constant__ float w[2]; __constant__ const float* tables[1] = {w};",
+            "x[i] = tables[i][i]",
+            "__constant__ w",
+        ),
+        (
+            "__constant__ float w[9]; __device__ __noinline__ float f(int i) { return w[i]; }",
+            "x[i] = f(i)",
+            "__constant__ w",
+        ),
+    ],
+)
+def test_unfilled_variable_is_refused_by_its_name(
+    declaration: str, expression: str, variable: str
+) -> None:
+    with pytest.raises(UsageError, match=f"k reads {variable}, which nothing fills .* pass it as"):
+        compiled(reading(declaration, expression), macros=False)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expression"),
+    [
+        ("__constant__ float w[2] = {1, 2};", "x[i] = w[i]"),
+        ("__constant__ float zeros[2] = {0, 0};", "x[i] = zeros[i]"),
+        ("__constant__ float zero{};", "x[i] = zero"),
+        ("__device__ int on = 0;", "if (on) x[i] = 0"),
+        ("constexpr __constant__ float w[2] = {1, 2};", "x[i] = w[i]"),
+        ("__constant__ float unread[9];", "x[i] = 1"),
+        ("__constant__ float w[9]; __global__ void other(float* x) { *x = w[1]; }", "x[i] = 1"),
+        ("__device__ int count;", "x[i] = atomicAdd(&count, 1)"),
+        ("", "const double w[] = {1, 2, 3}; x[i] = w[i] + sin(double(x[i]))"),
+    ],
+)
+def test_variable_that_is_filled_or_unread_is_allowed(declaration: str, expression: str) -> None:
+    assert compiled(reading(declaration, expression), macros=False).symbol == "k"
+
+
+def test_failure_to_compile_stays_a_failure() -> None:
+    def broken(template: Any, arch: str) -> CompileFailure:
+        return CompileFailure(template, arch, "k.cu(1): error: no", "log")
+
+    assert isinstance(macros_kept(broken)(None, "sm_80"), CompileFailure)  # type: ignore[arg-type]

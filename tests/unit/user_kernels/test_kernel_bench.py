@@ -1,0 +1,239 @@
+"""The bench of a user kernel; device memory is host memory, a kernel is a Python function."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_kernel_session import F4, Error, FakeSession, FakeTimer, Kernel, Pointers, right
+from support.sample_user_kernels import N, arguments, tunable, work
+
+from autotune.errors import RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.measure import bench as module
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import BestTimes
+from autotune.measure.runner import Candidate
+from autotune.user_kernels.bench import KernelBench
+from autotune.user_kernels.workload import Workload
+
+
+def changed(place: int, index: int, value: float = 7.0, **around: int) -> Kernel:
+    """A correct kernel that then writes one more float."""
+
+    def run(at: Pointers) -> None:
+        right(at)
+        at(place, **around)[index] = value
+
+    return run
+
+
+def first_time_only() -> Kernel:
+    ran: list[int] = []
+
+    def run(at: Pointers) -> None:
+        if not ran:
+            right(at)
+        ran.append(1)
+
+    return run
+
+
+def lost(session: FakeSession) -> Kernel:
+    def run(_: Pointers) -> None:
+        session.lost = True
+        raise Error("an illegal memory access was encountered")
+
+    return run
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "right": right,
+    "nothing": lambda _: None,
+    "nan": changed(0, 5, np.nan),
+    "off": changed(0, 5, 1e-3),
+    "before": changed(0, 0, before=1),
+    "behind": changed(0, -1, behind=1),
+    "input": changed(1, 3),
+    "around input": changed(1, -1, behind=1),
+}
+
+
+def candidate(act: str) -> Candidate:
+    config = Config.of("saxpy", {"act": act})
+    plan = tunable().plan(Config.of("saxpy", {"THREADS": 32, "EACH": 1}))
+    return Candidate(config, plan, (), Resources(32, 32, 0))
+
+
+def opened(
+    monkeypatch: pytest.MonkeyPatch,
+    kernels: Mapping[str, Kernel] = KERNELS,
+    call: Workload | None = None,
+    floats: int = N,
+    free: int = 2**30,
+) -> tuple[KernelBench, FakeSession]:
+    monkeypatch.setattr(module, "Timer", FakeTimer)
+    session: Any = FakeSession(kernels, floats, free)
+    return KernelBench(session, call or work()), session
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> KernelBench:
+    return opened(monkeypatch)[0]
+
+
+def test_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
+    outcome = bench.measure(candidate("right"), None)
+    assert isinstance(outcome, Measurement)
+    assert outcome.time_us == 250.0
+    assert outcome.error is not None
+    assert outcome.tolerance is not None
+    assert outcome.relative_error is not None
+    assert outcome.error <= outcome.tolerance
+    assert outcome.relative_error < 1e-6
+
+
+def test_kernel_runs_twice_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    bench.measure(candidate("right"), BestTimes(hot_us=5.0))
+    assert session.log == ["run right", "run right", "time 5.0"]
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        ("nothing", "argument 0: wrong result: 1000 of 1000 elements, such as "),
+        ("nan", "argument 0: wrong result: 1 of 1000 elements, such as nan instead of "),
+        ("off", "argument 0: wrong result: 1 of 1000 elements, such as 0.001 instead of "),
+        ("before", "stray writes: changed 4 bytes around argument 0"),
+        ("behind", "stray writes: changed 4 bytes around argument 0"),
+        ("input", "stray writes: changed 1 elements of argument 1, which the reference leaves"),
+        ("around input", "stray writes: changed 4 bytes around argument 1"),
+    ],
+)
+def test_wrong_kernel_fails_with_the_argument(bench: KernelBench, act: str, reason: str) -> None:
+    outcome = bench.measure(candidate(act), None)
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, outcome.reason[: len(reason)]) == ("verify", reason)
+
+
+def test_wrong_element_has_its_place_and_tolerance(bench: KernelBench) -> None:
+    outcome = bench.measure(candidate("off"), None)
+    assert isinstance(outcome, Failure)
+    assert " at 5, tolerance 0.000" in outcome.reason
+
+
+def test_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    bench.measure(candidate("input"), None)
+    assert session.log == ["run input"]
+
+
+def test_kernel_that_is_right_once_only_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch, {"once": first_time_only()})
+    outcome = bench.measure(candidate("once"), None)
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, session.log) == ("verify", ["run once"] * 2)
+
+
+@pytest.mark.parametrize("act", sorted(set(KERNELS) - {"right"}))
+def test_wrong_kernel_does_not_affect_the_next(bench: KernelBench, act: str) -> None:
+    bench.measure(candidate("right"), None)
+    bench.measure(candidate(act), None)
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
+
+
+def test_result_is_compared_again_after_an_accepted_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, _ = opened(monkeypatch, {**KERNELS, "close": changed(0, 5, float(arguments()[0][5]))})
+    first = bench.measure(candidate("right"), None)
+    second = bench.measure(candidate("close"), None)
+    assert (type(first), type(second)) == (Measurement, Failure)
+
+
+def test_less_accurate_kernel_passes_within_tolerance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rough(at: Pointers) -> None:
+        right(at)
+        at(0)[:] *= F4(1 + 3e-5)
+
+    bench, _ = opened(monkeypatch, {**KERNELS, "rough": rough})
+    errors = []
+    for act in ("right", "rough", "right"):
+        outcome = bench.measure(candidate(act), None)
+        assert isinstance(outcome, Measurement)
+        errors.append(outcome.relative_error)
+    assert errors[0] == errors[2]
+    assert errors[1] == pytest.approx(3e-5, rel=0.01)
+
+
+def test_written_output_is_not_preset_to_the_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    initial = [np.ones(4, F4), np.full(4, 2, F4)]  # the output is right already
+    call = work(arguments=initial, reference=lambda x, _: [None, 2 * x])
+    kernels: dict[str, Kernel] = {
+        "nothing": lambda _: None,
+        "half": lambda at: at(1)[:2].fill(2),
+        "right": lambda at: at(1).fill(2),
+    }
+    bench, _ = opened(monkeypatch, kernels, call, floats=4)
+    reasons = [bench.measure(candidate(act), None) for act in kernels]
+    assert [type(reason) for reason in reasons] == [Failure, Failure, Measurement]
+    assert str(reasons[1]).endswith(
+        "argument 1: wrong result: 2 of 4 elements, such as nan instead of 2 at 2, tolerance "
+        "0.0004; it held NaN before, as the reference does not read it')"
+    )
+
+
+def test_refused_launch_is_a_failure(bench: KernelBench) -> None:
+    assert bench.measure(candidate("refused"), None) == Failure("launch", "invalid argument")
+
+
+def test_results_are_what_a_run_leaves(bench: KernelBench) -> None:
+    contents = bench.results(candidate("right"))
+    assert isinstance(contents, list)
+    y, x, *_ = arguments()
+    np.testing.assert_array_equal(contents[0], F4(2.5) * x + y)
+    np.testing.assert_array_equal(contents[1], x)
+    assert bench.results(candidate("refused")) == Failure("launch", "invalid argument")
+
+
+def test_lost_context_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels: dict[str, Kernel] = {}
+    bench, session = opened(monkeypatch, kernels)
+    kernels["lost"] = lost(session)
+    with pytest.raises(Error):
+        bench.measure(candidate("lost"), None)
+
+
+def test_rematch_interleaves_verified_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    acts = ("right", "input", "right")
+    outcomes, baseline = bench.rematch([candidate(act) for act in acts], with_baseline=False)
+    assert [type(outcome) for outcome in outcomes] == [Measurement, Failure, Measurement]
+    assert (session.log[-1], baseline) == ("interleave 2", None)
+
+
+def test_user_kernel_has_no_baseline(bench: KernelBench) -> None:
+    assert bench.baseline() is None
+
+
+def test_workload_survives_pickling() -> None:
+    sent = work()
+    loaded = pickle.loads(pickle.dumps(sent))
+    assert (loaded.call, loaded.arguments) == (sent.call, sent.arguments)
+    for received, buffer in zip(loaded.buffers, sent.buffers, strict=True):
+        np.testing.assert_array_equal(received.before, buffer.before)
+        assert (received.place, received.written) == (buffer.place, buffer.written)
+
+
+def test_too_large_arrays_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunnerError, match=r"saxpy\(.*\): the arrays take 0.0 GiB of device memory"):
+        opened(monkeypatch, free=4000)
