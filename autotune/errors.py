@@ -8,7 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Sequence
+    from typing import Any, TypeVar
+
+    Word = TypeVar("Word", bound=str)
 
 
 class AutotuneError(Exception):
@@ -90,3 +93,15 @@ def require_list(name: str, values: object) -> None:
     """
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise UsageError(f"{name} is {values!r}; give a list: [{values!r}]")
+
+
+def one_of(kind: str, name: object, among: Sequence[Word]) -> Word:
+    """The member of `among` that equals a name.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    for word in among:
+        if name == word:
+            return word
+    raise UsageError(f"unknown {kind} {name!r}; give one of {', '.join(among)}")

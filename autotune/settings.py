@@ -56,8 +56,8 @@ class Mode:
 
 
 class Policy(NamedTuple):
-    """What `matmul`, `kernel`, `warmup` and patched layers may do: as an argument for one call, or
-    by `with autotune.policy(...)` for all calls of a block.
+    """The policy of `matmul`, `kernel`, `warmup` and patched layers: an argument of one call, or of
+    all calls of a block by `with autotune.policy(...)`.
 
     Attributes:
         tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the most
@@ -393,7 +393,7 @@ def faults() -> list[str]:
 
 
 def _fault(name: str) -> str:
-    """What is wrong with the value of a variable; empty if it is right."""
+    """The fault of a variable's value; empty if it is right."""
     try:
         VARIABLES[name]()
     except AutotuneError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from typing import Any, cast
 from zlib import crc32
 
 from autotune import files, settings
@@ -22,8 +23,8 @@ from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, out
 from autotune.lookup.promising import RACED, Contenders
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, option
-from autotune.measure.measurement import Evidence, Failure, Measurement
-from autotune.measure.objective import Objective
+from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
+from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate, RowReference, Runner
 from autotune.measure.targets import TargetOpener
 from autotune.model import cost, orders
@@ -323,10 +324,10 @@ class RangePlace:
         compile = partial(compiler.compile, cache=cache_dir())
         with self.opener.opening(tunable.problem) as opened:
             target = opened()
-            runner, compared = target.runner, None
+            runner = target.runner
             if self.order and runner.evidence == "measured":
                 checks = RowChecks(runner, tunable.problem, self.order, self.references, compile)
-                compared = checks.compared
+                runner = checked(runner, checks.compared)
             files.ensure(self.store.root)
             return loop.tune(
                 tunable,
@@ -336,8 +337,39 @@ class RangePlace:
                 compile=compile,
                 origin=target.origin,
                 observer=observer,
-                compared=compared,
             )
+
+
+def checked(runner: Runner, compared: Callable[[Candidate], Candidate]) -> Runner:
+    """The runner, which has every candidate compared with a reference.
+
+    Args:
+        runner: the runner.
+        compared: adds the rows to a candidate that it has to compute as the reference does.
+    """
+    return cast("Runner", _CheckedRunner(runner, compared))
+
+
+class _CheckedRunner:
+    def __init__(self, runner: Runner, compared: Callable[[Candidate], Candidate]) -> None:
+        self._runner, self._compared = runner, compared
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def measure(
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
+    ) -> Measurement | Failure:
+        return self._runner.measure(self._compared(candidate), best, objective)
+
+    def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
+        return self._runner.rematch([*map(self._compared, candidates)])
+
+    def examine(self, candidate: Candidate) -> Failure | None:
+        return self._runner.examine(self._compared(candidate))
+
+    def energies(self, candidates: Sequence[Candidate]) -> list[Energy | Failure]:
+        return self._runner.energies([*map(self._compared, candidates)])
 
 
 class RowChecks:

@@ -350,7 +350,7 @@ def work_of(
     if reference is None:
         return unverified(name, hosts)
     own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
-    return workload(name, hosts, own, rtol=verify.rtol, atol=verify.atol)
+    return workload(name, hosts, own, verify)
 
 
 def stand_in(
@@ -368,7 +368,7 @@ def stand_in(
         config, results = first_results(tunable, runner, compile)
     finally:
         runner.close()
-    return with_results(work, results, str(config), rtol=verify.rtol, atol=verify.atol)
+    return with_results(work, results, str(config), verify)
 
 
 @contextmanager

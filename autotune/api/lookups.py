@@ -14,7 +14,6 @@ from autotune.device import Device
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup import batch_invariant as invariant
-from autotune.lookup import fingerprints
 from autotune.lookup.answer import Answer
 from autotune.lookup.fingerprints import Fingerprint
 from autotune.lookup.lookup import finder
@@ -30,7 +29,6 @@ from autotune.records import (
     Records,
     Store,
     TuningRecord,
-    inventory,
     merging,
 )
 from autotune.report import listing, record, tables
@@ -61,29 +59,20 @@ def best(
         UsageError: for an impossible problem, an unknown device, or a family and `batch_invariant`.
         MissingError: without a GPU, if no other device is given.
     """
-    return recorded(problem_of(*problem, **arguments), device, family, batch_invariant)
-
-
-def recorded(
-    problem: Problem,
-    device: DeviceLike = DEFAULT,
-    family: str = AUTO,
-    batch_invariant: bool = False,
-) -> Record:
-    """`best` with its arguments decoded."""
-    resolved = targets.resolve(device)
-    targets.check_memory(problem, resolved)
+    asked, resolved = problem_of(*problem, **arguments), targets.resolve(device)
+    targets.check_memory(asked, resolved)
     if batch_invariant:
-        _refuse_family(family)
-        return _ordered(problem, resolved, device)
-    families_of(family, problem)  # to refuse unknown ones
-    record = _loaded(problem, resolved, family)
+        if family != AUTO:
+            raise UsageError("a batch-invariant range takes no family; leave either out")
+        return _ordered(asked, resolved, device)
+    families_of(family, asked)  # to refuse unknown ones
+    record = _loaded(asked, resolved, family)
     if record is None:
         alone = "" if family == AUTO else f" --family {family}"
         kernels = "" if family == AUTO else f" with {family} kernels alone"
         raise NotFoundError(
-            f"{problem} is not tuned{kernels} on {resolved.name}; run "
-            f"`autotune tune {problem}{alone}{option(device)}`"
+            f"{asked} is not tuned{kernels} on {resolved.name}; run "
+            f"`autotune tune {asked}{alone}{option(device)}`"
         )
     return record
 
@@ -93,11 +82,6 @@ def best_of_all(result: Record | Answer) -> Record | None:
     if not isinstance(result, FamilyRecord):
         return None
     return _loaded(result.problem, result.device, AUTO)
-
-
-def _refuse_family(family: str) -> None:
-    if family != AUTO:
-        raise UsageError("a batch-invariant range takes no family; leave either out")
 
 
 def _ordered(problem: Problem, resolved: Device, device: DeviceLike) -> Record:
@@ -144,35 +128,23 @@ def choose(
         UsageError: for an impossible problem or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    return answered(problem_of(*problem, **arguments), device, objective, batch_invariant)
-
-
-def answered(
-    problem: Problem,
-    device: DeviceLike = DEFAULT,
-    objective: ObjectiveText | Objective = HOT,
-    batch_invariant: bool = False,
-) -> Answer:
-    """`choose` with its arguments decoded."""
     from autotune.lookup.answer import tune_command, unrecorded, untuned_card
-    from autotune.lookup.lookup import finder
 
-    decides = objective_named(objective)
-    resolved = targets.resolve(device)
-    targets.check_memory(problem, resolved)
+    asked, decides = problem_of(*problem, **arguments), objective_named(objective)
+    resolved, own = targets.resolve(device), option(device)
+    targets.check_memory(asked, resolved)
     if batch_invariant:
         from autotune.lookup.batch_invariant import required
 
-        return required(problem, resolved, _records(), decides, option(device))
+        return required(asked, resolved, _records(), decides, own)
     mode = settings.mode()
-    answer = finder(mode)(problem, resolved, _records(), decides)
+    answer = finder(mode)(asked, resolved, _records(), decides)
     if answer is None and mode.frozen:
-        raise FrozenError(unrecorded(problem, resolved))
+        raise FrozenError(unrecorded(asked, resolved))
     if answer is None:
-        raise NotFoundError(f"{unserved(problem, resolved)}; give another device")
-    commands = tune_command(problem), tune_command(problem, option(device))
-    advice = answer.advice and untuned_card(resolved, option=option(device))
-    return replace(answer, note=answer.note.replace(*commands), advice=advice)
+        raise NotFoundError(f"{unserved(asked, resolved)}; give another device")
+    note = answer.note.replace(tune_command(asked), tune_command(asked, own))
+    return replace(answer, note=note, advice=answer.advice and untuned_card(resolved, option=own))
 
 
 def warnings_of(
@@ -221,14 +193,16 @@ WIDTH = 120
 class Table:
     """A record or an answer as a table; `print` shows it as text, a notebook as HTML."""
 
-    def __init__(self, rendered: RenderableType) -> None:
-        self._rendered = rendered
+    def __init__(self, rendered: RenderableType, width: int) -> None:
+        self._rendered, self._width = rendered, width
 
     def __str__(self) -> str:
-        return tables.text_of(self._rendered)
+
+        return tables.text_of(self._rendered, self._width)
 
     def _repr_html_(self) -> str:
-        return tables.html_of(self._rendered)
+
+        return tables.html_of(self._rendered, self._width)
 
 
 def table(result: TuningRecord | Answer) -> Table:
@@ -239,21 +213,23 @@ def table(result: TuningRecord | Answer) -> Table:
     Args:
         result: a record of a GEMM or of a user kernel, or the answer to a look-up.
     """
-    return Table(record.render(result))
+
+    return Table(record.render(result), tables.WIDTH)
 
 
 class RecordList(tuple[TuningRecord, ...]):
     """Records; `print` and notebooks show them as a table with a row for each."""
 
     def __str__(self) -> str:
-        return tables.text_of(self._table, WIDTH)
+        return str(self._table)
 
     def _repr_html_(self) -> str:
-        return tables.html_of(self._table, WIDTH)
+        return self._table._repr_html_()
 
     @property
-    def _table(self) -> RenderableType:
-        return listing.record_table(listing.record_rows(self, targets.here()))
+    def _table(self) -> Table:
+
+        return Table(listing.record_table(listing.record_rows(self, targets.here())), WIDTH)
 
 
 def list_records(device: DeviceLike | None = None) -> RecordList:
@@ -271,6 +247,8 @@ def list_records(device: DeviceLike | None = None) -> RecordList:
         DeviceError: if there is no such device.
         MissingError: if it is a GPU of this machine and there is none.
     """
+    from autotune.records import inventory
+
     slug = None if device is None else targets.resolve(device).slug
     items = inventory.listed(settings.cache_dir())
     for item in items:
@@ -302,6 +280,9 @@ def fingerprint(
         DeviceError: if there is no such device.
         MissingError: without a GPU, if no other device is given.
     """
+    from autotune.lookup import fingerprints
+    from autotune.lookup.lookup import finder
+
     problems = [problem_of(shape) for shape in shapes]
     find = invariant.batch_invariant if batch_invariant else finder(settings.mode())
     store = Store(settings.cache_dir())

@@ -173,15 +173,12 @@ def cover(
         sizes = _worst(losses) if covered.loss > loss else _between(span, tuned) if race else []
         pending = sizes if clock.goes_on else []
     if covered.loss > loss:
-        warnings.warn(_unfinished(covered, loss), stacklevel=2)
+        warnings.warn(
+            f"{covered}: the budget was over at an expected loss of {covered.loss:.1%}, above "
+            f"{loss:.1%}; run again to go on",
+            stacklevel=2,
+        )
     return covered
-
-
-def _unfinished(covered: Range, loss: float) -> str:
-    return (
-        f"{covered}: the budget was over at an expected loss of {covered.loss:.1%}, above "
-        f"{loss:.1%}; run again to go on"
-    )
 
 
 class _Clock:

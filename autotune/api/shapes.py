@@ -1,27 +1,59 @@
-"""Shapes with their counts, such as those of a model, and their file.
+"""Shapes with their counts, such as those of a model, their file, and their tuning as one.
 
 {"schema": 1, "shapes": {"16x4096x4096:bf16:nt:bias": 32, "16x16384x4096:bf16:nt": 32}}
+
+Seconds of search go where they are expected to save most. A search of t seconds leaves a share
+exp(-t / T) of what tuning can save. With one T for all the savings of all problems together are
+largest if every search ends at the same rate of saving.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from msgspec import Meta
 
-from autotune import files
-from autotune.errors import ProblemError, UsageError, require_list
+from autotune import files, roofline
+from autotune.api import tuning
+from autotune.device import Device
+from autotune.errors import (
+    AutotuneError,
+    BudgetError,
+    CacheError,
+    DeviceError,
+    MissingError,
+    ProblemError,
+    UsageError,
+    require_list,
+)
+from autotune.families.registry import AUTO, families_of
 from autotune.files import limits, output
 from autotune.files.decoding import convert, parse, require_schema
+from autotune.lookup.answer import Answer, recorded_prediction
+from autotune.lookup.lookup import recorded
+from autotune.measure import targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problems_of
+from autotune.records import Records, Store
+from autotune.report.listing import NO_TIME, TUNED, ShapeRow, ShapesReport
+from autotune.settings import cache_dir
+from autotune.tuning.options import Search, enough, require_time
+from autotune.tuning.trials import Observer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
 
 SCHEMA = 1
 
@@ -103,3 +135,242 @@ class Shapes(Counter[Problem]):
 
     def __str__(self) -> str:
         return "\n".join(f"{count:6} x {problem}" for problem, count in self.most_common())
+
+
+T = TypeVar("T")
+
+TIME_CONSTANT_S = 3.0
+"""T. Half of 24 problems were within 2 % of their best known time after 4.3 s of search on an H100
+(`docs/search.md`), where a kernel chosen without a search loses some 10 %."""
+
+LEAST_S = 3.0
+"""Shortest search: its workers need 2 s to start, and the leaders are timed at the end."""
+
+LEAST_GAIN = 0.005
+"""Share of a kernel's time below which what is left to save is not worth a search."""
+
+UNTUNED_LOSS = 0.1
+"""Loss of a kernel chosen without a search: on an H100 it was 11 % (`docs/python.md`)."""
+
+LAUNCH_US = 2.0
+"""Least time of a kernel, however small."""
+
+ENDED = 0.9
+"""A search that takes less than this share of its budget ended by itself."""
+
+Observing = Callable[
+    [int, float], AbstractContextManager[Callable[[Problem, float], Observer | None]]
+]
+
+
+def tune_shapes(
+    shapes: Mapping[Problem, int],
+    options: Search,
+    device: DeviceLike = DEFAULT,
+    devices: str | Sequence[int] | None = None,
+    family: str = AUTO,
+    *,
+    observing: Observing,
+) -> ShapesReport:
+    """Tunes shapes one after the other under one budget, which goes where it is expected to save
+    most: `autotune.tune` of several shapes with its arguments decoded.
+
+    A shape's weight is how often it runs, times its time, times the loss that is expected against
+    full tuning: 10 % without a record, less after each second of search. A shape whose loss is
+    expected to be below 0.5 % is not searched, and none that is recorded is raced. Each search is
+    recorded as it ends, so that an interrupt loses none, and a second call goes on where the first
+    ended.
+
+    Args:
+        shapes: how often each shape runs.
+        options: how each shape is searched. All searches share the seconds; None is the default.
+        device: as for `autotune.tune`.
+        devices: several GPUs of one model in its place.
+        family: as for `autotune.tune`.
+        observing: returns for the number of searches and the budget a function that returns the
+            observer of each.
+
+    Raises:
+        UsageError: for an unknown device, an energy, or several devices and a race.
+        MissingError: without a GPU, a driver or a compiler, where they are needed.
+        CacheError: if the cache directory cannot be written.
+        BudgetError: if the budget was over before any shape was tuned.
+    """
+    require_time(options, "tuning several shapes")
+    if options.quick and devices is not None:
+        raise UsageError("quick takes no devices; leave either out")
+    began = monotonic()
+    place = _Place(targets.resolve(device), targets.measures(device), options, family)
+    rows = {problem: place.row(problem, count) for problem, count in shapes.items()}
+    stakes = {row.problem: place.stake(row) for row in rows.values() if row.why is None}
+    count = sum(not stake.settled for stake in stakes.values())
+    budget = options.shared_seconds(count)
+    with (
+        observing(count, budget) as observed,
+        TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener,
+    ):
+
+        def search(problem: Problem, seconds: float) -> bool:
+            limited = replace(options, seconds=seconds).begun(monotonic())
+            observer = observed(problem, seconds)
+            run = partial(tuning.search_at, opener, problem, limited, family=family)
+            earlier = rows[problem]
+            row = rows[problem] = _searched(earlier, partial(run, observer=observer))
+            took = row.searched_s - earlier.searched_s
+            return row.why is not None or took < ENDED * seconds
+
+        spend(stakes, budget - (monotonic() - began), search)
+    report = ShapesReport(place.tuned(row) for row in rows.values())
+    reasons = [row.why for row in report]
+    if NO_TIME in reasons and None not in reasons:
+        raise BudgetError(
+            f"budget is {budget:g} s, which was over before a shape was tuned; give "
+            f"{enough(budget, count):g} s or more"
+        )
+    return report
+
+
+def _searched(row: ShapeRow, search: Callable[[], object]) -> ShapeRow:
+    """The row of a shape after a search, with what went wrong.
+
+    Raises:
+        AutotuneError: if the machine is at fault, so that other shapes would fail as well.
+    """
+    began = monotonic()
+    try:
+        search()
+    except (MissingError, CacheError, DeviceError):
+        raise
+    except BudgetError:
+        row = replace(row, why=row.why if row.searched_s else NO_TIME)
+    except AutotuneError as error:
+        row = replace(row, why=str(error))
+    return replace(row, searched_s=row.searched_s + monotonic() - began)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where shapes are tuned, and how.
+
+    Attributes:
+        device: the device.
+        measured: whether times on it are measured.
+        options: of the searches.
+        family: the kernel family that is searched.
+    """
+
+    device: Device
+    measured: bool
+    options: Search
+    family: str
+
+    def row(self, problem: Problem, count: int) -> ShapeRow:
+        """The row of a shape before it is tuned."""
+        try:
+            targets.check_memory(problem, self.device)
+            families_of(self.family, problem)
+        except UsageError as error:
+            return ShapeRow(problem, count, None, why=str(error))
+        return ShapeRow(problem, count, self._answer(problem))
+
+    def stake(self, row: ShapeRow) -> Stake:
+        """The time that tuning a shape can save."""
+        least_us = 1e6 * roofline.least_hot_seconds(row.problem, self.device)
+        time_us = row.time_us or row.count * max(least_us, LAUNCH_US)
+        record = row.answer.record if row.answer else None
+        if row.answer is None or record is None:
+            return Stake(time_us, UNTUNED_LOSS)
+        if record.problem != row.problem:
+            return Stake(time_us, row.answer.expected_loss or 0.0)
+        usable = record.evidence == "measured" or not self.measured
+        if self.options.quick and usable:
+            return Stake(time_us, 0.0)
+        return Stake(time_us, UNTUNED_LOSS, record.provenance.seconds if usable else 0.0)
+
+    def tuned(self, row: ShapeRow) -> ShapeRow:
+        """The row of a shape after the searches."""
+        if row.why is not None and not row.searched_s:
+            return row
+        if row.searched_s:
+            return replace(row, answer=self._answer(row.problem))
+        return replace(row, why=TUNED if self.stake(row).settled else NO_TIME)
+
+    def _answer(self, problem: Problem) -> Answer | None:
+        """The recorded answer alone: a guess takes a second a shape, and no search needs it."""
+        records, objective = Records(Store(cache_dir())), self.options.objective
+        answer = recorded(problem, self.device, records, objective)
+        if answer is None and not self.measured:
+            return recorded_prediction(problem, self.device, records.load(self.device, problem))
+        return answer
+
+
+@dataclass(frozen=True)
+class Stake:
+    """The time that tuning a problem can save.
+
+    Attributes:
+        time_us: the time of its runs together, as they are now, in microseconds.
+        loss: how much longer they take than after a full search; 0.1 is 10 %.
+        searched_s: seconds of search so far.
+    """
+
+    time_us: float
+    loss: float
+    searched_s: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """The loss that is left."""
+        return self.loss * math.exp(-self.searched_s / TIME_CONSTANT_S)
+
+    @property
+    def saving_us(self) -> float:
+        """Microseconds that a full search still saves."""
+        return self.time_us * self.left
+
+    @property
+    def settled(self) -> bool:
+        """Whether the loss that is left is below `LEAST_GAIN`."""
+        return self.left < LEAST_GAIN
+
+
+def spend(
+    stakes: Mapping[T, Stake],
+    budget_s: float,
+    search: Callable[[T, float], bool],
+    clock: Callable[[], float] = monotonic,
+) -> None:
+    """Spends a budget on searches, one after another; what one leaves is shared by the rest.
+
+    Args:
+        stakes: what tuning each problem can save.
+        budget_s: seconds for all.
+        search: searches a problem for some seconds; returns whether it ended by itself, so that it
+            need not go on. The others do if time is left.
+        clock: the time in seconds.
+    """
+    began, pending = clock(), {key: stake for key, stake in stakes.items() if not stake.settled}
+    while seconds := shares(pending, budget_s - (clock() - began)):
+        problem = max(seconds, key=lambda key: pending[key].saving_us)
+        stake, started = pending.pop(problem), clock()
+        if search(problem, seconds[problem]):
+            continue
+        spent = replace(stake, searched_s=stake.searched_s + clock() - started)
+        if not spent.settled:
+            pending[problem] = spent
+
+
+def shares(stakes: Mapping[T, Stake], budget_s: float) -> dict[T, float]:
+    """Seconds for each search, the most promising first; those that would get less than `LEAST_S`
+    get none."""
+    chosen = sorted(stakes, key=lambda key: stakes[key].saving_us, reverse=True)
+    while chosen and budget_s >= LEAST_S:
+        rates = [math.log(max(stakes[key].saving_us, 1e-300)) for key in chosen]
+        rate = (sum(rates) - budget_s / TIME_CONSTANT_S) / len(chosen)
+        seconds = {
+            key: TIME_CONSTANT_S * (own - rate) for key, own in zip(chosen, rates, strict=True)
+        }
+        if len(chosen) == 1 or seconds[chosen[-1]] >= LEAST_S:
+            return seconds
+        chosen.pop()
+    return {}

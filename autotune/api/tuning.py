@@ -257,12 +257,12 @@ class TuneCall:
 
     def among(self, shapes: Shapes) -> ShapesReport:
         """Tunes several problems."""
-        from autotune.api import many
+        from autotune.api.shapes import tune_shapes
 
         options = self.search.each_limited(self.family)
         observing = partial(shown_all, options.objective, self.progress)
         place = self.device, self.numbers, self.family
-        return many.tune_shapes(shapes, options, *place, observing=observing)
+        return tune_shapes(shapes, options, *place, observing=observing)
 
 
 def _place(device: DevicesLike) -> tuple[DeviceLike, str | Sequence[int] | None]:
@@ -305,6 +305,8 @@ def _problem(problem: tuple[Any, ...], fields: ProblemDefaults) -> Problem:
 
 
 def _counted(asked: ShapesLike | PathLike[str], fields: ProblemDefaults) -> Shapes:
+    from autotune.api.shapes import Shapes
+
     if not isinstance(asked, PathLike):
         return Shapes.of(asked, **fields)
     if fields:
@@ -340,7 +342,7 @@ def shown(
 def shown_each(
     options: Search, progress: ProgressLike
 ) -> Iterator[Callable[[Problem], Observer | None]]:
-    """As `shown`, for one search after another: a function from a problem to its observer."""
+    """A function from a problem to its observer, for one search after another (see `shown`)."""
     if progress is not True and progress != "lines":
         yield lambda _: None if progress is False else progress
         return
@@ -357,7 +359,7 @@ def shown_each(
 def shown_all(
     objective: Objective, progress: ProgressLike, count: int, budget_s: float
 ) -> Iterator[Callable[[Problem, float], Observer | None]]:
-    """As `shown_each`, for up to `count` searches that share a budget."""
+    """A function to the observer of each of up to `count` searches that share a budget."""
     if progress is not True and progress != "lines":
         yield lambda _problem, _seconds: None if progress is False else progress
         return

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     VerbArgument,
     VerbGroup,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from autotune.records.ranges import Range
     from autotune.retiming import Retimed
 
+from autotune.cli.options import complete_devices, complete_named
 
 STDOUT = "-"
 
@@ -50,7 +50,7 @@ USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
 device_filter = click.option(
     "--device",
     metavar="NAME",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
     help="Only this device: its name, its folder in the cache, or gpu.",
 )
 
@@ -76,7 +76,7 @@ def cache(context: click.Context) -> None:
     "[MxNxK|KERNEL]...",
     "Only the records of these; none for all.",
     nargs=-1,
-    shell_complete=completion.named,
+    shell_complete=complete_named,
 )
 @click.option("--problems", is_flag=True, help="Print a row for each record: its time and age.")
 @click.option(
@@ -135,6 +135,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     from autotune.measure import devices, targets
     from autotune.records.inventory import recorded, scan
     from autotune.report import listing
+    from autotune.report.selection import matching
 
     store = _opened_store()
     items = [*scan(store.root)]
@@ -145,7 +146,8 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     records = [
         record
         for record in recorded(items)
-        if slug in (None, record.device.slug) and _is_named(record, shapes)
+        if slug in (None, record.device.slug)
+        and (not shapes or any([*matching(shape, (record,), {})] for shape in shapes))
     ]
     rows = listing.record_rows(records, targets.here())
     if json:
@@ -156,13 +158,6 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
         print(f"no records of {', '.join(shapes)}")
     else:
         print(f"no records; `autotune tune 1024x1024x1024{devices.option_here()}` makes one")
-
-
-def _is_named(record: TuningRecord, words: Sequence[str]) -> bool:
-    """Whether words of the command line name a record; without words they name all."""
-    from autotune.report.selection import matching
-
-    return not words or any([*matching(word, (record,), {})] for word in words)
 
 
 def _show_fingerprint(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
+    Verb,
     VerbArgument,
     VerbCommand,
+    complete_devices,
     hidden_device_option,
     json_option,
     refuse,
@@ -23,11 +25,9 @@ from autotune.cli.options import (
 from autotune.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from autotune.device import SmLimits
     from autotune.occupancy import BlockDemand
-    from autotune.report.occupancy import Sweep
+    from autotune.report.occupancy import OccupancyRow, Sweep
 
 
 @click.command("doctor", cls=VerbCommand)
@@ -57,7 +57,7 @@ def doctor(json: bool) -> None:
     required=False,
     metavar="[DEVICE]",
     text="Device, such as gpu or h100; see `autotune help devices`.",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
 )
 @hidden_device_option
 @click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
@@ -97,13 +97,72 @@ def device(name: str | None, device: str | None, listing: bool, json: bool) -> N
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
+MOST = 10_000
+"""Kernels of a sweep; more would fill screens for minutes."""
 
-STEPS = {"--threads": 32, "--registers": 8, "--shared": 1024, "--blocks": 1, "--tile-width": 4}
-"""The steps of ranges: a warp, the unit in which registers are allocated, 1 KiB, a block, and the
-widths that are compared by default."""
+_UNITS = {"": 1, "B": 1, "K": 1024, "KB": 1024, "KIB": 1024}
+_AMOUNT = r"(\d{1,9})(|B|K|KB|KIB)"
+_TEXT = re.compile(rf"{_AMOUNT}(?:\.\.{_AMOUNT}(?::{_AMOUNT})?)?", re.IGNORECASE)
 
 
-LIST = "N|LOW..HIGH,..."
+def amounts(texts: Sequence[str], option: str, step: int) -> tuple[int, ...]:
+    """The amounts that texts name, in their order and each once.
+
+    A text is an amount, `LOW..HIGH` or `LOW..HIGH:STEP`; K is 1024. A range holds its ends, and
+    between them the multiples of the step.
+
+    Args:
+        texts: the values of an option, each a list joined by commas.
+        option: its name, for messages.
+        step: the step of a range that states none.
+
+    Raises:
+        UsageError: for another form, a range that falls, or too many amounts.
+    """
+    words = [word for text in texts for word in text.split(",") if word]
+    listed = [amount for word in words for amount in _amounts(word.strip(), option, step)]
+    if not listed or len(listed) > MOST:
+        raise UsageError(f"{option} names {len(listed)} amounts; give 1 to {MOST}")
+    return tuple(dict.fromkeys(listed))
+
+
+def _amounts(word: str, option: str, step: int) -> Sequence[int]:
+    match = _TEXT.fullmatch(word)
+    if match is None:
+        raise UsageError(
+            f"{option} is {word!r}; give an amount, such as 256 or 48K, or a range, such as "
+            "64..1024 or 0..96K:8K"
+        )
+    low = _bytes(match[1], match[2])
+    if match[3] is None:
+        return (low,)
+    high = _bytes(match[3], match[4])
+    stated = step if match[5] is None else _bytes(match[5], match[6])
+    if high < low or stated < 1:
+        raise UsageError(f"{option} is {word!r}; give the smaller end first and a step above 0")
+    first = (low // stated + 1) * stated
+    if (high - low) // stated > MOST:
+        raise UsageError(f"{option} is {word!r}: {(high - low) // stated} amounts; at most {MOST}")
+    return (low, *range(first, high, stated), *([high] if high > low else []))
+
+
+def _bytes(number: str, unit: str) -> int:
+    return int(number) * _UNITS[unit.upper()]
+
+
+def amounts_option(name: str, step: int, text: str) -> Callable[[Verb], Verb]:
+    """An option for lists and ranges of amounts; without one its value is empty.
+
+    Args:
+        name: the option.
+        step: the step of a range that states none.
+        text: its help.
+    """
+
+    def parsed(_: click.Context, __: click.Parameter, texts: Sequence[str]) -> tuple[int, ...]:
+        return amounts(texts, name, step) if texts else ()
+
+    return click.option(name, multiple=True, metavar="N|LOW..HIGH,...", callback=parsed, help=text)
 
 
 @click.command("occupancy", cls=VerbCommand)
@@ -114,25 +173,15 @@ LIST = "N|LOW..HIGH,..."
     metavar="[SPEC.py] [DEVICE]...",
     text="The file of a user kernel, for its configurations; devices, such as h100, or compute "
     "capabilities, such as sm_86 (see `autotune help devices`).",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
 )
-@click.option("--device", multiple=True, hidden=True, shell_complete=completion.devices)
-@click.option(
-    "--tile-width",
-    multiple=True,
-    metavar=LIST,
-    help="TILE_WIDTHs of the tiled kernel, 4 to 32.",
-)
-@click.option("--threads", multiple=True, metavar=LIST, help="Threads a block of your kernel.")
-@click.option("--registers", multiple=True, metavar=LIST, help="Registers a thread.")
-@click.option(
-    "--shared", multiple=True, metavar=LIST, help="Bytes of shared memory a block, such as 48K."
-)
-@click.option(
-    "--blocks",
-    multiple=True,
-    metavar=LIST,
-    help="Blocks an SM: print the most registers and shared memory that allow them.",
+@click.option("--device", multiple=True, hidden=True, shell_complete=complete_devices)
+@amounts_option("--tile-width", 4, "TILE_WIDTHs of the tiled kernel, 4 to 32.")
+@amounts_option("--threads", 32, "Threads a block of your kernel.")
+@amounts_option("--registers", 8, "Registers a thread.")
+@amounts_option("--shared", 1024, "Bytes of shared memory a block, such as 48K.")
+@amounts_option(
+    "--blocks", 1, "Blocks an SM: print the most registers and shared memory that allow them."
 )
 @click.option(
     "--barriers",
@@ -164,11 +213,11 @@ LIST = "N|LOW..HIGH,..."
 def occupancy(
     names: tuple[str, ...],
     device: tuple[str, ...],
-    tile_width: tuple[str, ...],
-    threads: tuple[str, ...],
-    registers: tuple[str, ...],
-    shared: tuple[str, ...],
-    blocks: tuple[str, ...],
+    tile_width: tuple[int, ...],
+    threads: tuple[int, ...],
+    registers: tuple[int, ...],
+    shared: tuple[int, ...],
+    blocks: tuple[int, ...],
     barriers: int,
     carve_out: int | None,
     cluster: int,
@@ -184,7 +233,6 @@ def occupancy(
     GPU, and the SMs that they leave idle.
     """
     from autotune.occupancy import BlockDemand
-    from autotune.report import pages
 
     specs = [name for name in names if name.endswith(".py")]
     texts = [name for name in (*names, *device) if name not in specs]
@@ -197,10 +245,7 @@ def occupancy(
     if not (threads or registers or shared or blocks):
         if barriers != 1 or carve_out is not None or plot:
             raise UsageError("--barriers, --carve-out and --plot take a kernel; give --threads too")
-        widths = (
-            amounts(tile_width, "--tile-width", STEPS["--tile-width"]) if tile_width else WIDTHS
-        )
-        _show_tiled(devices, widths, cluster, json)
+        _show_tiled(devices, tile_width or WIDTHS, cluster, json)
         return
     if tile_width:
         raise UsageError(
@@ -214,8 +259,10 @@ def occupancy(
         return
     if not registers:
         raise UsageError("a kernel needs registers; give --registers 32, or --registers 32,40,48")
-    sweep = _sweep(devices, base, threads, registers, shared)
+    sweep = _swept(devices, base, threads, registers, shared or (0,))
     if plot:
+        from autotune.report import pages
+
         pages.write_sweep(plot, devices, sweep)
         click.echo(f"{plot}: written", err=True)
     _show_sweep(devices, sweep, json)
@@ -228,7 +275,7 @@ def occupancy(
     required=False,
     metavar="[DEVICE]",
     text="Device to start with, such as gpu, h100 or sm_86.",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
 )
 @hidden_device_option
 @click.option(
@@ -292,9 +339,7 @@ def _show_tiled(
         # The compiler does not support older devices; they get the registers of the oldest.
         arch = "sm_{}{}".format(*max(device.compute_capability, targets.OLDEST))
         rows = tile_width_rows(device, tiled_registers(arch, widths), cluster)
-        note = f"{device.name}; registers as compiled for {arch}"
-        if any(row.predicted for row in rows):
-            note = f"{note}; clusters as expected of such cards, not asked of the driver"
+        note = f"{device.name}; registers as compiled for {arch}{_predicted(rows)}"
         results.append({"device": device.name, "note": note, "rows": [asdict(r) for r in rows]})
         if not json:
             print(note)
@@ -303,24 +348,17 @@ def _show_tiled(
         show_json(results[0] if len(results) == 1 else {"devices": results})
 
 
-def _sweep(
-    devices: Mapping[str, SmLimits],
-    base: BlockDemand,
-    threads: tuple[str, ...],
-    registers: tuple[str, ...],
-    shared: tuple[str, ...],
-) -> Sweep:
-    from autotune.report import occupancy as report
-
-    return report.swept(devices, base, *_amounts(devices, threads, registers, shared))
+def _predicted(rows: Iterable[OccupancyRow]) -> str:
+    """The end of a title of rows whose clusters the driver was not asked for."""
+    predicted = any(row.predicted for row in rows)
+    return "; clusters as expected of such cards, not asked of the driver" if predicted else ""
 
 
 def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:
     from autotune.report import occupancy as report
     from autotune.report.occupancy import render
 
-    predicted = any(row.predicted for rows in sweep.rows.values() for row in rows)
-    suffix = "; clusters as expected of such cards, not asked of the driver" if predicted else ""
+    suffix = _predicted(chain.from_iterable(sweep.rows.values()))
     if json:
         results = report.sweep_json(sweep, devices)
         note = f"{next(iter(devices.values())).name}{suffix}"
@@ -336,41 +374,35 @@ def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> No
         print(line)
 
 
-def _amounts(
+def _swept(
     devices: Mapping[str, SmLimits],
-    threads: tuple[str, ...],
-    registers: tuple[str, ...],
-    shared: tuple[str, ...],
-) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """The block sizes, registers and bytes of a sweep; without threads all block sizes."""
+    base: BlockDemand,
+    threads: Sequence[int],
+    registers: Sequence[int],
+    shared: Sequence[int],
+) -> Sweep:
+    """The sweep of a kernel; without threads over all block sizes."""
     from autotune.occupancy import block_sizes
+    from autotune.report.occupancy import swept
 
-    sizes = (
-        amounts(threads, "--threads", STEPS["--threads"])
-        if threads
-        else block_sizes(next(iter(devices.values())))
-    )
-    counts = amounts(registers, "--registers", STEPS["--registers"])
-    room = amounts(shared or ["0"], "--shared", STEPS["--shared"])
-    if (kernels := len(sizes) * len(counts) * len(room)) > MOST:
+    threads = threads or block_sizes(next(iter(devices.values())))
+    if (kernels := len(threads) * len(registers) * len(shared)) > MOST:
         raise UsageError(f"{kernels} kernels; at most {MOST}: give fewer amounts or larger steps")
-    return sizes, counts, room
+    return swept(devices, base, threads, registers, shared)
 
 
 def _show_headroom(
     devices: Mapping[str, SmLimits],
     base: BlockDemand,
-    threads: tuple[str, ...],
-    blocks: tuple[str, ...],
+    threads: tuple[int, ...],
+    blocks: tuple[int, ...],
     json: bool,
 ) -> None:
     from autotune.report import occupancy as report
 
     if not threads:
         raise UsageError("--blocks takes --threads; give the threads of a block")
-    sizes = amounts(threads, "--threads", STEPS["--threads"])
-    counts = amounts(blocks, "--blocks", STEPS["--blocks"])
-    rooms = report.headrooms(devices, base, sizes, counts)
+    rooms = report.headrooms(devices, base, threads, blocks)
     if json:
         listed = [
             {
@@ -383,61 +415,3 @@ def _show_headroom(
         return
     print(", ".join(device.name for device in devices.values()))
     show(report.render_headrooms(rooms))
-
-
-MOST = 10_000
-"""Kernels of a sweep; more would fill screens for minutes."""
-
-
-_UNITS = {"": 1, "B": 1, "K": 1024, "KB": 1024, "KIB": 1024}
-
-
-_AMOUNT = r"(\d{1,9})(|B|K|KB|KIB)"
-
-
-_TEXT = re.compile(rf"{_AMOUNT}(?:\.\.{_AMOUNT}(?::{_AMOUNT})?)?", re.IGNORECASE)
-
-
-def amounts(texts: Sequence[str], option: str, step: int) -> tuple[int, ...]:
-    """The amounts that texts name, in their order and each once.
-
-    A text is an amount, `LOW..HIGH` or `LOW..HIGH:STEP`; K is 1024. A range holds its ends, and
-    between them the multiples of the step.
-
-    Args:
-        texts: the values of an option, each a list joined by commas.
-        option: its name, for messages.
-        step: the step of a range that states none.
-
-    Raises:
-        UsageError: for another form, a range that falls, or too many amounts.
-    """
-    words = [word for text in texts for word in text.split(",") if word]
-    listed = [amount for word in words for amount in _named(word.strip(), option, step)]
-    if not listed or len(listed) > MOST:
-        raise UsageError(f"{option} names {len(listed)} amounts; give 1 to {MOST}")
-    return tuple(dict.fromkeys(listed))
-
-
-def _named(word: str, option: str, step: int) -> Sequence[int]:
-    match = _TEXT.fullmatch(word)
-    if match is None:
-        raise UsageError(
-            f"{option} is {word!r}; give an amount, such as 256 or 48K, or a range, such as "
-            "64..1024 or 0..96K:8K"
-        )
-    low = _bytes(match[1], match[2])
-    if match[3] is None:
-        return (low,)
-    high = _bytes(match[3], match[4])
-    stated = step if match[5] is None else _bytes(match[5], match[6])
-    if high < low or stated < 1:
-        raise UsageError(f"{option} is {word!r}; give the smaller end first and a step above 0")
-    first = (low // stated + 1) * stated
-    if (high - low) // stated > MOST:
-        raise UsageError(f"{option} is {word!r}: {(high - low) // stated} amounts; at most {MOST}")
-    return (low, *range(first, high, stated), *([high] if high > low else []))
-
-
-def _bytes(number: str, unit: str) -> int:
-    return int(number) * _UNITS[unit.upper()]

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     VerbCommand,
     batch_invariant_option,
+    complete_devices,
+    complete_formats,
+    complete_named,
     json_option,
     names_kernel,
     objective_option,
@@ -25,6 +27,7 @@ from autotune.errors import UsageError
 if TYPE_CHECKING:
     from autotune.export import ExportedGemm
     from autotune.export.user_kernels import ExportedKernel, KernelLibrary
+    from autotune.measure.objective import Objective
 
 
 @click.command("export", cls=VerbCommand)
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     "kernels, by name.",
     nargs=-1,
     required=True,
-    shell_complete=completion.named,
+    shell_complete=complete_named,
 )
 @click.option(
     "--out",
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     "--format",
     metavar="NAME",
     default="c",
-    shell_complete=completion.formats,
+    shell_complete=complete_formats,
     help="Format: c (a library); cubin, ptx or cu (a file a kernel); json; or, of user kernels, h "
     "(a header with the best values).  [default: c]",
 )
@@ -62,7 +65,7 @@ if TYPE_CHECKING:
     "--device",
     multiple=True,
     metavar="NAME|FILE",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
     help="Device, as for tune; repeatable.  [default: gpu]",
 )
 @batch_invariant_option
@@ -83,7 +86,7 @@ def export(
     out: Path,
     name: str | None,
     format: str,
-    objective: str,
+    objective: Objective,
     device: tuple[str, ...],
     batch_invariant: bool,
     ptx: bool,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     VerbArgument,
     VerbCommand,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from autotune.report.trials import Trials
     from autotune.retiming import TimeCheck
 
+from autotune.cli.options import complete_named
 
 TOP = 20
 """Number of trials that are printed by default."""
@@ -53,7 +53,7 @@ TOP = 20
     "MxNxK|KERNEL",
     "A shape, such as 512x512x64:bf16:batch=8:bias_relu (see `autotune help shapes`), or the "
     "name of a user kernel.",
-    shell_complete=completion.named,
+    shell_complete=complete_named,
 )
 @click.argument(
     "config",
@@ -93,7 +93,7 @@ def best(
     device: str | None,
     exact: bool,
     family: str | None,
-    objective: str,
+    objective: Objective,
     batch_invariant: bool,
     why: bool,
     rules: bool,
@@ -138,7 +138,7 @@ def best(
 def _show_best(
     problem: Problem,
     device: str | None,
-    objective: str,
+    objective: Objective,
     recorded: bool,
     family: str | None,
     batch_invariant: bool,
@@ -148,24 +148,26 @@ def _show_best(
     from autotune.api import lookups
     from autotune.families.registry import AUTO
     from autotune.measure.devices import DEFAULT
-    from autotune.measure.objective import objective_named
     from autotune.report import record
 
-    decides, target = objective_named(objective), device or DEFAULT
+    target = device or DEFAULT
     if recorded:
-        alone = family or AUTO, batch_invariant
-        result: Record | Answer = lookups.recorded(problem, target, *alone)
+        result: Record | Answer = lookups.best(
+            problem, device=target, family=family or AUTO, batch_invariant=batch_invariant
+        )
     else:
-        result = lookups.answered(problem, target, decides, batch_invariant)
-    for warning in lookups.warnings_of(result, target, decides):
+        result = lookups.choose(
+            problem, device=target, objective=objective, batch_invariant=batch_invariant
+        )
+    for warning in lookups.warnings_of(result, target, objective):
         click.echo(f"warning: {warning}", err=True)
     if (changed := lookups.other_tools(result)) is not None:
         click.echo(f"note: it was measured with {changed}", err=True)
     overall = lookups.best_of_all(result)
     if json:
-        show_json(record.to_json(result, decides, overall))
+        show_json(record.to_json(result, objective, overall))
     else:
-        show(record.render(result, decides, overall))
+        show(record.render(result, objective, overall))
 
 
 # Why it won
@@ -175,7 +177,7 @@ def _show_why(
     problem: Problem,
     text: str | None,
     device: str | None,
-    objective: str,
+    objective: Objective,
     rules: bool,
     compiled: bool,
     json: bool,
@@ -183,10 +185,9 @@ def _show_why(
     """Shows why the best kernel won, and what the rules say of another configuration."""
     from autotune.api import lookups
     from autotune.measure.devices import DEFAULT
-    from autotune.measure.objective import objective_named
     from autotune.report import explanation
 
-    answer = lookups.answered(problem, device or DEFAULT, objective_named(objective))
+    answer = lookups.choose(problem, device=device or DEFAULT, objective=objective)
     winner = explanation.explain(answer.config, answer)
     variant, added = _variant(text, answer, compiled) if text else (None, {})
     if json:
@@ -255,7 +256,7 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
 
     target, kernels = device or devices.DEFAULT, family or AUTO
     try:
-        return of_record(lookups.recorded(problem, target, kernels), settings.cache_dir())
+        return of_record(lookups.best(problem, device=target, family=kernels), settings.cache_dir())
     except NotFoundError:
         resolved = targets.resolve(target)
         failed = without_record(problem, resolved, kernels, settings.cache_dir())
@@ -339,12 +340,11 @@ def check(
     against: Path | None,
     least: float,
     device: str | None,
-    objective: str,
+    objective: Objective,
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
     from autotune.measure.devices import DEFAULT
-    from autotune.measure.objective import TIMES, objective_named
     from autotune.problem import problems_of
     from autotune.report import cache
 
@@ -355,8 +355,8 @@ def check(
             f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
             "`autotune tune SPEC.py` again"
         )
-    problems, decides = problems_of(shapes), objective_named(objective, TIMES)
-    checks = _checked(against, problems, device or DEFAULT, decides)
+    problems = problems_of(shapes)
+    checks = _checked(against, problems, device or DEFAULT, objective)
     if json:
         show_json(cache.checks_json(checks, least))
     else:
@@ -382,6 +382,6 @@ def _checked(
     resolved = targets.resolve(device)
     times = retiming.references(records, problems, resolved, objective)
     opened = partial(targets.opened, device=device)
-    chosen = partial(lookups.answered, device=device, objective=objective)
+    chosen = partial(lookups.choose, device=device, objective=objective)
     build = partial(compiler.compile, cache=settings.cache_dir())
     return [*retiming.check(times, opened, chosen, build, objective)]

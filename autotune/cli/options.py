@@ -1,25 +1,129 @@
-"""What several verbs share: options, the help of a verb, and the ways to print a result."""
+"""Options that several verbs share, their completion in shells, help, and printing."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+from click import Context, Parameter
+from click.shell_completion import CompletionItem
 
-from autotune.cli import completion
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from autotune.files.decoding import visible
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
     from rich.console import RenderableType
 
     from autotune.measure.objective import Objective
+
+
+from typing import get_args
+
+if TYPE_CHECKING:
+    from autotune.records import TuningRecord
+
+
+Completer = Callable[[Context, Parameter, str], list[CompletionItem]]
+
+
+def matching(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """The words that an incomplete one begins."""
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def completer(words: Callable[[str], Iterable[str]]) -> Completer:
+    """Completes a word from a list. A broken cache completes nothing."""
+
+    def complete(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, parameter
+        with suppress(AutotuneError, OSError):
+            return matching(words(incomplete), incomplete)
+        return []
+
+    return complete
+
+
+@completer
+def complete_problems(incomplete: str) -> Iterator[str]:
+    """Recorded problems; behind a shape, the words that its text may go on with."""
+    if not incomplete[:1].isalpha():
+        yield from _shapes(incomplete, _records())
+
+
+@completer
+def complete_named(incomplete: str) -> Iterator[str]:
+    """Problems, and names of recorded user kernels."""
+    from autotune.records import KernelRecord
+
+    records = _records()
+    if not incomplete[:1].isalpha():
+        yield from _shapes(incomplete, records)
+    yield from (record.names[1] for record in records if isinstance(record, KernelRecord))
+
+
+def _shapes(begun: str, records: Iterable[TuningRecord]) -> Iterator[str]:
+    """The problems of records, and the texts that the begun shape may become."""
+    from autotune.problem.fields import continued
+    from autotune.records import Record
+
+    yield from (str(record.problem) for record in records if isinstance(record, Record))
+    yield from continued(begun)
+
+
+def _records() -> list[TuningRecord]:
+    from autotune import settings
+    from autotune.records import inventory
+
+    return inventory.recorded(inventory.scan(settings.cache_dir()))
+
+
+@completer
+def complete_devices(_: str) -> Iterator[str]:
+    """GPUs of this machine, shipped recordings, keys of the catalogue."""
+    from autotune.device import catalogue
+    from autotune.measure import recording
+
+    yield from ("gpu", "gpu:1", "gpu:all")
+    yield from (f"replay:{name}" for name in recording.names())
+    yield from catalogue()
+
+
+@completer
+def complete_samplers(_: str) -> Iterable[str]:
+    """Names of samplers."""
+    from autotune.tuning.options import Sampler
+
+    return get_args(Sampler)
+
+
+@completer
+def complete_efforts(_: str) -> Iterable[str]:
+    """Names of efforts."""
+    from autotune.tuning.options import Effort
+
+    return get_args(Effort)
+
+
+@completer
+def complete_families(_: str) -> Iterable[str]:
+    """Names of kernel families."""
+    from autotune.families import registry
+
+    return registry.AUTO, *registry.FAMILIES
+
+
+@completer
+def complete_formats(_: str) -> Iterable[str]:
+    """Formats of an export."""
+    from autotune.export import FORMATS
+
+    return FORMATS
 
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -116,7 +220,7 @@ def shape_argument(
     metavar: str,
     text: str,
     *,
-    shell_complete: completion.Completer = completion.problems,
+    shell_complete: Completer = complete_problems,
     **attributes: Any,
 ) -> Callable[[Verb], Verb]:
     """A positional argument for shapes; by default it completes recorded problems and the words of
@@ -133,7 +237,7 @@ def shape_argument(
 
 def family_option(text: str) -> Callable[[Verb], Verb]:
     """The option of a kernel family; `text` says what it decides."""
-    return click.option("--family", metavar="NAME", shell_complete=completion.families, help=text)
+    return click.option("--family", metavar="NAME", shell_complete=complete_families, help=text)
 
 
 class ObjectiveOption(click.Option):
@@ -147,6 +251,17 @@ class ObjectiveOption(click.Option):
     def __init__(self, names: Any, *, timed: bool = False, **attributes: Any) -> None:
         super().__init__(names, metavar="NAME", **attributes)
         self.timed = timed
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Objective | None:
+        """The objective of a word.
+
+        Raises:
+            UsageError: for an unknown one.
+        """
+        from autotune.measure.objective import objective_named
+
+        del ctx
+        return None if value is None else objective_named(value, self.objectives)
 
     @property
     def objectives(self) -> Sequence[Objective]:
@@ -167,7 +282,7 @@ class ObjectiveOption(click.Option):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The objectives that a word begins."""
         del ctx
-        return completion.matching(map(str, self.objectives), incomplete)
+        return matching(map(str, self.objectives), incomplete)
 
 
 def objective_choice(text: str, **attributes: Any) -> Callable[[Verb], Verb]:
@@ -178,7 +293,7 @@ def objective_choice(text: str, **attributes: Any) -> Callable[[Verb], Verb]:
 device_option = click.option(
     "--device",
     metavar="NAME|FILE",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
     help="Device, such as gpu, replay:h100 or h100; see `autotune help devices`.  [default: gpu]",
 )
 
@@ -195,7 +310,7 @@ json_option = click.option("--json", is_flag=True, help="Print JSON.")
 
 
 hidden_device_option = click.option(
-    "--device", metavar="NAME|FILE", hidden=True, shell_complete=completion.devices
+    "--device", metavar="NAME|FILE", hidden=True, shell_complete=complete_devices
 )
 """The device of verbs that take it as an argument."""
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     VerbCommand,
+    complete_named,
     device_option,
     family_option,
     json_option,
@@ -26,7 +26,7 @@ DEFAULT_OUT = Path("report.html")
     "[MxNxK|KERNEL]...",
     "Shapes, ranges of them or user kernels; none for everything in the cache.",
     nargs=-1,
-    shell_complete=completion.named,
+    shell_complete=complete_named,
 )
 @device_option
 @family_option("Searches that were asked for this kernel family alone.")

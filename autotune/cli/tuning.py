@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli import completion
 from autotune.cli.options import (
     Interrupted,
     VerbArgument,
     VerbCommand,
+    complete_devices,
+    complete_efforts,
+    complete_samplers,
     device_option,
     family_option,
     json_option,
@@ -60,14 +62,14 @@ _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 @click.option(
     "--device",
     metavar="NAME|FILE",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
     help="Device, such as gpu, gpu:0,1 (several GPUs of one model share the work), replay:h100 or "
     "h100; see `autotune help devices`.  [default: gpu]",
 )
 @click.option(
     "--effort",
     metavar="NAME",
-    shell_complete=completion.efforts,
+    shell_complete=complete_efforts,
     help="Effort of the search: quick (a race, in seconds), default, long or exhaustive.",
 )
 @click.option(
@@ -86,7 +88,7 @@ _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 @click.option(
     "--sampler",
     metavar="NAME",
-    shell_complete=completion.samplers,
+    shell_complete=complete_samplers,
     help="Sampler: gp, tpe, random or exhaustive.  [default: gp]",
 )
 @family_option(
@@ -133,7 +135,7 @@ def tune(
     sampler: str | None,
     family: str | None,
     jobs: int | None,
-    objective: str | None,
+    objective: Objective | None,
     storage: str | None,
     recording: Path | None,
     explain: bool,
@@ -163,7 +165,7 @@ def tune(
     from autotune.problem import Problem
     from autotune.tuning.options import Search
 
-    asked, search = _asked(shapes), Search(**fields)
+    search, asked = Search(**fields), _asked(shapes)
     if not isinstance(asked, Problem):
         refuse("a range or a list of shapes", explain=explain)
     if not isinstance(asked, Counter):
@@ -180,7 +182,6 @@ def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
         UsageError: for the name of a user kernel, an impossible shape, a range beside shapes, a
             file that is no list of shapes, or nothing to tune.
     """
-    from autotune.api.shapes import Shapes
     from autotune.problem import problem_of
     from autotune.problem.arguments import Span
 
@@ -193,6 +194,8 @@ def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
         )
     if len(texts) == 1 and not files:
         return Span.parse(texts[0]) if ".." in texts[0] else problem_of(texts[0])
+    from autotune.api.shapes import Shapes
+
     shapes = Shapes.of(texts)
     for file in files:
         shapes.update(Shapes.load(file))

@@ -15,7 +15,7 @@ from autotune.export.library import (
     FallbackKernel,
     ptx_file,
 )
-from autotune.families.plan import Argument, Launch, LaunchPlan, Struct, TensorMap
+from autotune.families.plan import Argument, Launch, Struct, TensorMap
 from autotune.version import __version__
 
 SCHEMA = 1
@@ -45,19 +45,6 @@ def programs_json(library: CompiledKernels, files: Mapping[str, str]) -> list[di
         _program(program, library.ptx.get(program.key), files.get(program.key))
         for program in library.programs.values()
     ]
-
-
-def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, object]:
-    """A launch plan, in which each launch names the key of its kernel."""
-    return {
-        "workspace": plan.workspace,
-        "counters": plan.counters,
-        "product": plan.product,
-        "launches": [
-            launch_json(launch, program)
-            for launch, program in zip(plan.launches, programs, strict=True)
-        ],
-    }
 
 
 def _program(program: Program, ptx: bytes | None, file: str | None) -> dict[str, object]:
@@ -99,7 +86,12 @@ def _gemm(gemm: ExportedGemm) -> dict[str, object]:
         "note": answer.note,
         "config": str(answer.config),
         "alignment": asdict(gemm.alignment),
-        "plan": plan_json(gemm.plan, gemm.programs),
+        "plan": {
+            "workspace": gemm.plan.workspace,
+            "counters": gemm.plan.counters,
+            "product": gemm.plan.product,
+            "launches": [*map(launch_json, gemm.plan.launches, gemm.programs)],
+        },
     }
 
 

@@ -190,7 +190,7 @@ class CompiledKernels:
 
 @dataclass(frozen=True)
 class ExportedGemm:
-    """One problem on one device, with everything its launches need.
+    """A problem on a device, with everything its launches need.
 
     Attributes:
         answer: the configuration, and where it comes from.

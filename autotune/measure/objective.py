@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from autotune.device import Device
-from autotune.errors import UsageError
+from autotune.errors import one_of
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.measure.measurement import TIE, Measurement, Timed, TimeEstimate, tied
@@ -292,10 +292,7 @@ def objective_named(name: str, among: Sequence[Objective] = OBJECTIVES) -> Objec
     Raises:
         UsageError: if there is none.
     """
-    for objective in among:
-        if name == objective:
-            return objective
-    raise UsageError(f"unknown objective {name!r}; give one of {', '.join(among)}")
+    return one_of("objective", name, among)
 
 
 def time_objective(cold: bool) -> Objective:

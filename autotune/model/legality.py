@@ -1,8 +1,8 @@
 """Legality: whether a configuration can run a problem on a device, and which rule forbids it.
 
 `FamilyRules` answers for one family. `space.feasible` enumerates what it allows, and
-`space.Adaptation` changes configurations until it allows them. All of them
-ask a rule once for each combination of the values that it reads.
+`space.Adaptation` changes configurations until it allows them. All of them ask a rule once for each
+combination of the values that it reads.
 """
 
 from __future__ import annotations
@@ -254,14 +254,3 @@ def current(
         and config.values.keys() == domain.keys()
         and all(value in domain[name] for name, value in config.params)
     )
-
-
-def kernel_kind(problem: Problem) -> tuple[object, ...]:
-    """Equal for problems that the same kernels suit, whatever their sizes.
-
-    fp16 and bfloat16 are of one kind, and so are the types of fp8.
-    """
-    precision = problem.precision
-    eight_bit = precision.sums == "integer", problem.accumulate, problem.scale == "block"
-    operands = problem.element_bytes, problem.products, precision.on_tensor_cores
-    return problem.layout, *operands, *(eight_bit if precision.eight_bit else ())

@@ -95,7 +95,7 @@ class Predictions:
         return np.asarray(self.times * np.exp(caution * self.deviations))
 
     def followed_by(self, more: Predictions) -> Predictions:
-        """These, then those of more configurations."""
+        """The predictions, then those of more configurations."""
         times = np.concatenate([self.times, more.times])
         return Predictions(times, np.concatenate([self.deviations, more.deviations]))
 

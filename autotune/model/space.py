@@ -151,7 +151,7 @@ class _Level:
         return {**below, **dict(example for _, example in sorted(self._examples.items())[::-1])}
 
     def branch(self, chosen: dict[str, Value]) -> _Branch:
-        """What follows the values chosen above, walked once."""
+        """The branch below the values chosen above, walked once."""
         key = self._read(chosen)
         if (branch := self._branches.get(key)) is None:
             branch = self._branches[key] = _Branch()
@@ -210,7 +210,7 @@ def _first_level(rules: FamilyRules) -> _Level:
 def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
     """At most `most` of the configurations, evenly spread; all of them if there are no more.
 
-    The step is no multiple of 2 or 3, so that parameters of 2, 3 or 4 values show them all.
+    The step is not a multiple of 2 or 3, so that parameters of 2, 3 or 4 values show them all.
     """
     return configs[:: _step(len(configs), most)]
 
@@ -273,7 +273,7 @@ def unserved(problem: Problem, device: Device, family: str = AUTO) -> str:
 
 
 def _runs(problem: Problem, device: Device) -> list[str]:
-    """The precisions of which the device runs some kernel."""
+    """The precisions that some kernel computes on the device."""
     plain = {compute: Problem(problem.m, problem.n, problem.k, compute) for compute in COMPUTES}
     return [
         compute
@@ -330,7 +330,7 @@ class AccuracyFilter:
         return [config for config in configs if self.passes(config)]
 
     def accurate(self, configs: Sequence[Config]) -> list[Config]:
-        """Those that are accurate enough; if none is, the most accurate ones."""
+        """The configurations that are accurate enough; if none is, the most accurate ones."""
         return [configs[place] for place in self.accurate_places(configs)]
 
     def accurate_places(self, configs: Sequence[Config]) -> list[int]:

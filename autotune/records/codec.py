@@ -23,6 +23,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from autotune.device import Device
+from autotune.errors import one_of
 from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import checksum
@@ -50,12 +51,12 @@ from autotune.records.kernel_record import (
 )
 from autotune.records.ordered import OrderedRecord
 from autotune.records.record import (
+    BEST_FIRST,
     Entry,
     FamilyRecord,
     Provenance,
     Record,
     TuningRecord,
-    evidence_named,
 )
 from autotune.roofline import least_hot_seconds
 
@@ -147,7 +148,10 @@ class _RecordFields:
     order: Text | None = None
 
     def record(self) -> Record:
-        device, evidence = Device.from_json(self.device), evidence_named(self.evidence)
+        device, evidence = (
+            Device.from_json(self.device),
+            one_of("evidence", self.evidence, BEST_FIRST),
+        )
         shared = device, evidence, _entries(self.entries)
         if self.problem is None:
             raise ValueError("problem is missing")
@@ -176,7 +180,7 @@ class _KernelRecordFields:
         pairs = zip(_entries(self.entries), self.entries, strict=True)
         return KernelRecord(
             Device.from_json(self.device),
-            evidence_named(self.evidence),
+            one_of("evidence", self.evidence, BEST_FIRST),
             tuple(self.kernel.entry(*pair, call) for pair in pairs),
             *(self.baseline, self.provenance, call, self.kernel.verified),
         )

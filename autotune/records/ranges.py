@@ -22,13 +22,14 @@ from msgspec import Meta
 
 from autotune import files
 from autotune.device import Device
+from autotune.errors import one_of
 from autotune.files import checksum, limits
 from autotune.files.decoding import Name, Size, Text, convert, parse, require_schema
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem
 from autotune.problem.arguments import DIMENSIONS, sized
-from autotune.records.record import evidence_named, folder_of, paths_of
+from autotune.records.record import BEST_FIRST, folder_of, paths_of
 
 SCHEMA = 1
 
@@ -90,7 +91,7 @@ class Range:
             raise ValueError(f"a batch-invariant range of {self.dimension}, not m")
         if self.dimension not in DIMENSIONS:
             raise ValueError(f"dimension is {self.dimension!r}; give one of m, n, k")
-        evidence_named(self.evidence)
+        one_of("evidence", self.evidence, BEST_FIRST)
         objective_named(self.objective)
         if not 0 <= self.loss < float("inf"):
             raise ValueError(f"loss is {self.loss}, not a share")
@@ -247,7 +248,7 @@ def loads(text: bytes) -> Range:
         written.dimension,
         tuple(Segment(*sizes) for sizes in written.segments),
         written.loss,
-        evidence_named(written.evidence),
+        one_of("evidence", written.evidence, BEST_FIRST),
         objective_named(written.objective),
         written.family,
         written.order,

@@ -276,18 +276,6 @@ def paths_of(root: Path, device: Device) -> Iterator[Path]:
                 yield path
 
 
-def evidence_named(name: str) -> Evidence:
-    """The kind of evidence with that name.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    for evidence in BEST_FIRST:
-        if name == evidence:
-            return evidence
-    raise ValueError(f"evidence is {name!r}, not one of {', '.join(BEST_FIRST)}")
-
-
 class Recorded(Protocol):
     """A record, or its digest."""
 

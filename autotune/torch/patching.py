@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from autotune import runtime, settings
-from autotune.api import many, ranges
+from autotune.api import ranges, shapes
 from autotune.api.shapes import Shapes
 from autotune.api.tuning import shown_all
 from autotune.errors import UsageError
@@ -356,7 +356,7 @@ def _tune_missing(
             continue
         shared = replace(options, seconds=(options.seconds or 0) * len(missing) or None)
         observing = partial(shown_all, options.objective, False)
-        tuned += many.tune_shapes(missing, shared, f"gpu:{ordinal}", observing=observing)
+        tuned += shapes.tune_shapes(missing, shared, f"gpu:{ordinal}", observing=observing)
         for problem in missing:
             runtime.current().forget(problem)
     return ShapesReport(tuned)

@@ -8,10 +8,9 @@ them.
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import monotonic
@@ -53,9 +52,6 @@ R = TypeVar("R", bound=TuningRecord)
 Outcome = Measurement | Failure
 
 
-Compared = Callable[[Candidate], Candidate]
-
-
 def tune(
     tunable: Tunable[R],
     runner: Runner,
@@ -66,7 +62,6 @@ def tune(
     origin: Origin,
     observer: Observer | None = None,
     further: Sequence[Runner] = (),
-    compared: Compared | None = None,
 ) -> R:
     """Searches the fastest configuration and records the best ten.
 
@@ -86,7 +81,6 @@ def tune(
         origin: compiler, driver and sources of the measurements, for the record.
         observer: receives the events of the run.
         further: runners of more devices of the same model, which share the work.
-        compared: adds to a candidate the rows that it has to compute as another one does.
 
     Returns:
         The record, merged with what was recorded before.
@@ -100,9 +94,7 @@ def tune(
     runners, observer, run = (runner, *further), observer or Silent(), None
     try:
         with ExitStack() as opened:
-            with _collector_paused():
-                parts = tunable, runners, store, options, compile, origin, observer, compared
-                run = Run(*parts, opened)
+            run = Run(tunable, runners, store, options, compile, origin, observer, opened)
             # A matrix library's threads would compete with the compiler's.
             opened.enter_context(threadpool_limits(1, "blas"))
             run.search()
@@ -135,7 +127,6 @@ class Run(Generic[R]):
         compile: Compile,
         origin: Origin,
         observer: Observer,
-        compared: Compared | None,
         opened: ExitStack,
     ) -> None:
         self._began, self._over, self.settled = monotonic(), False, False
@@ -144,7 +135,6 @@ class Run(Generic[R]):
         _check_objective(tunable, runner, options)
         self._tunable, self._runner, self._store = tunable, runner, store
         self._options, self._origin, self._observer = options, origin, observer
-        self._compared = compared or (lambda candidate: candidate)
         compiler = Compiler(compile, tunable.plan, runner, options.jobs)
         self._compiler = opened.enter_context(closing(compiler))
         self._live = runner.evidence == "measured"
@@ -201,11 +191,7 @@ class Run(Generic[R]):
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]
             prepared = [*ahead(configs, self._compiler, ordered=True)]
-            ready = [
-                self._compared(candidate)
-                for _, candidate in prepared
-                if isinstance(candidate, Candidate)
-            ]
+            ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
             outcomes = self._runner.rematch(ready) if ready else []
             if self._options.meters:
                 outcomes = _metered(self._runner, ready, outcomes)
@@ -318,7 +304,7 @@ class Run(Generic[R]):
         return time_us if time_us < math.inf else trial.time_us
 
     def _standing(self) -> Iterator[Trial]:
-        """The trials of earlier runs that today's candidates and stages would repeat alike."""
+        """The trials of earlier runs whose outcome would be the same today."""
         legal = frozenset(self._configs) if self._log.told else frozenset[Config]()
         for trial in self._log.told:
             if (
@@ -331,7 +317,7 @@ class Run(Generic[R]):
     # Compile ahead, measure and learn.
 
     def _evaluate(self) -> None:
-        """Tries what is proposed, and ends with all trials in the log and judged."""
+        """Tries the proposals, and ends with all trials in the log and judged."""
         proposals, board = self._proposals, self.leaderboard
         prepared = ahead(
             proposals.asked(),
@@ -354,7 +340,6 @@ class Run(Generic[R]):
         options = self._options
         # A slow candidate may score well.
         best = self.leaderboard.best_times if options.score is None else None
-        candidate = self._compared(candidate)
         outcome = runner.measure(candidate, best, options.objective)
         if options.meters_trials:
             (outcome,) = _metered(runner, [candidate], [outcome])
@@ -491,19 +476,6 @@ def _check_objective(tunable: object, runner: Runner, options: Search) -> None:
         )
     if options.meters and (fault := runner.energy_fault()) is not None:
         raise MissingError(f"{tunable}: {fault}")
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keeps Python's garbage collector from running. While 100,000 configurations are made it would
-    look at all of them again and again, which takes up to a fifth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _metered(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from autotune.errors import UsageError
+from autotune.errors import UsageError, one_of
 from autotune.measure.objective import (
     DEFAULT_OBJECTIVE,
     HOT,
@@ -17,14 +17,19 @@ from autotune.measure.objective import (
 )
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
+
+
 Effort = Literal["quick", "default", "long", "exhaustive"]
+
 
 BUDGET_S = 60.0
 """Seconds of a search by default."""
 
+
 SHAPE_BUDGET_S = 20.0
 """Seconds that are enough for a search of one shape: workers start, kernels compile, the leaders
 are timed. Shapes that share a budget have as many each by default."""
+
 
 LONG_TRIALS = 400
 """Trials of a long search, which does not stop by itself. The stop rule ends searches after 50 to
@@ -32,13 +37,16 @@ LONG_TRIALS = 400
 recorded spaces of up to 18,000 configurations the search was within 0.2 % after 200 trials; twice
 as many leave room for spaces of up to 100,000."""
 
+
 LONGER = 5.0
 """Factor on the default seconds of a long search: enough for most of `LONG_TRIALS` with a single
 compiler thread, which compiles about one program a second."""
 
+
 RACE_REACH = 1.05
 """The final round of a race has what takes at most this multiple of the best time: times that are
 taken alone differ by less from those taken interleaved."""
+
 
 _RACED = ("effort", "seconds", "jobs", "objective")
 """The fields that may be stated for a race."""
@@ -95,9 +103,9 @@ class Search:
     deadline: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check("effort", self.effort, get_args(Effort))
+        one_of("effort", self.effort, get_args(Effort))
         if self.sampler is not None:
-            _check("sampler", self.sampler, get_args(Sampler))
+            one_of("sampler", self.sampler, get_args(Sampler))
         if callable(self.objective):
             raise UsageError("the objective is a function; give it as score")
         object.__setattr__(self, "objective", objective_named(self.objective))
@@ -226,8 +234,3 @@ def require_time(search: Search, tunable: str) -> None:
         raise UsageError(
             f"{tunable} minimises {' or '.join(TIMES)} times; tune for energy one shape at a time"
         )
-
-
-def _check(option: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"unknown {option} {value!r}; give one of {', '.join(allowed)}")

@@ -89,8 +89,8 @@ class Race:
         self._refused |= {self.considered[place] for place in places}
 
     def choose(self, trials: Sequence[Trial]) -> tuple[Config, ...]:
-        """Chooses what is left to choose of the second round by the trials so far, those of earlier
-        runs included, and returns the second round."""
+        """Chooses the rest of the second round by the trials so far, earlier runs included, and
+        returns the second round."""
         self._chosen, raced = True, self._contenders
         if raced is None:
             return ()
@@ -192,7 +192,7 @@ class Proposals:
     def _share(self, refused: AbstractSet[Config] = frozenset()) -> None:
         """Learns which trials other processes have finished and which they have claimed.
 
-        Those `refused` just now are not proposed either.
+        The search does not propose `refused` configurations either.
         """
         news = self.log.news()
         for trial in news.finished:

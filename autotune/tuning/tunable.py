@@ -28,7 +28,7 @@ from autotune.measure.oracle import checked_accuracy
 from autotune.measure.runner import Runner
 from autotune.model import cost, space
 from autotune.model.features import Describe
-from autotune.model.legality import current, for_compute, kernel_kind
+from autotune.model.legality import current, for_compute
 from autotune.model.space import ARCHITECTURE, AccuracyFilter, diverse, unserved
 from autotune.problem import Problem, distance
 from autotune.records import (
@@ -68,7 +68,7 @@ class Candidates:
         return self.ranked + self.unranked
 
     def extended_by(self, configs: Iterable[Config]) -> Candidates:
-        """These candidates, followed by those of `configs` that are not among them."""
+        """The candidates, followed by the `configs` that are not among them."""
         missing = dict.fromkeys(configs)
         for config in self.configs if missing else ():
             missing.pop(config, None)
@@ -118,8 +118,8 @@ class Tunable(ABC, Generic[R_co]):
         return ()
 
     @abstractmethod
-    def describe(self, device: Device) -> Describe | None:
-        """The features that a time may depend on besides the parameters; None if there are none."""
+    def describe(self, device: Device) -> Describe:
+        """The features that a time may depend on besides the parameters."""
 
     @abstractmethod
     def plan(self, config: Config) -> LaunchPlan:
@@ -289,7 +289,7 @@ class GemmTunable(Tunable[Record]):
 
 @dataclass(frozen=True)
 class QuickTunable(GemmTunable):
-    """A problem of which only a few configurations are tried: a quick race, in two rounds.
+    """A quick race: a problem with only a few configurations to try, in two rounds.
 
     Attributes:
         raced: the configurations of both rounds.
@@ -322,7 +322,7 @@ class QuickTunable(GemmTunable):
         return Candidates(safe, (), {"quarantined": quarantined} if quarantined else {})
 
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders:
-        """All of them."""
+        """The contenders of both rounds."""
         del device, store, objective
         return self.raced
 
@@ -360,3 +360,14 @@ def nearest(problem: Problem, recorded: Iterable[Problem]) -> list[Problem]:
         if own_kind == kind and (own_layout == layout or far == 0):
             alike.append((far, own_layout != layout, item))
     return [item for _, _, item in sorted(alike)[:NEIGHBOURS]]
+
+
+def kernel_kind(problem: Problem) -> tuple[object, ...]:
+    """Equal for problems that the same kernels suit, whatever their sizes.
+
+    fp16 and bfloat16 are of one kind, and so are the types of fp8.
+    """
+    precision = problem.precision
+    eight_bit = precision.sums == "integer", problem.accumulate, problem.scale == "block"
+    operands = problem.element_bytes, problem.products, precision.on_tensor_cores
+    return problem.layout, *operands, *(eight_bit if precision.eight_bit else ())

@@ -24,13 +24,14 @@ from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value, value_of
 from autotune.files import limits
 from autotune.files.decoding import is_macro_name, is_word
-from autotune.records.kernel_record import INCLUDE, KernelSource
+from autotune.records.kernel_record import INCLUDE, Geometry, KernelSource
 from autotune.user_kernels.geometry import (
     Divisor,
     Extents,
     ParameterValues,
     SharedBytes,
     block_extents,
+    geometry_of,
     grid_extents,
 )
 
@@ -58,7 +59,7 @@ def read_files(
         The path of the source, all texts, and the folders to search for headers, as such paths.
 
     Raises:
-        UsageError: if the source cannot be read, or is no source.
+        UsageError: if the source cannot be read, or is neither text nor a path.
     """
     if isinstance(source, Path):
         text, path = _read(source), source.resolve()
@@ -218,6 +219,15 @@ class UserKernel:
         """The family of its configurations: the name without namespaces."""
         return self.name.rpartition("::")[2]
 
+    def geometry(self, config: Config) -> Geometry:
+        """The launch geometry of a configuration.
+
+        Raises:
+            UsageError: if the grid, the block or the shared memory is not a size, or its function
+                fails.
+        """
+        return geometry_of(self.grid, self.block, self.shared, config)
+
     def combinations(self) -> Iterator[Config]:
         """All combinations of the values; the last parameter varies fastest."""
         names = tuple(self.parameters)
@@ -270,7 +280,9 @@ def define_kernel(
 def _folder(folder: str | Path) -> Path:
     path = Path(folder)
     if not path.is_dir():
-        raise UsageError(f"include has {str(folder)!r}, which is no folder; give those of headers")
+        raise UsageError(
+            f"include has {str(folder)!r}, which is not a folder; give folders of headers"
+        )
     return path.resolve()
 
 
@@ -314,7 +326,7 @@ def _value(name: str, value: object) -> Value:
         if not (_TOKENS.fullmatch(value) and is_word(value)) or value_of(value) != value:
             raise UsageError(
                 f"{name} has the value {value!r}; give a word of at most 200 characters without "
-                "commas, quotes and braces that is no number: name a type with commas by `using`"
+                "commas, quotes and braces that is not a number: name a type with commas by `using`"
             )
         return str(value)
     if isinstance(value, SupportsIndex | np.bool_):
@@ -399,7 +411,7 @@ _REMEDIES = {
 
 
 def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str, ...]:
-    """The options as the compiler gets them; those of a host compiler are left out.
+    """The options as the compiler gets them, without those for a host compiler.
 
     Args:
         options: options of NVRTC or nvcc, each with its value in one text.

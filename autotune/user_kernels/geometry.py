@@ -69,8 +69,8 @@ def evaluate(name: str, setting: object, config: Config) -> object:
 
 
 def rejection(geometry: Geometry, device: Device) -> Rejection | None:
-    """Why a device cannot launch a geometry, with the numbers; None if nothing speaks against it
-    before compilation."""
+    """Why a device cannot launch a geometry, with the numbers; None if it may fit as far
+    as is known before compilation."""
     grid, block = geometry.grid, geometry.block
     if detail := _beyond(grid, MOST_BLOCKS, "blocks"):
         return Rejection("grid", detail)
@@ -193,7 +193,7 @@ def _check(divisor: Divisor, parameters: Collection[str]) -> None:
     for factor in _factors(divisor):
         if isinstance(factor, str) and factor not in parameters:
             raise UsageError(
-                f"grid_div names {factor!r}, which is no parameter; there are "
+                f"grid_div names {factor!r}, which is not a parameter; there are "
                 f"{', '.join(parameters) or 'none'}"
             )
         if not isinstance(factor, str | SupportsIndex):

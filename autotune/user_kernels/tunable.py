@@ -34,7 +34,7 @@ from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Trial
 from autotune.tuning.tunable import Candidates, Tunable
 from autotune.user_kernels.definition import UserKernel
-from autotune.user_kernels.geometry import evaluate, geometry_of, rejection
+from autotune.user_kernels.geometry import evaluate, rejection
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class Score:
         value = evaluated("objective", self.function, entry)
         if not value > 0:
             raise UsageError(
-                f"the objective of {entry.config} is {value!r}; return a number above 0, of which "
-                "the least is best: 1 / x where x is maximised"
+                f"the objective of {entry.config} is {value!r}; return a number above 0; the "
+                "least is best, so return 1 / x to maximise x"
             )
         return value
 
@@ -155,7 +155,7 @@ def check_metrics(metrics: Mapping[str, Metric] | None) -> dict[str, Metric]:
     """Metrics by their names.
 
     Raises:
-        UsageError: for a name that is none, or something else than a function.
+        UsageError: for an empty name, or a value that is not a function.
     """
     for name, function in (metrics or {}).items():
         if not isinstance(name, str) or not name.strip() or not callable(function):
@@ -216,13 +216,26 @@ class KernelTunable(Tunable[KernelRecord]):
         Raises:
             UsageError: if the function of a constraint or of the geometry fails.
         """
-        return tuple(self._combinations())
+
+        def combination(config: Config) -> Combination:
+            broken = (
+                reason
+                for reason, predicate in self.kernel.constraints.items()
+                if not evaluate(f"constraint {reason!r}", predicate, config)
+            )
+            return config, next(broken, None) or self.kernel.geometry(config)
+
+        return tuple(map(combination, self.kernel.combinations()))
 
     def digest(self, sources: str) -> str:
         """A hash of everything but the device that times depend on: the form of an instance, the
         call, the geometry of every configuration, and `sources`, a hash of the source with its
         headers."""
-        geometries = [(str(config), astuple(geometry)) for config, geometry in self._launchable()]
+        geometries = [
+            (str(config), astuple(geometry))
+            for config, geometry in self.combinations
+            if not isinstance(geometry, str)
+        ]
         source = self.kernel.source
         parts: tuple[object, ...] = (sources, source.form, str(self.call), geometries)
         if source.defines or source.options:
@@ -287,9 +300,7 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def plan(self, config: Config) -> LaunchPlan:
         """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
-        kernel = self.kernel
-        geometry = geometry_of(kernel.grid, kernel.block, kernel.shared, config)
-        template = kernel.source.template(config)
+        geometry, template = self.kernel.geometry(config), self.kernel.source.template(config)
         launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
 
@@ -323,32 +334,10 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def _launch(self, config: Config) -> KernelLaunch | None:
         """The launch that a record keeps for a configuration; None if the source is too large."""
-        kernel = self.kernel
-        if kernel.source.size > LARGEST_SOURCE:
+        source = self.kernel.source
+        if source.size > LARGEST_SOURCE:
             return None
-        geometry = geometry_of(kernel.grid, kernel.block, kernel.shared, config)
-        return KernelLaunch(kernel.source, self.call, geometry)
-
-    def _combinations(self) -> Iterator[Combination]:
-        kernel = self.kernel
-        for config in kernel.combinations():
-            broken = (
-                reason
-                for reason, predicate in kernel.constraints.items()
-                if not evaluate(f"constraint {reason!r}", predicate, config)
-            )
-            reason = next(broken, None)
-            yield (
-                config,
-                reason or geometry_of(kernel.grid, kernel.block, kernel.shared, config),
-            )
-
-    def _launchable(self) -> Iterator[tuple[Config, Geometry]]:
-        return (
-            (config, geometry)
-            for config, geometry in self.combinations
-            if not isinstance(geometry, str)
-        )
+        return KernelLaunch(source, self.call, self.kernel.geometry(config))
 
 
 class ResultRunner(Runner, Protocol):
@@ -368,9 +357,8 @@ def first_results(
     Raises:
         AutotuneError: if none runs; with the first reason.
     """
-    device: Device = runner.device
     reason = "the device can launch none"
-    for config, rejected in tunable.rejected(device):
+    for config, rejected in tunable.rejected(runner.device):
         if rejected is not None:
             continue
         candidate = prepare(tunable.plan(config), runner, compile)

@@ -44,7 +44,8 @@ class Verification:
             takes longer is not tried again.
 
     Raises:
-        UsageError: for a time limit of 0 seconds or less.
+        UsageError: for a tolerance that is not a number from 0 on, or a time limit of 0 seconds or
+            less.
     """
 
     rtol: float | None = None
@@ -52,6 +53,9 @@ class Verification:
     time_limit: float = TIME_LIMIT_S
 
     def __post_init__(self) -> None:
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if value is not None and not 0 <= value < math.inf:
+                raise UsageError(f"{name} is {value!r}; give a number of at least 0")
         if not self.time_limit > 0:
             raise UsageError(f"time_limit is {self.time_limit!r}; give more than 0 seconds")
 
@@ -127,9 +131,7 @@ def workload(
     name: str,
     arguments: Sequence[object],
     reference: Reference,
-    *,
-    rtol: float | None,
-    atol: float | None,
+    verify: Verification,
 ) -> Workload:
     """A call and the results that the reference expects of it.
 
@@ -141,17 +143,15 @@ def workload(
         name: the name of the kernel.
         arguments: NumPy arrays without gaps, and NumPy numbers.
         reference: see `Reference`.
-        rtol: tolerance of an element relative to its size; by default that of its type.
-        atol: tolerance added to that; by default `rtol` times the mean size of the elements.
+        verify: has the tolerances.
 
     Raises:
-        UsageError: for invalid arguments, expected arrays or tolerances.
+        UsageError: for invalid arguments or expected arrays.
     """
     call, in_plan = call_of(name, arguments), launch_arguments(arguments)
-    check_tolerances(rtol, atol)
     results = run_reference(reference, arguments)
     outputs = {
-        place: expected_array(place, result, argument, rtol, atol)
+        place: expected_array(place, result, argument, verify)
         for place, (result, argument) in enumerate(zip(results, arguments, strict=True))
         if result is not None
     }
@@ -191,30 +191,26 @@ def with_results(
     work: Workload,
     results: Sequence[Array],
     verified: str,
-    *,
-    rtol: float | None,
-    atol: float | None,
+    verify: Verification,
 ) -> Workload:
-    """A call whose expected results are those of one of its configurations.
+    """A call that expects the results of one of its configurations.
 
     Args:
         work: the call.
         results: the contents that the configuration left in each array.
         verified: the configuration.
-        rtol: as for `workload`.
-        atol: as for `workload`.
+        verify: has the tolerances.
 
     Raises:
         UsageError: if it changed no array, or left NaN in one.
     """
-    check_tolerances(rtol, atol)
     buffers = []
     for buffer, result in zip(work.buffers, results, strict=True):
         bits = result.view(np.uint8), buffer.before.view(np.uint8)
         if np.array_equal(*bits):
             buffers.append(buffer)
             continue
-        expected = expected_array(buffer.place, result, buffer.before, rtol, atol, verified)
+        expected = expected_array(buffer.place, result, buffer.before, verify, verified)
         buffers.append(replace(buffer, expected=expected))
     if all(buffer.expected is None for buffer in buffers):
         raise UsageError(
@@ -450,13 +446,6 @@ a function that returns them, called with the arguments: their arrays are copies
 RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9, "complex64": 1e-4, "complex128": 1e-9}
 
 
-def check_tolerances(rtol: float | None, atol: float | None) -> None:
-    """Refuses tolerances that are no numbers from 0 on."""
-    for keyword, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None and not 0 <= value < math.inf:
-            raise UsageError(f"{keyword} is {value!r}; give a number of at least 0")
-
-
 def run_reference(reference: Reference, arguments: Sequence[object]) -> list[Any]:
     """The results of the reference, run on copies of the arguments."""
     if not callable(reference):
@@ -481,8 +470,7 @@ def expected_array(
     place: int,
     result: object,
     argument: object,
-    rtol: float | None,
-    atol: float | None,
+    verify: Verification,
     source: str = "the reference",
 ) -> ExpectedArray:
     """The array that is expected at a position, checked; `source` says by whom."""
@@ -491,7 +479,7 @@ def expected_array(
         shape = f"shape {argument.shape}" if isinstance(argument, np.ndarray) else "a number"
         raise UsageError(
             f"{source} expects shape {values.shape} in argument {place}, which has {shape}; "
-            "return None for what is no output, and arrays of the arguments' shapes"
+            "return None for arguments that are not outputs, and arrays of the arguments' shapes"
         )
     if not _holds(argument.dtype, values):
         raise UsageError(
@@ -503,8 +491,8 @@ def expected_array(
             f"{source} expects NaN in {count} elements of argument {place}: nothing can be "
             "verified against that; choose arguments whose result is a number"
         )
-    share = RTOL.get(argument.dtype.name, 0.0) if rtol is None else rtol
-    if atol is None:
+    share = RTOL.get(argument.dtype.name, 0.0) if verify.rtol is None else verify.rtol
+    if (atol := verify.atol) is None:
         sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
         atol = share * float(sizes.mean()) if sizes.size else 0.0
     return ExpectedArray(as_bytes(np.ascontiguousarray(values)), share, atol)

@@ -115,7 +115,7 @@ def test_bench_compiles_as_cpp(folder: Path, tmp_path: Path) -> None:
     ("words", "reason"),
     [
         (["8x8x8", "--format", "cubin"], "format 'cubin' takes no bench; give c"),
-        (["saxpy"], "--bench and --cublaslt are for problems"),
+        (["saxpy"], "a user kernel takes no --bench; leave it out"),
     ],
 )
 def test_export_without_a_library_has_no_bench(

@@ -18,7 +18,7 @@ from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.export import ExportedLibrary, gather, write_library
-from autotune.export.source import specialised
+from autotune.export.writer import specialised
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Launch, Template

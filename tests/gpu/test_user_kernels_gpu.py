@@ -40,7 +40,7 @@ from autotune.tuning.pipeline import prepare, resources_of
 from autotune.user_kernels.bench import KernelBench, open_kernel_runner
 from autotune.user_kernels.definition import define_kernel, unpacked
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Workload, workload
+from autotune.user_kernels.workload import Verification, Workload, workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),
@@ -120,7 +120,7 @@ def doubled(out: NDArray[np.float32], values: NDArray[np.float32], n: np.int32) 
 def faulty() -> Workload:
     values = np.random.default_rng(0).standard_normal(N, np.float32)
     arguments = [np.zeros_like(values), values, np.int32(N)]
-    return workload("faulty", arguments, doubled, rtol=None, atol=None)
+    return workload("faulty", arguments, doubled, Verification())
 
 
 def candidates(
@@ -322,7 +322,7 @@ def test_scalars_of_every_type_reach_the_kernel(session: Session) -> None:
     def reference(*arguments: Any) -> Sequence[Any]:
         return [expected, *[None] * (len(arguments) - 1)]
 
-    work = workload("types", [out, *scalars, array], reference, rtol=0.0, atol=0.0)
+    work = workload("types", [out, *scalars, array], reference, Verification(rtol=0.0, atol=0.0))
     (candidate,) = candidates(work, session.device, TYPES, "types", {"N": (len(expected),)})
     assert verified(work, candidate, session).error == 0.0
 
@@ -330,7 +330,7 @@ def test_scalars_of_every_type_reach_the_kernel(session: Session) -> None:
 def test_kernel_may_use_all_shared_memory_of_a_block(session: Session) -> None:
     most = session.device.shared_per_block_optin // 1024
     expected = np.array([most * 256 - 1], np.float32)
-    work = workload("large", [np.zeros(1, np.float32)], lambda _: [expected], rtol=None, atol=None)
+    work = workload("large", [np.zeros(1, np.float32)], lambda _: [expected], Verification())
     (candidate,) = candidates(
         work, session.device, LARGE, "large", {"KB": (most,)}, shared=most * 1024
     )
@@ -340,14 +340,14 @@ def test_kernel_may_use_all_shared_memory_of_a_block(session: Session) -> None:
 
 def test_accumulated_output_is_reset_before_each_run(session: Session) -> None:
     source = "__global__ void add(int* x) { atomicAdd(x + threadIdx.x, 1); }"
-    work = workload("add", [np.arange(32, dtype=np.int32)], lambda x: [x + 1], rtol=None, atol=None)
+    work = workload("add", [np.arange(32, dtype=np.int32)], lambda x: [x + 1], Verification())
     (candidate,) = candidates(work, session.device, source, "add<>", {}, block=32)
     verified(work, candidate, session)
 
 
 def test_occupancy_matches_the_driver(session: Session) -> None:
     kernel = transpose.KERNEL
-    work = workload("transpose", *_transpose_call(), rtol=None, atol=None)
+    work = workload("transpose", *_transpose_call(), Verification())
     values = {"TILE": (16, 32, 64), "ROWS": (4, 8, 16), "PAD": (1,)}
     geometry = {"block": kernel["block"], "shared": kernel["shared"]}
     compiled = candidates(work, session.device, kernel["source"], "transpose", values, **geometry)
@@ -373,7 +373,7 @@ def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str
     source = f"""__global__ void {attributes} twice(float* x) {{
         if (blockIdx.x == 0 && threadIdx.x < 32) x[threadIdx.x] *= 2;
     }}"""
-    work = workload("twice", [np.ones(32, np.float32)], lambda x: [2 * x], rtol=None, atol=None)
+    work = workload("twice", [np.ones(32, np.float32)], lambda x: [2 * x], Verification())
     geometry: dict[str, Any] = {"grid": 1, "block": 128, "shared": 0}
     kernel = define_kernel(source, "twice<>", {}, constraints=None, **geometry)
     (config,) = kernel.combinations()

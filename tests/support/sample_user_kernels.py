@@ -20,7 +20,7 @@ from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Workload, call_of, workload
+from autotune.user_kernels.workload import Verification, Workload, call_of, workload
 from support.sample_records import H100, entry, record
 
 SAXPY = """
@@ -75,7 +75,7 @@ def work(**changes: Any) -> Workload:
     """The call with changed fields."""
     keywords: Mapping[str, Any] = {
         **{"name": "saxpy", "arguments": arguments(), "reference": reference},
-        **{"rtol": None, "atol": None, **changes},
+        **{"verify": Verification(), **changes},
     }
     return workload(**keywords)
 

@@ -257,8 +257,8 @@ class Surrogate:
             self._pool = self._pool[:0]
 
     def _lessons(self) -> tuple[list[int], Floats, Floats, Floats, Mask]:
-        """What the covariances are fitted to: groups of columns, points with their times, and
-        points of which is known whether they ran."""
+        """The data that the covariances are fitted to: groups of columns, points with their times,
+        and points with whether they ran."""
         told, points = np.array(self._history.told), self._space.points
         ran = np.isfinite(self._history.logs[told])
         timed = told[ran]
@@ -420,7 +420,7 @@ def _fitted(
 
 
 def _ran(ran: Mask) -> tuple[Floats, float, float]:
-    """What ran as values of mean 0 and deviation 1; that mean and deviation."""
+    """Whether each ran, as values of mean 0 and deviation 1; that mean and deviation."""
     share, spread = float(ran.mean()), float(ran.std() + 1e-9)
     return np.asarray((ran - share) / spread, float), share, spread
 

@@ -251,7 +251,7 @@ def test_best_of_all_is_not_that_of_a_family() -> None:
     hint = "run `autotune tune 64x64x64:f32:nn --device h100`"
     with pytest.raises(NotFoundError, match=hint):
         lookups.best(64, 64, 64, device="h100")
-    assert lookups.answered(Problem(64, 64, 64), "h100").how == "predicted"
+    assert lookups.choose(Problem(64, 64, 64), device="h100").how == "predicted"
 
 
 def test_family_that_was_not_tuned_alone_is_not_found() -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.fake_runner import ORIGIN, FakeRunner, program
 from support.sample_records import SQUARE
 
-from autotune.api.invariant import ROWS, RowChecks
+from autotune.api.invariant import ROWS, RowChecks, checked
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
@@ -80,12 +80,11 @@ def test_every_request_compares_rows(tmp_path: Path) -> None:
     runner = LoggingRunner()
     tune(
         GemmTunable(SQUARE, "tiled"),
-        runner,
+        checked(runner, lambda item: replace(item, rows=RowReference(0, 1, item))),
         Store(tmp_path),
         Search(trials=3, sampler="random"),
         compile=program,
         origin=ORIGIN,
-        compared=lambda item: replace(item, rows=RowReference(0, 1, item)),
     )
     for candidates in runner.asked.values():
         assert candidates

@@ -11,7 +11,7 @@ import pytest
 from support.sample_records import H100, record
 
 import autotune
-from autotune.api import many, ranges, tuning
+from autotune.api import ranges, shapes, tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import ProblemError, UsageError
 from autotune.problem.arguments import Span
@@ -44,7 +44,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     monkeypatch.setattr(tuning, "search", noting("one", record()))
     monkeypatch.setattr(ranges, "tune", noting("range", RANGE))
-    monkeypatch.setattr(many, "tune_shapes", noting("several", ShapesReport(())))
+    monkeypatch.setattr(shapes, "tune_shapes", noting("several", ShapesReport(())))
     return noted
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,17 @@ def test_topics_are_explained(
 def test_unknown_topic_names_a_close_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("help", "shape") == 2
     assert "no topic or verb 'shape'; did you mean 'shapes'?" in capsys.readouterr().err
+
+
+SCRIPT = """
+import sys
+from autotune import cli
+try: cli.main(["tune", "64x64x64", "--sampler", "none"])
+except SystemExit: pass
+print([name for name in ("pydantic", "typer", "numpy", "optuna", "rich") if name in sys.modules])
+"""
+
+
+def test_parsing_imports_no_library() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"

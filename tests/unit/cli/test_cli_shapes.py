@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.command_line import answer, own_machine, printed, run
 from support.sample_recording import DEVICE, PROBLEM
 
-from autotune.api import many, tuning
+from autotune.api import invariant, shapes, tuning
 from autotune.api.shapes import Shapes
+from autotune.device import find
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
+from autotune.records.ranges import Range, Segment
 from autotune.report.listing import ShapesReport
 from autotune.tuning.options import Search
 
@@ -33,7 +35,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((dict(shapes), options, place))
         return ShapesReport()
 
-    monkeypatch.setattr(many, "tune_shapes", tune_shapes)
+    monkeypatch.setattr(shapes, "tune_shapes", tune_shapes)
     return calls
 
 
@@ -127,3 +129,66 @@ def test_budget_that_tunes_nothing_fails(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: budget is 1 s, which was over before a shape was tuned; give 40 s or more"
     )
+
+
+@pytest.mark.parametrize("shape", ["64x64x64", "64x1..64x64"])
+def test_only_ranges_of_m_are_taken(shape: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("tune", shape, "--batch-invariant", "--device", "h100") == 2
+    assert "1..8192x4096x4096" in capsys.readouterr().err
+
+
+def test_range_is_tuned_in_one_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = Problem(64, 256, 256, "bf16", "nt")
+    tuned = Range(find("h100"), top, "m", (Segment(1, 64, 64),), 0.0, order="mma bf16 swap=0 256")
+
+    def tune(*arguments: Any, **options: Any) -> Range:
+        assert arguments[0].problem == top
+        assert "batch_invariant" not in options
+        return tuned
+
+    monkeypatch.setattr(invariant, "tune", tune)
+    shape = "1..64x256x256:bf16:nt"
+    assert run("tune", shape, "--batch-invariant", "--device", "h100", "--quiet") == 0
+    assert "in one order of summation: mma bf16 swap=0 256" in capsys.readouterr().out
+
+
+def test_quick_record_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "quick race, 14 trials" in printed(
+        capsys, "tune", str(PROBLEM), "--effort", "quick", "--device", DEVICE
+    )
+    assert run("best", str(PROBLEM), "--device", DEVICE) == 0
+    assert "autotune tune 256x256x256:f32:nn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("64x64x64", "--trials", "3"),
+        ("64x64x64", "--family", "simt"),
+        ("64x64x64", "128x64x64", "--seed", "1"),
+    ],
+)
+def test_race_takes_shapes_and_no_limits(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("tune", *arguments, "--effort", "quick", "--device", DEVICE) == 2
+    assert "quick takes" in capsys.readouterr().err
+
+
+def test_shapes_of_a_file_are_raced_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Shapes({PROBLEM: 32}).save(tmp_path / "shapes.json")
+    arguments = ("tune", str(tmp_path / "shapes.json"), "--effort", "quick", "--device", DEVICE)
+    first, again = (_only_shape(answer(capsys, *arguments)) for _ in range(2))
+    assert (first["how"], first["why"]) == ("exact", None)
+    assert (again["config"], again["why"]) == (first["config"], "tuned before")
+    assert first["searched_s"] > 0 == again["searched_s"]
+    assert "quick race" in printed(capsys, "best", str(PROBLEM), "--device", DEVICE)
+
+
+def _only_shape(shown: dict[str, Any]) -> dict[str, Any]:
+    (shape,) = shown["shapes"]
+    return cast("dict[str, Any]", shape)

@@ -354,7 +354,7 @@ BROKEN = {
         in_line(0, "device", "sms", value="many"),
         "device field sms is 'many'; it must be a whole number",
     ),
-    "unknown evidence": (in_line(0, "evidence", value="hearsay"), "evidence is 'hearsay', not one"),
+    "unknown evidence": (in_line(0, "evidence", value="hearsay"), "unknown evidence 'hearsay'"),
     "no date": (in_line(0, "provenance", "date", value=None), r"provenance\.date is None"),
     "no entries": (in_line(0, "entries", value=[]), "without entries"),
     "an entry of another type": (in_line(*ENTRY, value=7), r"entries\[0\] is 7; it must be an obj"),

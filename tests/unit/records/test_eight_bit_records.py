@@ -11,10 +11,10 @@ from autotune.lookup.lookup import lookup
 from autotune.lookup.neighbours import differences
 from autotune.measure.recording import Origin, Recording, SweepRow
 from autotune.model import space
-from autotune.model.legality import kernel_kind
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Store, codec
+from autotune.tuning.tunable import kernel_kind
 
 TEXTS = (
     *("64x4096x4096:f8:nt:scale=row", "64x4096x4096:f8:nt:scale=block:fast:out=f16"),

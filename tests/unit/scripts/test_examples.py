@@ -23,7 +23,7 @@ from autotune.problem import Problem
 from autotune.problem.call import KernelCall
 from autotune.user_kernels.definition import UserKernel, define_kernel, unpacked
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Workload, compare, workload
+from autotune.user_kernels.workload import Verification, Workload, compare, workload
 
 H100 = autotune.device.find("h100")
 # Not multiples of a tile.
@@ -83,7 +83,7 @@ def check_on_cpu(
 ) -> None:
     """Runs configurations on the CPU and compares with the example's reference."""
     kernel = kernel_of(example)
-    work = workload(kernel.name, example["arguments"], example["reference"], rtol=None, atol=None)
+    work = workload(kernel.name, example["arguments"], example["reference"], Verification())
     tunable = KernelTunable(kernel, work.call, work.arguments)
     configs = [Config.of(kernel.family, choice) for choice in values]
     expected = work.buffers[1].expected

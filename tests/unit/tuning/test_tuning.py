@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import random
 import shutil
@@ -13,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -443,29 +441,6 @@ def test_replayed_crash_is_not_quarantined(store: Store) -> None:
     with pytest.raises(AutotuneError):
         tune_with(FakeRunner(crash, evidence="replayed"), store)
     assert store.quarantined(H100) == {}
-
-
-@pytest.mark.parametrize("recorded", [None, ()], ids=["run", "failure"])
-@pytest.mark.parametrize("enabled", [True, False])
-def test_garbage_collector_pauses_while_candidates_are_listed(
-    store: Store, recorded: tuple[Config, ...] | None, enabled: bool
-) -> None:
-    paused: list[bool] = []
-
-    class Listing(FakeRunner):
-        def known(self) -> Sequence[Config] | None:
-            paused.append(not gc.isenabled())
-            return super().known()
-
-    before = gc.isenabled()
-    (gc.enable if enabled else gc.disable)()
-    try:
-        with suppress(AutotuneError):
-            tune_with(Listing(recorded=recorded), store, Search(trials=3))
-        assert gc.isenabled() == enabled
-    finally:
-        (gc.enable if before else gc.disable)()
-    assert paused[0]
 
 
 def test_no_candidates_is_an_error_with_reasons(store: Store) -> None:

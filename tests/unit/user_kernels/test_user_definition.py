@@ -76,7 +76,10 @@ def test_parameter_values_are_deduplicated() -> None:
         ({"parameters": {"A": "88"}}, "values of A are '88'"),
         ({"parameters": {"A": (1.5, float("nan"))}}, "A has the value nan; give whole numbers"),
         ({"parameters": {"A": (1.5, "word")}}, "A has the value 'word'; give .* of one kind"),
-        ({"parameters": {"A": ("16",)}}, "A has the value '16'; give a word .* that is no number"),
+        (
+            {"parameters": {"A": ("16",)}},
+            "A has the value '16'; give a word .* that is not a number",
+        ),
         ({"parameters": {"A": ("pair<a, b>",)}}, "without commas, .* name a type with commas"),
         ({"parameters": {"A": (10**15,)}}, "A has the value 1000000000000000; give numbers below"),
         (

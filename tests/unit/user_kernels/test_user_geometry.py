@@ -44,7 +44,10 @@ def test_block_follows_from_the_names_of_parameters() -> None:
         ({}, "give grid, or problem_size"),
         ({"grid": 1, "problem_size": 7}, "one of both"),
         ({"grid": 1, "grid_div": ["EACH"]}, "grid_div divides problem_size"),
-        ({"problem_size": 7, "grid_div": ["TILE"]}, "grid_div names 'TILE', which is no parameter"),
+        (
+            {"problem_size": 7, "grid_div": ["TILE"]},
+            "grid_div names 'TILE', which is not a parameter",
+        ),
         ({"problem_size": 7, "grid_div": "EACH"}, "grid_div is 'EACH'; give a list"),
         ({"problem_size": 7, "grid_div": [1.5]}, "grid_div has 1.5; give names"),
     ],

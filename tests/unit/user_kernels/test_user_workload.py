@@ -213,7 +213,7 @@ def test_expected_value_for_a_number_is_refused() -> None:
 )
 def test_invalid_tolerance_is_refused(name: str, value: float) -> None:
     with pytest.raises(UsageError, match=f"{name} is {value!r}; give a number of at least 0"):
-        work(**{name: value})
+        Verification(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_default_tolerances_follow_the_type(dtype: str, rtol: float) -> None:
 
 
 def test_explicit_tolerances_are_used() -> None:
-    (y, _) = work(rtol=0.5, atol=0.25).buffers
+    (y, _) = work(verify=Verification(rtol=0.5, atol=0.25)).buffers
     assert y.expected is not None
     assert (y.expected.rtol, y.expected.atol) == (0.5, 0.25)
 
@@ -311,7 +311,7 @@ def test_results_of_a_configuration_stand_in() -> None:
     call = unverified("saxpy", arguments())
     y, x = (buffer.before for buffer in call.buffers)
     assert [buffer.expected for buffer in call.buffers] == [None, None]
-    verified = with_results(call, [y + 1, x.copy()], "saxpy:EACH=1", rtol=None, atol=None)
+    verified = with_results(call, [y + 1, x.copy()], "saxpy:EACH=1", Verification())
     assert verified.verified == "saxpy:EACH=1"
     changed, unchanged = verified.buffers
     assert unchanged.expected is None
@@ -329,7 +329,7 @@ def test_results_that_verify_nothing_are_refused(change: float, message: str) ->
     call = unverified("saxpy", arguments())
     results = [call.buffers[0].before + F4(change), call.buffers[1].before]
     with pytest.raises(UsageError, match=message):
-        with_results(call, results, "saxpy:EACH=1", rtol=None, atol=None)
+        with_results(call, results, "saxpy:EACH=1", Verification())
 
 
 class Tensor(fake_frameworks.Tensor):
