@@ -8,7 +8,8 @@ The parameters are a dataclass whose fields carry the values that may be chosen:
         workers: int = parameter_from(worker_counts)
 
 The order of the fields is the order in which values are chosen and the order of a `Config`. A class
-that inherits some of its parameters declares every one again, so that its own order counts.
+that inherits some of its parameters declares every one again, so that its own order counts. The
+class is not frozen: to build a frozen one takes four times as long, of each of some 10^5 predicted.
 """
 
 from __future__ import annotations

@@ -81,36 +81,22 @@ class Quantizing:
     def plan(self) -> LaunchPlan:
         """The launches. The matrix is `a`, with rows `lda` apart; the result is `c`, with rows
         `ldc` apart; the scales are `scale_a`."""
-        split = self._split
-        launches = (self._search(), self._quantize()) if split else (self._quantize(),)
-        workspace = FLOAT_BYTES * self._groups * self._parts if split else 0
-        return LaunchPlan(
-            Config("quantize"), launches, workspace=workspace, product=len(launches) - 1
-        )
+        config, operands = Config("quantize"), ("a", "lda", "c", "ldc", "scale_a", "workspace")
+        quantize = self._launch("quantize", self._grid, *operands)
+        if not self._split:
+            return LaunchPlan(config, (quantize,))
+        # The parts of each group are searched for their largest numbers first.
+        parts = self._groups * self._parts
+        search = self._launch("largest", (parts, 1, 1), "a", "lda", "workspace")
+        return LaunchPlan(config, (search, quantize), workspace=FLOAT_BYTES * parts, product=1)
 
-    def _search(self) -> Launch:
-        """The launch that searches the parts of each group for their largest numbers."""
+    def _launch(self, kernel: str, grid: tuple[int, int, int], *read: str) -> Launch:
         return Launch(
-            Template("quantize.cu", "largest", self._params, named=True),
-            grid=(self._groups * self._parts, 1, 1),
+            Template("quantize.cu", kernel, self._params, named=True),
+            grid=grid,
             block=(self._threads, 1, 1),
             shared=self._shared,
-            arguments=(
-                *words("a", "lda", "workspace"),
-                *self._numbers,
-            ),
-        )
-
-    def _quantize(self) -> Launch:
-        return Launch(
-            Template("quantize.cu", "quantize", self._params, named=True),
-            grid=self._grid,
-            block=(self._threads, 1, 1),
-            shared=self._shared,
-            arguments=(
-                *words("a", "lda", "c", "ldc", "scale_a", "workspace"),
-                *self._numbers,
-            ),
+            arguments=(*words(*read), *self._numbers),
         )
 
     @property
