@@ -26,7 +26,7 @@ Importing the package imports nothing else; each name is imported where it is fi
 
 TYPE_CHECKING = False  # `typing` takes longer to import than everything else here
 if TYPE_CHECKING:
-    from autotune import device, errors, export, occupancy
+    from autotune import device, errors, export, occupancy, roofline
     from autotune import torch as torch
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.lookups import best, choose, fingerprint, list_records, table
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from autotune.api.tuning import tune
     from autotune.device import Device
     from autotune.families.config import Config
-    from autotune.occupancy import roofline
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning
@@ -110,15 +109,6 @@ _HOMES = {
     "tune_kernel": "api.kernels",
     "warmup": "api.matmul",
 }
-# What takes the place of earlier names.
-_MOVED = {
-    "frozen": "call autotune.policy(frozen=True) or policy(frozen='raise')",
-    **dict.fromkeys(
-        ("tune_all", "tune_range"),
-        "call autotune.tune, which takes a problem, a range, a list of problems or the path of a "
-        "file of shapes",
-    ),
-}
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
 _MODULES = {
     "device": "device",
@@ -126,7 +116,7 @@ _MODULES = {
     "export": "export",
     "occupancy": "occupancy",
     "records": "records",
-    "roofline": "occupancy.roofline",
+    "roofline": "roofline",
     "torch": "torch",
 }
 
@@ -136,8 +126,6 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES:
         return import_module(f"{__name__}.{_MODULES[name]}")
-    if name in _MOVED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {_MOVED[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Stored, so that only the first use comes here.

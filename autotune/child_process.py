@@ -16,7 +16,11 @@ PROGRAM = (
 
 
 def start(
-    module: str, function: str, *, stdin: int = subprocess.DEVNULL, stderr: int | IO[bytes]
+    module: str,
+    function: str,
+    *,
+    stdin: int = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.DEVNULL,
 ) -> tuple[Connection[Any, Any], subprocess.Popen[bytes]]:
     """Starts a process, and returns the connection to it.
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -324,14 +323,6 @@ def source_dir() -> Path:
         f"no CUDA sources in {places[0]} or {places[1]}; run `pip install --force-reinstall "
         "tile-autotune`"
     )
-
-
-def nvcc() -> Path | None:
-    """The CUDA compiler from PATH, `CUDA_HOME` or `/usr/local/cuda`; None if there is none."""
-    homes = (os.environ.get("CUDA_HOME"), "/usr/local/cuda")
-    places = [os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)]
-    program = shutil.which("nvcc", path=os.pathsep.join(places))
-    return Path(program) if program else None
 
 
 def session() -> str | None:

@@ -23,7 +23,7 @@ from model import HIDDEN, INTERMEDIATE, KEYS, LAYERS, VOCABULARY
 from provenance import provenance
 
 import autotune
-from autotune.compiler import compiler_version
+from autotune.cuda.compiler import compiler_version
 from autotune.measure import devices
 from autotune.problem import Problem
 

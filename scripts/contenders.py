@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from rich.table import Table
 
-from autotune.compiler import compile
+from autotune.cuda.compiler import compile
 from autotune.families.config import Config
 from autotune.measure import targets
 from autotune.measure.measurement import Measurement

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.compiler import compiler_version
+from autotune.cuda.compiler import compiler_version
 from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.runtime import UntunedWarning

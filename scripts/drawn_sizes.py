@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from autotune.problem.sizes import log_uniform
+from programs import log_uniform
 
 SMALLEST, LARGEST = (1, 16, 16), (8192, 16384, 16384)
 

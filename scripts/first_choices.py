@@ -28,9 +28,10 @@ from rich.console import Console
 from rich.table import Table
 from suite import SUITE
 
-from autotune import compiler, settings
-from autotune.compiler import CompileFailure
+from autotune import settings
 from autotune.cores import available
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, source_hash
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Config
@@ -61,7 +62,7 @@ def main(
         rows = [*threads.map(partial(compiled, cache=settings.cache_dir()), choices)]
     content = {
         **provenance(", ".join(CARDS), None, compiler.compiler_version(), commit=commit),
-        "source": compiler.source_hash(*registry.kernel_sources()),
+        "source": source_hash(*registry.kernel_sources()),
         "rows": rows,
     }
     text = json.dumps(content, separators=(",", ":")) + "\n"

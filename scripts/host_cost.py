@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.compiler import compiler_version
-from autotune.driver.arguments import pack_arguments, resolve_arguments
+from autotune.cuda.compiler import compiler_version
+from autotune.cuda.launches import Resolver, pack_arguments
 from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.problem.call import Call
@@ -111,7 +111,7 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Timed:
     pitches = dict(zip("abc", problem.leading_dimensions, strict=True))
     values = Call(addresses, pitches, {}).words()
     runtime = current().runtime
-    arguments = resolve_arguments(launch.arguments, values, runtime.driver.encode)
+    arguments = Resolver(launch.arguments)(values, runtime.driver.encode)
     ready = pack_arguments(launch.parameters, arguments)
     program = runtime.program(launch.template, runtime.gpu(0).device)
     function = driver.CUfunction(runtime.gpu(0).kernel(program))

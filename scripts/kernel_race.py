@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.compiler import Program
-from autotune.compiler.cache import ProgramHeader
+from autotune.cuda.cache import ProgramHeader
+from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.families import registry

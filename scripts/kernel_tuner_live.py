@@ -51,7 +51,8 @@ from contenders import (
 )
 from rich.console import Console
 
-from autotune.compiler import CompileFailure, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry

@@ -38,10 +38,9 @@ from kernel_race import FILE, cases, content
 from rich.console import Console
 from rich.table import Table
 
-from autotune import compiler
-from autotune.compiler import CompileFailure, Program
-from autotune.compiler.cache import ProgramHeader
-from autotune.compiler.cubin import sections
+from autotune.cuda import compiler
+from autotune.cuda.cache import ProgramHeader
+from autotune.cuda.program import CompileFailure, Program, sections
 from autotune.device import Device, find
 from autotune.errors import ProblemError
 from autotune.families import registry

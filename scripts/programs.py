@@ -1,7 +1,7 @@
 """Compiles the programs of a wheel: `python scripts/programs.py FOLDER sm_90 ...`.
 
-The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` names. It needs NVRTC
-or nvcc, and no GPU. Sizes are arguments of a kernel; layout, precision, scales, the widths of
+The build of a wheel runs this for the architectures that `AUTOTUNE_PORTFOLIO` names. It needs
+NVRTC, and no GPU. Sizes are arguments of a kernel; layout, precision, scales, the widths of
 vectors and whether tiles fit are compiled in. The programs worth compiling are those that look-ups
 choose: problems are drawn at random, on every card of the architecture in turn, and a greedy cover
 takes the programs that serve most of them. The fastest kernels of the package's records come too;
@@ -11,17 +11,19 @@ they serve their own problems and their neighbours.
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import chain, cycle, islice, product
 from pathlib import Path
 from random import Random
 
-from autotune import compiler, files
-from autotune.compiler import CompileFailure, Program, installed, source_hashes
+from autotune import files
 from autotune.cores import available
+from autotune.cuda import cache, compiler
+from autotune.cuda.program import CompileFailure, Program, source_hashes
 from autotune.device import Device, catalogue
 from autotune.families import registry
 from autotune.families.config import Config
@@ -30,7 +32,6 @@ from autotune.lookup.nearest import Neighbourhood, choices, nearly_fastest
 from autotune.measure.objective import COLD
 from autotune.model.legality import is_legal
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.problem.sizes import log_uniform
 from autotune.records import Records, shipped
 
 DRAWN, PART = 2000, 100
@@ -80,7 +81,7 @@ def compiled(arch: str, computes: Collection[str] = tuple(PRECISIONS), count: in
     with ThreadPoolExecutor(available()) as pool:
         results: list[Program | CompileFailure] = [*pool.map(build, wanted)]
     hashes = source_hashes({item.source: (item.source,) for item in wanted})
-    return installed.dumps((item for item in results if isinstance(item, Program)), hashes)
+    return cache.archive_of((item for item in results if isinstance(item, Program)), hashes)
 
 
 def covering(needs: Iterable[Needs], base: Iterable[Template]) -> list[Template]:
@@ -119,6 +120,14 @@ def _part_needs(arch: str, count: int, part: tuple[str, int]) -> list[Needs]:
 def cards(arch: str) -> list[Device]:
     """The catalogue's cards of an architecture."""
     return [card for card in catalogue().values() if card.arch == arch]
+
+
+def log_uniform(random: Random, smallest: Sequence[int], largest: Sequence[int]) -> list[float]:
+    """Random sizes whose logarithms are uniform between those of `smallest` and `largest`."""
+    return [
+        math.exp(random.uniform(math.log(low), math.log(high)))
+        for low, high in zip(smallest, largest, strict=True)
+    ]
 
 
 def drawn(compute: str, count: int) -> Iterator[Problem]:
@@ -162,7 +171,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for arch in arguments.archs:
-        path = arguments.folder / f"{arch}{installed.SUFFIX}"
+        path = arguments.folder / f"{arch}{cache.SUFFIX}"
         files.write_whole(path, compiled(arch))
         print(f"{path.name}: {path.stat().st_size:,} bytes")
 

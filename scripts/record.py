@@ -31,7 +31,7 @@ from rich.progress import (
 from sweep import record
 
 from autotune import settings
-from autotune.compiler import compile
+from autotune.cuda.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config

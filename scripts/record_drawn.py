@@ -23,7 +23,8 @@ from rich.console import Console
 from sweep import record
 from untuned import drawn
 
-from autotune import compiler, settings
+from autotune import settings
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config

@@ -36,7 +36,8 @@ from rich.console import Console
 from shipped_files import ShippedFile, best_of_recordings, table
 from shipped_problems import problems
 
-from autotune import compiler, settings
+from autotune import settings
+from autotune.cuda import compiler
 from autotune.errors import AutotuneError, UsageError
 from autotune.measure import devices, targets
 from autotune.measure.targets import TargetOpener

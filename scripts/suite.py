@@ -39,7 +39,8 @@ import typer
 from results import Finals, Row, Sheet
 from rich.console import Console
 
-from autotune.compiler import compile, source_hash
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import source_hash
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.families import registry

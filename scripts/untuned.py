@@ -46,8 +46,9 @@ from untuned_rows import (
     write,
 )
 
-from autotune import compiler, settings
+from autotune import settings
 from autotune.api.tuning import raced
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry

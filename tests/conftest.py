@@ -53,7 +53,7 @@ def _no_kept_clusters(
 ) -> None:
     """What a fake driver says of a card reaches neither other tests nor the cache of the user."""
     kept = tmp_path_factory.getbasetemp() / "clusters" / str(id(request.node))
-    monkeypatch.setattr("autotune.driver.clusters.FOLDER", str(kept))
+    monkeypatch.setattr("autotune.cuda.bindings.FOLDER", str(kept))
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Any, cast
 from zlib import crc32
 
-from autotune import compiler, files, settings
+from autotune import files, settings
 from autotune.api.ranges import LOSS, cover
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families import registry
@@ -30,7 +31,7 @@ from autotune.model import cost, orders
 from autotune.model.orders import legality, order_of
 from autotune.model.space import Space, sample
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Entry, OrderedRecord, Provenance, Record, Records, Store
 from autotune.records.ordered import order_slug
 from autotune.records.ranges import Range

@@ -18,9 +18,10 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from autotune import compiler, files, settings
+from autotune import files, settings
 from autotune.api.tuning import save_recording, shown
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Value
 from autotune.families.plan import Template
@@ -28,7 +29,7 @@ from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
 from autotune.measure.recording import KernelRecording, Origin
 from autotune.measure.without_gpu import ReplayRunner
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
@@ -220,7 +221,7 @@ def _measured(
         try:
             folder, includes = places
             file = tunable.kernel.source.file
-            digest = compiler.source_hash(file, directory=folder, includes=includes)
+            digest = source_hash(file, directory=folder, includes=includes)
             origin = Origin(runner.driver, compiler.compiler_version(), tunable.digest(digest))
             with shown(None, search, progress) as observer:
                 return tune(

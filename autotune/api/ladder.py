@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings
+from autotune import settings
 from autotune.api import tuning
+from autotune.cuda import compiler
 from autotune.errors import AutotuneError
 from autotune.families.simt import SIMT
 from autotune.measure import devices, targets

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from autotune import runtime, settings
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 from autotune.measure.objective import Objective, time_objective
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
     from autotune.lookup.answer import Answer
     from autotune.measure.devices import DeviceLike
-    from autotune.problem.aliases import DtypeLike
     from autotune.problem.call import FurtherArrays
     from autotune.problem.fields import AccuracyText
+    from autotune.problem.words import DtypeLike
     from autotune.runtime import Kernel
     from autotune.runtime.kernels import TunedKernel
     from autotune.runtime.matmul import Array, Matmul
@@ -261,7 +262,7 @@ def kernel(
 
 def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
-    from autotune import compiler
+    from autotune.cuda import compiler
     from autotune.runtime.kernels import TunedKernel
     from autotune.user_kernels.definition import unpacked
 
@@ -278,7 +279,7 @@ def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
             includes=folders,
             cache=settings.cache_dir(),
         )
-    if isinstance(program, compiler.CompileFailure):
+    if isinstance(program, CompileFailure):
         raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
     return TunedKernel(own, ordinal, launch.call, plan, program)
 

@@ -31,7 +31,7 @@ from autotune.model import orders
 from autotune.model.legality import as_tuned
 from autotune.model.model_error import ModelError
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.records.record import BEST_FIRST

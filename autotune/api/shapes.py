@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from msgspec import Meta
 
-from autotune import files
+from autotune import files, roofline
 from autotune.api import tuning
 from autotune.device import Device
 from autotune.errors import (
@@ -44,7 +44,6 @@ from autotune.lookup.lookup import recorded
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.measure.targets import TargetOpener
-from autotune.occupancy import roofline
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Records, Store
 from autotune.report.listing import NO_TIME, TUNED, ShapeRow, ShapesReport

@@ -14,8 +14,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
-from autotune import compiler, files, settings
+from autotune import files, settings
 from autotune.api.shapes import Shapes, ShapesLike
+from autotune.cuda import compiler
 from autotune.errors import AutotuneError, NotFoundError, ProblemError, UsageError
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
@@ -24,7 +25,7 @@ from autotune.measure.objective import Objective
 from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
 from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.merging import made_from
 from autotune.tuning.options import Search, stated
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from autotune.measure.objective import ObjectiveText
     from autotune.measure.runner import Runner
-    from autotune.problem.aliases import DtypeLike
+    from autotune.problem.words import DtypeLike
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
     from autotune.tuning.options import Effort

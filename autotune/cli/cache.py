@@ -436,7 +436,7 @@ def _retimed(
     quiet: bool,
 ) -> list[Retimed]:
     """Times the records of problems again and prints each result."""
-    from autotune import compiler
+    from autotune.cuda import compiler
     from autotune.measure import devices, targets
     from autotune.records import Record
     from autotune.report import cache

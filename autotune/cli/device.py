@@ -26,7 +26,7 @@ from autotune.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from autotune.device import SmLimits
-    from autotune.occupancy.sweeps import BlockDemand
+    from autotune.occupancy import BlockDemand
     from autotune.report.occupancy import OccupancyRow, Sweep
 
 
@@ -232,7 +232,7 @@ def occupancy(
     Several devices stand side by side. --cluster adds the clusters that are resident on the whole
     GPU, and the SMs that they leave idle.
     """
-    from autotune.occupancy.sweeps import BlockDemand
+    from autotune.occupancy import BlockDemand
 
     specs = [name for name in names if name.endswith(".py")]
     texts = [name for name in (*names, *device) if name not in specs]
@@ -382,7 +382,7 @@ def _swept(
     shared: Sequence[int],
 ) -> Sweep:
     """The sweep of a kernel; without threads over all block sizes."""
-    from autotune.occupancy.sweeps import block_sizes
+    from autotune.occupancy import block_sizes
     from autotune.report.occupancy import swept
 
     threads = threads or block_sizes(next(iter(devices.values())))

@@ -25,6 +25,7 @@ from autotune.cli.options import (
     show_csv,
     show_json,
 )
+from autotune.cuda.program import CompileFailure
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -209,14 +210,15 @@ def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Ma
 
 def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
     """The resources of a configuration's main launch as compiled."""
-    from autotune import compiler, settings
+    from autotune import settings
+    from autotune.cuda import compiler
     from autotune.errors import AutotuneError
     from autotune.families import registry
     from autotune.tuning.pipeline import resources_of
 
     launch = registry.plan(config, problem).main
     program = compiler.compile(launch.template, device.arch, cache=settings.cache_dir())
-    if isinstance(program, compiler.CompileFailure):
+    if isinstance(program, CompileFailure):
         raise AutotuneError(f"{config} for {device.arch}: {program.reason}")
     return resources_of(launch, program)
 
@@ -370,8 +372,9 @@ def _checked(
     objective: Objective,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
-    from autotune import compiler, retiming, settings
+    from autotune import retiming, settings
     from autotune.api import lookups
+    from autotune.cuda import compiler
     from autotune.measure import targets
     from autotune.records import Record, exchange
 

@@ -69,7 +69,7 @@ def complete_named(incomplete: str) -> Iterator[str]:
 
 def _shapes(begun: str, records: Iterable[TuningRecord]) -> Iterator[str]:
     """The problems of records, and the texts that the begun shape may become."""
-    from autotune.problem.text import continued
+    from autotune.problem.fields import continued
     from autotune.records import Record
 
     yield from (str(record.problem) for record in records if isinstance(record, Record))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
-    from autotune.problem.span import Span
+    from autotune.problem.arguments import Span
     from autotune.records import Record
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
@@ -183,7 +183,7 @@ def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
             file that is no list of shapes, or nothing to tune.
     """
     from autotune.problem import problem_of
-    from autotune.problem.span import Span
+    from autotune.problem.arguments import Span
 
     files = [word for word in words if not _SIZES.match(word) and _names_file(word)]
     texts = [word for word in words if word not in files]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.device.catalogue import CatalogueEntry, catalogue, entries, find, load
-from autotune.device.device import Device
-from autotune.device.listed import CLUSTER_SIZES
-from autotune.device.models import prediction_slug, same_architecture, same_model
-from autotune.device.rates import fp32_lanes, tensor_rate
-from autotune.device.sm import SMS, Sm, SmLimits, sm_named
+from autotune.device.catalogue import (
+    CatalogueEntry,
+    catalogue,
+    entries,
+    find,
+    load,
+    prediction_slug,
+    same_architecture,
+    same_model,
+)
+from autotune.device.device import CLUSTER_SIZES, Device, SmLimits
+from autotune.device.sm import SMS, Sm, fp32_lanes, sm_named, tensor_rate
 
 __all__ = [
     "CLUSTER_SIZES",

@@ -1,21 +1,87 @@
-"""The identity and the limits of a GPU."""
+"""The identity and the limits of a GPU.
+
+The SMs of a cluster lie in one GPC (CUDA C++ Programming Guide, thread block clusters), and cards
+of one model have their disabled SMs in different GPCs, so that only the driver knows how many
+clusters are resident at once (`autotune.cuda.bindings` asks it). What the catalogue knows stands in
+for its answer: what the driver of such cards said, else what the worst card of the model holds.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from functools import lru_cache
-from typing import Annotated
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
-from autotune.device.listed import CLUSTER_SIZES, expected_clusters, has_clusters
-from autotune.device.rates import tensor_rate
+from autotune.device.sm import Sm, tensor_rate
 from autotune.errors import DeviceError, UsageError
 from autotune.files.decoding import NAMED_LINE, convert, shown
-from autotune.problem.aliases import DtypeLike, precision_of
 from autotune.problem.precision import PRECISIONS
+from autotune.problem.words import DtypeLike, precision_of
+
+Clusters: TypeAlias = tuple[int, int, int]
+
+CLUSTER_SIZES = (2, 4, 8)
+"""Blocks of the clusters whose number is known; 8 is the largest portable size."""
+
+_GPCS = {9: 8, 10: 8}
+"""GPCs of the largest die, by the major compute capability: NVIDIA H100 Tensor Core GPU
+Architecture Whitepaper (GH100); GB100 is taken to have as many."""
+_MOST_GPCS = 12
+"""GPCs of GB202 (NVIDIA RTX Blackwell GPU Architecture Whitepaper); others have no more."""
+
+
+@cache
+def listed() -> Mapping[str, Any]:
+    """`data/devices.json`: the `sources` by key, and the `devices` with pairs of value and source.
+
+    A card with clusters names the `clusters` that drivers of its model stated, or its `gpcs`.
+    """
+    data = resources.files("autotune") / "data" / "devices.json"
+    content: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
+    return content
+
+
+def has_clusters(capability: tuple[int, int]) -> bool:
+    """Whether blocks can form clusters: from compute capability 9.0 on."""
+    return capability >= (9, 0)
+
+
+@cache
+def expected_clusters(capability: tuple[int, int], sms: int) -> Clusters:
+    """Resident clusters of 2, 4 and 8 blocks, one block an SM, of a card that no driver described.
+
+    A listed card with as many SMs gives them, else `least_clusters`.
+    """
+    cards = [
+        card
+        for card in listed()["devices"].values()
+        if (tuple(card["compute_capability"]), card["sms"][0]) == (capability, sms)
+    ]
+    for card in cards:
+        if "clusters" in card:
+            two, four, eight = card["clusters"][0]
+            return two, four, eight
+    gpcs = [card["gpcs"][0] for card in cards if "gpcs" in card]
+    return least_clusters(sms, max(gpcs, default=_GPCS.get(capability[0], _MOST_GPCS)))
+
+
+def least_clusters(sms: int, gpcs: int) -> Clusters:
+    """Clusters of 2, 4 and 8 blocks on the worst card with so many SMs in so many GPCs.
+
+    A GPC has an even number of SMs, two a TPC, so that clusters of s blocks leave at most s - 2 of
+    them idle: n SMs in g GPCs hold at least (n - g (s - 2)) / s clusters, rounded up.
+    """
+    two, four, eight = (
+        max(0, min(sms // size, -((gpcs * (size - 2) - sms) // size))) for size in CLUSTER_SIZES
+    )
+    return two, four, eight
+
 
 # Registers or bytes of shared memory; blocks and SMs have up to 2^18.
 _Amount = Annotated[int, Meta(ge=1, le=2**24)]
@@ -113,7 +179,7 @@ class Device:
         The SMs of a cluster lie in one GPC (CUDA C++ Programming Guide, thread block clusters), so
         a GPC whose number of SMs is no multiple of `size` leaves some idle. The number is the
         driver's (`cuOccupancyMaxActiveClusters`); where `clusters` is None it is what
-        `listed.expected_clusters` knows of such cards. A single block counts as a cluster of 1.
+        `expected_clusters` knows of such cards. A single block counts as a cluster of 1.
         Before compute capability 9.0 there are no clusters of more.
 
         Raises:
@@ -142,7 +208,7 @@ class Device:
         return self.resident_clusters(size) * size
 
     def tensor_rate(self, compute: DtypeLike) -> float | None:
-        """Fused multiply-adds per clock of an SM's tensor cores; see `rates.tensor_rate`."""
+        """Fused multiply-adds per clock of an SM's tensor cores; see `sm.tensor_rate`."""
         return _tensor_rate(self.compute_capability, self.name, precision_of(compute).name)
 
     def peak(self, compute: DtypeLike) -> float:
@@ -190,17 +256,17 @@ class Device:
                     f"device field {less} is {getattr(device, less)}; it must be at most {more}, "
                     f"{getattr(device, more)}"
                 )
-        device._check_clusters()
-        return device
-
-    def _check_clusters(self) -> None:
-        """Raises a `DeviceError` if the clusters have more blocks than the device has SMs."""
-        for size, count in zip(CLUSTER_SIZES, self.clusters or (), strict=False):
-            if count * size > self.sms:
+        for size, count in zip(CLUSTER_SIZES, device.clusters or (), strict=False):
+            if count * size > device.sms:
                 raise DeviceError(
                     f"device field clusters states {count} clusters of {size} blocks that fill an "
-                    f"SM; {self.sms} SMs hold at most {self.sms // size}"
+                    f"SM; {device.sms} SMs hold at most {device.sms // size}"
                 )
+        return device
+
+
+SmLimits: TypeAlias = Device | Sm
+"""What has the limits of an SM that decide how many blocks are resident."""
 
 
 @lru_cache(maxsize=256)

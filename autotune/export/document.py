@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.export.files import MADE_BY
 from autotune.export.library import (
     CompiledKernels,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune import settings
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, NotFoundError, UsageError
 from autotune.families import registry
@@ -21,7 +21,7 @@ from autotune.families.shared.limits import has_cp_async
 from autotune.lookup.answer import Answer, unrecorded
 from autotune.model.space import unserved
 from autotune.problem import GATE_SPAN, Problem
-from autotune.problem.element import F32
+from autotune.problem.precision import F32
 
 _SIMT = (
     "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy={copy},stages={stages},"

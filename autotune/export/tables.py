@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from autotune.compiler import Program
+from autotune.cuda import launches
+from autotune.cuda.launches import Layout, layout
+from autotune.cuda.program import Program
 from autotune.device import Device
-from autotune.driver import tensor_maps
-from autotune.driver.arguments import Layout, layout
 from autotune.export.library import (
     CompiledKernels,
     ExportedGemm,
@@ -276,7 +276,7 @@ def _map(tensor_map: TensorMap) -> str:
     sizes = tensor_map.columns, tensor_map.rows, tensor_map.batch
     offsets = tensor_map.offset, *sizes, *steps
     return (
-        f"{{{numbers(*kinds, tensor_maps.SWIZZLES[tensor_map.swizzle], *words, *offsets)}, "
+        f"{{{numbers(*kinds, launches.SWIZZLES[tensor_map.swizzle], *words, *offsets)}, "
         f"{{{numbers(*tensor_map.box)}}}}}"
     )
 

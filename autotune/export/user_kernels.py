@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune import compiler, settings
-from autotune.compiler import CompileFailure, Program
+from autotune import settings
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError, require_list
 from autotune.export.document import head, launch_json, programs_json
@@ -22,7 +23,7 @@ from autotune.files.decoding import is_macro_name
 from autotune.measure import targets
 from autotune.measure.devices import DeviceLike
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.records.kernel_record import KernelEntry, argument_type
 from autotune.user_kernels.definition import unpacked

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings
-from autotune.compiler import CompileFailure, Program
+from autotune import settings
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import UsageError, require_list
 from autotune.export.document import document, readme

@@ -4,7 +4,7 @@ Errors are Frobenius norms over that of the product, of operands drawn from N(0,
 verification measures them. With u = 2^-24:
 
 - fp32 additions in order err by `ROUNDING` u sqrt(n) after n terms, in any kernel
-  (`autotune.verification.oracle.tolerance` derives it).
+  (`autotune.measure.oracle.tolerance` derives it).
 - Tensor cores truncate sums of tf32 products in each step, so that the error of a run grows with
   its length L: `TRUNCATION` u L, fitted.
 - The parts of split operands hold 22 of 24 bits: `SPLITTING` u, fitted.
@@ -27,8 +27,8 @@ from typing import NamedTuple
 from autotune.device import Device
 from autotune.families.shared.tiling import fill, tile_count
 from autotune.problem import SCALE_BLOCK, Problem
-from autotune.problem.accuracy import UNIT_ROUNDOFF, relative_bound
 from autotune.problem.integers import ceil_div
+from autotune.problem.problem import UNIT_ROUNDOFF, relative_bound
 
 
 class Summation(NamedTuple):

@@ -18,7 +18,7 @@ from autotune.measure.objective import HOT, Objective
 from autotune.model.legality import Legality, as_tuned, for_compute
 from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
-from autotune.problem.accuracy import relative_bound
+from autotune.problem.problem import relative_bound
 from autotune.records import Entry, Record
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]

@@ -18,7 +18,7 @@ from autotune.model.legality import as_tuned
 from autotune.model.orders import OrderedLegality
 from autotune.model.space import sample
 from autotune.problem import Problem
-from autotune.problem.span import sized
+from autotune.problem.arguments import sized
 from autotune.records import OrderedRecord, Records
 from autotune.records.ranges import Range, path_of
 from autotune.records.record import BEST_FIRST

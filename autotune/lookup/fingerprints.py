@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from autotune import compiler
+from autotune.cuda import compiler
+from autotune.cuda.program import source_hash
 from autotune.device import Device
 from autotune.errors import MissingError
 from autotune.families import registry
@@ -99,7 +100,7 @@ def _kernels(answer: Answer) -> list[object]:
     try:
         names = compiler.named_keys(templates, arch)
     except MissingError:  # no compiler, so that no other machine's programs are equal either
-        names = {template: compiler.source_hash(template.source) for template in templates}
+        names = {template: source_hash(template.source) for template in templates}
     programs = [names[template] for template in templates]
     return [str(answer.objective), str(answer.config), programs, answer.evidence, answer.vendor]
 

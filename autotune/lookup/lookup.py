@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from autotune import files
-from autotune.compiler import installed
-from autotune.compiler.sources import source_hash
+from autotune.cuda import cache
+from autotune.cuda.program import source_hash
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
@@ -232,7 +232,7 @@ def _path(problem: Problem, device: Device, records: Records, objective: Objecti
         *(str(problem), device, str(objective), __version__),
         source_hash(*registry.kernel_sources()),
         [*_states((root / Record.FOLDER).glob("*"))],
-        [*_states((*shipped.bundles(), installed.path(device.arch)))],
+        [*_states((*shipped.bundles(), cache.archive_path(device.arch)))],
     )
     return root / FOLDER / device.slug / f"{sha256(repr(parts).encode()).hexdigest()[:32]}.json"
 

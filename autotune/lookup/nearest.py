@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from autotune.compiler import installed
+from autotune.cuda.cache import installed_count, is_installed
 from autotune.device import Device, same_model
 from autotune.families import registry
 from autotune.families.config import Config
@@ -181,7 +181,7 @@ def nearly_fastest(ranked: Sequence[Choice]) -> Iterator[Choice]:
 
 def _ready(ranked: Sequence[Choice], problem: Problem, device: Device) -> Iterator[Choice]:
     """The nearly fastest choices whose programs came with the package."""
-    if installed.count(device.arch):
+    if installed_count(device.arch):
         for choice in nearly_fastest(ranked):
             if ready(choice.config, problem, device):
                 yield choice
@@ -194,7 +194,7 @@ def ready(config: Config, problem: Problem, device: Device) -> bool:
         OSError: if a source cannot be read.
     """
     launches = registry.plan(config, problem).launches
-    return all(installed.has(launch.template, device.arch) for launch in launches)
+    return all(is_installed(launch.template, device.arch) for launch in launches)
 
 
 def _by_promise(configs: Sequence[Config], predictions: Predictions) -> Iterator[Config]:

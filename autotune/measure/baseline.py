@@ -12,9 +12,8 @@ from autotune.measure.cublas import open_cublas
 from autotune.measure.operands import GuardedMatrix, Operands
 from autotune.measure.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, GATE_SPAN, SCALE_BLOCK, Problem
-from autotune.problem.activation import fused, in_place
 from autotune.problem.integers import ceil_div
-from autotune.problem.vendor import library_sizes
+from autotune.problem.vendor import fused, in_place, library_sizes
 
 OpenBaseline = Callable[[Session, Operands], Run | None]
 """Opens the run of the baseline; None if it cannot compute the problem."""

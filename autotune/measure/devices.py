@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Protocol, SupportsIndex
 
 from autotune import device as catalogue
+from autotune.cuda import bindings
 from autotune.device import Device
-from autotune.driver import bindings
 from autotune.errors import DeviceError, MissingError, UsageError
 from autotune.measure import recording
 from autotune.measure.recording import Recording

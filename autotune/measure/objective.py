@@ -17,12 +17,12 @@ from autotune.errors import one_of
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.measure.measurement import TIE, Measurement, Timed, TimeEstimate, tied
-from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.problem import Problem
-from autotune.problem.frozen_word import FrozenWord
+from autotune.problem.words import FrozenWord
+from autotune.roofline import least_hot_seconds, least_seconds
 
 if TYPE_CHECKING:
-    from autotune.problem.frozen_word import WordField
+    from autotune.problem.words import WordField
 
 ObjectiveText = Literal["hot", "cold", "energy"]
 """The words of the objectives, as the command line and public arguments take them."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.driver.arguments import Values
+from autotune.cuda.launches import Values
 from autotune.errors import RunnerError
 from autotune.measure.measurement import Failure
 from autotune.measure.runner import Candidate, RowReference

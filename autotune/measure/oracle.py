@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
-from autotune.problem.accuracy import UNIT_ROUNDOFF as UNIT_ROUNDOFF
-from autotune.problem.accuracy import relative_bound
+from autotune.problem.problem import UNIT_ROUNDOFF as UNIT_ROUNDOFF
+from autotune.problem.problem import relative_bound
 
 SLOPE = 1.13
 """Largest slope of an activation: GELU's and its tanh form's are 1.129, near x = sqrt 2, SiLU's is

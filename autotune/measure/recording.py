@@ -34,7 +34,7 @@ from autotune.files.decoding import (
 )
 from autotune.measure.measurement import RARE_FIELDS, Energy, Failure, Measurement
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 
 SCHEMA = 1
 ROOT = Path(__file__).parents[1] / "data" / "recordings"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
 from autotune import settings
-from autotune.compiler import Program
-from autotune.driver import bindings, tensor_maps
-from autotune.driver.arguments import Values, pack_arguments, resolve_arguments
-from autotune.driver.dependent_launch import dependent_launches
+from autotune.cuda import bindings, launches
+from autotune.cuda.launches import Resolver, Values, dependent_launches, pack_arguments
+from autotune.cuda.program import Program
 from autotune.errors import MissingError
 from autotune.families.plan import ParameterType, TensorMap
 from autotune.measure.devices import probe
@@ -216,7 +215,7 @@ class Session(ABC):
                 kernel.step(
                     launch.grid,
                     launch.block,
-                    resolve_arguments(launch.arguments, values, self._encode),
+                    Resolver(launch.arguments)(values, self._encode),
                 )
                 for kernel, launch in zip(kernels, launches, strict=True)
             ]
@@ -230,7 +229,7 @@ class Session(ABC):
         return bound
 
     def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
-        return tensor_maps.TensorMapEncoder(self._bindings)(tensor_map, values)
+        return launches.TensorMapEncoder(self._bindings)(tensor_map, values)
 
     def load(
         self,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from autotune import settings
-from autotune.compiler import compiler_version, source_hashes
+from autotune.cuda.compiler import compiler_version
+from autotune.cuda.program import source_hashes
 from autotune.device import Device, SmLimits, sm_named
 from autotune.errors import DeviceError, MissingError, ProblemError, RunnerError, UsageError
 from autotune.measure import devices

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.driver.arguments import Values
+from autotune.cuda.launches import Values
 from autotune.measure import exact, oracle
 from autotune.measure.exact import Draw, Special
 from autotune.measure.measurement import Failure

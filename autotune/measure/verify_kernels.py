@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.compiler import CompileFailure, Program, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import RunnerError
 from autotune.families.plan import ArgumentType, Constant, Template
 from autotune.families.shared.arguments import each_type, epilogue, scale, transposes

@@ -41,13 +41,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune import roofline
 from autotune.device import Device, fp32_lanes
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.family import Between, Work
 from autotune.families.plan import Resources
 from autotune.model.features import Description, Floats, Parameters, block_columns, problem_columns
-from autotune.occupancy import roofline
 from autotune.problem import Problem
 
 FAR = 4.0

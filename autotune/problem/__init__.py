@@ -6,32 +6,35 @@ from autotune.problem.arguments import (
     ProblemArguments,
     ProblemDefaults,
     ProblemLike,
+    distance,
     problem_of,
     problems_of,
-)
-from autotune.problem.distance import distance
-from autotune.problem.element import ELEMENT_TYPES, TENSOR_MAP_TYPES, ElementType
-from autotune.problem.epilogue import (
-    ELEMENTWISE,
-    EPILOGUES,
-    GATE_SPAN,
-    SWIGLU,
-    Epilogue,
-    epilogue_of,
 )
 from autotune.problem.fields import (
     ACCUMULATES,
     COMPUTES,
     E5M2_OPERANDS,
+    ELEMENTWISE,
+    EPILOGUES,
+    GATE_SPAN,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
     LAYOUTS,
     OUTPUTS,
     SCALE_BLOCK,
     SCALES,
+    SWIGLU,
+    Epilogue,
     compute_of,
+    epilogue_of,
 )
-from autotune.problem.precision import PRECISIONS, Precision
+from autotune.problem.precision import (
+    ELEMENT_TYPES,
+    PRECISIONS,
+    TENSOR_MAP_TYPES,
+    ElementType,
+    Precision,
+)
 from autotune.problem.problem import Problem
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The operands of a GEMM, and a call of it.
+"""The operands of a GEMM, calls of it, and calls of user kernels.
 
 `OPERANDS` is the only list of operands: launch plans, the words of the C library, the checks of
 arrays and their messages, the key of a bound call and the struct of the kernels follow from it.
@@ -6,12 +6,14 @@ arrays and their messages, the key of a bound call and the struct of the kernels
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from math import prod
 from typing import Any, Literal, TypedDict
 
-from autotune.problem.element import ELEMENT_TYPES, ElementType
+from autotune.problem.precision import ELEMENT_TYPES, ElementType
 from autotune.problem.problem import Problem
 
 Kind = Literal["matrix", "vector", "scales", "number"]
@@ -238,3 +240,26 @@ class Call:
         for name, stride in self.strides.items():
             words[BY_NAME[name].stride] = stride
         return words
+
+
+@dataclass(frozen=True, order=True)
+class KernelCall:
+    """A user kernel and its arguments, as far as they distinguish one tuning from another.
+
+    Attributes:
+        name: the kernel's name in C++, such as `transpose` or `filters::blur`.
+        arguments: type and shape of each array, `float32[4096,4096]`; type and value of each
+            number, `int32=4096`.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.arguments)})"
+
+    @property
+    def slug(self) -> str:
+        """The call as part of a file name: the kernel's name and a hash of the whole call."""
+        name = re.sub(r"\W+", "-", self.name)
+        return f"{name}-{sha256(str(self).encode()).hexdigest()[:16]}"

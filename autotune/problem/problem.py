@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autotune.problem import legality
-from autotune.problem import text as texts
-from autotune.problem.aliases import canonical
-from autotune.problem.element import ELEMENT_TYPES, ElementType
-from autotune.problem.epilogue import PLAIN, Epilogue, EpilogueField
+from autotune.errors import ProblemError
 from autotune.problem.fields import (
+    GATE_SPAN,
     LARGEST_BATCH,
+    PLAIN,
+    SCALE_BLOCK,
     USUAL,
     VALUES,
+    Epilogue,
+    EpilogueField,
     ProblemFields,
+    parse_fields,
+    whole_size,
 )
-from autotune.problem.precision import PRECISIONS, Precision, SumError
-from autotune.problem.scales import scale_shapes
-from autotune.problem.sizes import whole_size
+from autotune.problem.integers import ceil_div
+from autotune.problem.precision import ELEMENT_TYPES, PRECISIONS, ElementType, Precision, SumError
+from autotune.problem.words import canonical
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -103,14 +107,19 @@ class Problem:
             if (value := getattr(self, name)) not in values:
                 object.__setattr__(self, name, canonical(name, value, values))
         if not self.epilogue.elementwise:
-            legality.check_epilogue(self)
+            _require(self, "epilogue")
+            if self.gated and self.n % (2 * GATE_SPAN):
+                raise ProblemError(
+                    f"epilogue {self.epilogue} takes {GATE_SPAN} columns of gates and {GATE_SPAN} "
+                    f"of their values; N is {self.n}, give a multiple of {2 * GATE_SPAN}"
+                )
         if self.output != "same":
             if self.output == self.precision.outputs[0].name:
                 object.__setattr__(self, "output", "same")
             else:
-                legality.check_output(self)
+                _check_output(self)
         if (self.scale, self.accumulate, self.e5m2) != _NOT_EIGHT_BIT:
-            legality.check_eight_bit(self)
+            _require(self, "scale", "accumulate", "e5m2")
 
     @classmethod
     def parse(cls, text: str, **defaults: Unpack[ProblemFields]) -> Problem:
@@ -123,7 +132,7 @@ class Problem:
         Raises:
             ProblemError: if the text has another form or names an impossible problem.
         """
-        sizes, stated = texts.parse(text)
+        sizes, stated = parse_fields(text)
         fields: ProblemFields = {**defaults, **stated}
         return cls(*sizes, **fields)
 
@@ -227,7 +236,14 @@ class Problem:
     @property
     def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Shapes of the scales of A and B, fp32 without gaps; None without scales."""
-        return scale_shapes(self)
+        if self.scale == "none":
+            return None
+        if self.scale == "tensor":
+            return (1,), (1,)
+        if self.scale == "row":
+            return (self.batch, self.m), (self.batch, self.n)
+        blocks, down = ceil_div(self.k, SCALE_BLOCK), ceil_div(self.n, SCALE_BLOCK)
+        return (self.batch, blocks, self.m), (self.batch, down, blocks)
 
     @property
     def scale_counts(self) -> tuple[int, int]:
@@ -295,11 +311,96 @@ class Problem:
         return self.m * self.k, self.k * self.n, self.m * self.width
 
     def in_precision(self, compute: str) -> Problem:
-        """The same problem in another precision; fields that it does not have get their
-        defaults."""
-        kept: dict[str, Any] = legality.kept_fields(self, compute)
-        return replace(self, **kept)
+        """The problem in another precision; fields that it does not have get their defaults."""
+        row = PRECISIONS[compute]
+        changed: dict[str, Any] = {"compute": compute}
+        for name, rule in _RULES.items():
+            if not rule(row, getattr(self, name)):
+                changed[name] = Epilogue(self.has_bias) if name == "epilogue" else USUAL[name]
+        return replace(self, **changed)
 
 
 _WORDS = tuple((name, words) for name, words in VALUES.items() if name != "epilogue")
 _NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]
+
+
+_RULES: Mapping[str, Callable[[Precision, Any], bool]] = {
+    "epilogue": lambda row, epilogue: epilogue.elementwise or row.operand.bytes <= 2,
+    "output": lambda row, output: output in ("same", *(element.name for element in row.outputs)),
+    "scale": lambda row, scale: scale in row.scales,
+    "accumulate": lambda row, sums: sums == "exact" or row.fast_sum_error is not None,
+    "e5m2": lambda row, operand: operand == "a" or row.second is not None,
+}
+"""Whether a precision has a value of a field that only some precisions have."""
+
+
+def _require(problem: Problem, *names: str) -> None:
+    """Raises a `ProblemError` if the precision does not have the values of these fields."""
+    for name in names:
+        value, rule = getattr(problem, name), _RULES[name]
+        if not rule(problem.precision, value):
+            able = ", ".join(row.name for row in PRECISIONS.values() if rule(row, value))
+            raise ProblemError(
+                f"{name} {value} is for compute {able}, not {problem.compute}; leave one out"
+            )
+
+
+def _check_output(problem: Problem) -> None:
+    """Raises a `ProblemError` for an output that the other fields do not allow."""
+    if not _RULES["output"](problem.precision, problem.output):
+        names = (element.name for element in problem.precision.outputs)
+        legal = ", ".join(dict.fromkeys(["same", *names]))
+        raise ProblemError(
+            f"compute {problem.compute} has no output {problem.output!r}; give one of {legal}"
+        )
+    if problem.output == "i32" and not (problem.scale == "none" and problem.epilogue.plain):
+        raise ProblemError(
+            f"output i32 has no scales and no epilogue, here scale {problem.scale} and epilogue "
+            f"{problem.epilogue}; leave them out or give another output"
+        )
+    if problem.has_fp8_output and problem.has_residual:
+        raise ProblemError(
+            f"output {problem.output} has no residual, here epilogue {problem.epilogue}; leave it "
+            "out or give another output"
+        )
+
+
+UNIT_ROUNDOFF = 2.0**-24
+
+EXACT = 2 * UNIT_ROUNDOFF
+"""A relative error that is always accepted: a few roundings, because the baseline may have one or
+none, as at K = 1."""
+
+COMPARABLE = 512
+"""Elements of C needed to compare two relative errors.
+
+An error has an excess kurtosis of 4 (`autotune.measure.oracle.tolerance` has its law), so the
+root mean square of n of them scatters by sqrt(6 / n) / 2, and the ratio of two by 1.73 / sqrt(n):
+8 % at 512. A kernel that is as accurate as the baseline exceeds `Precision.accuracy` when that is
+6.5 standard deviations off."""
+
+
+def relative_bound(problem: Problem, baseline_error: float | None) -> float:
+    """The largest relative error (Frobenius norms) allowed beside the vendor baseline's.
+
+    Infinite if the baseline's is unknown, or if C has fewer than `COMPARABLE` elements: then the
+    tolerance of single elements alone decides.
+    """
+    if baseline_error is None or problem.batch * problem.m * problem.width < COMPARABLE:
+        return math.inf
+    return max(problem.precision.accuracy * baseline_error, _always_accepted(problem))
+
+
+def _always_accepted(problem: Problem) -> float:
+    """A relative error accepted however small the baseline's is, which may be 0 at K = 1.
+
+    Rounding both operands to tf32 causes 0.6 h, h = 2^-11, while the library may multiply in fp32;
+    rounding C to 16 bits causes 0.42 of its roundoff. Splitting operands in two parts causes up to
+    6.4 u, which is not accepted where K is so short that the library's sums err by less than half
+    of that: there the kernel has to be as accurate as fp32. The 14 bits of fp8 sums cause
+    1.3e-4 with exact accumulation and 2.1e-5 sqrt(K) with fast accumulation in the simulation of
+    `autotune.measure.oracle.tolerance`; 1.5 times that is accepted.
+    """
+    error = problem.sum_error
+    fp8 = error.accepted + error.accepted_drift * math.sqrt(problem.k)
+    return problem.precision.operand_roundoff or EXACT + fp8 + problem.output_element.roundoff / 2

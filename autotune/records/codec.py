@@ -39,10 +39,9 @@ from autotune.files.decoding import (
     shown,
 )
 from autotune.measure.measurement import Measurement
-from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
+from autotune.problem.call import KernelCall
 from autotune.problem.fields import USUAL
-from autotune.problem.kernel_call import KernelCall
 from autotune.records.kernel_record import (
     Geometry,
     KernelEntry,
@@ -59,6 +58,7 @@ from autotune.records.record import (
     Record,
     TuningRecord,
 )
+from autotune.roofline import least_hot_seconds
 
 SCHEMA = 2
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from autotune import compiler, files
-from autotune.compiler import cache as programs
+from autotune import files
+from autotune.cuda import cache as programs
+from autotune.cuda import compiler
 from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.files import limits
@@ -269,7 +270,7 @@ def used(records: Iterable[Record]) -> frozenset[str]:
         for config in (entry.config for entry in record.entries if legal(entry.config)):
             launches = registry.plan(config, record.problem).launches
             wanted[record.device.arch].update(launch.template for launch in launches)
-    names = (compiler.keys(templates, arch) for arch, templates in wanted.items())
+    names = (compiler.named_keys(templates, arch).values() for arch, templates in wanted.items())
     return frozenset().union(*names)
 
 

@@ -27,7 +27,7 @@ from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, Laun
 from autotune.files import decoding, temporary_folder
 from autotune.files.decoding import shown
 from autotune.measure.objective import winner
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.record import Entry, TuningRecord
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)

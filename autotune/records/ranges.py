@@ -28,7 +28,7 @@ from autotune.files.decoding import Name, Size, Text, convert, parse, require_sc
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem
-from autotune.problem.span import DIMENSIONS, sized
+from autotune.problem.arguments import DIMENSIONS, sized
 from autotune.records.record import BEST_FIRST, folder_of, paths_of
 
 SCHEMA = 1

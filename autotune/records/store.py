@@ -36,7 +36,7 @@ from autotune.files import limits
 from autotune.files.decoding import convert, parse
 from autotune.measure.measurement import Evidence
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import codec, ranges, shipped
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.merging import (

@@ -19,8 +19,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune import compiler, files, settings
-from autotune.compiler import CompileFailure, installed, nvcc, nvrtc
+from autotune import files, settings
+from autotune.cuda import cache, compiler, nvrtc
+from autotune.cuda.program import CompileFailure
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
 from autotune.measure import devices, recording
@@ -189,8 +190,8 @@ def _checked(name: str, check: Callable[[], _Result]) -> Check:
 
 
 def _kernels() -> _Result:
-    archives = sorted(settings.programs_dir().glob(f"*{installed.SUFFIX}"))
-    counts = ((path.stem, installed.count(path.stem)) for path in archives)
+    archives = sorted(settings.programs_dir().glob(f"*{cache.SUFFIX}"))
+    counts = ((path.stem, cache.installed_count(path.stem)) for path in archives)
     listed = ", ".join(f"{count} programs for {arch}" for arch, count in counts)
     return True, listed or "none: the first product of a shape compiles its kernel", ""
 
@@ -209,15 +210,7 @@ def _nvrtc() -> _Result:
     if wanted := settings.nvrtc():
         extra = f"pip install 'tile-autotune[cu{wanted}]', or unset AUTOTUNE_NVRTC"
         return False, f"not installed in version {wanted}, for which AUTOTUNE_NVRTC asks", extra
-    if nvcc.version():
-        return None, "not installed; nvcc takes its place and is slower", mismatch or _INSTALL_NVRTC
-    return False, "not installed, and there is no nvcc either", mismatch or _INSTALL_NVRTC
-
-
-def _nvcc() -> _Result:
-    if version := nvcc.version():
-        return True, f"{version} at {settings.nvcc()}", ""
-    return None, "not installed; not needed where NVRTC is", ""
+    return False, "not installed", mismatch or _INSTALL_NVRTC
 
 
 def _compilation() -> _Result:
@@ -347,7 +340,6 @@ _CHECKS: Mapping[str, Callable[[], _Result]] = {
     "Python": lambda: (True, f"{platform.python_version()} at {sys.executable}", ""),
     "CUDA sources": _sources,
     "NVRTC": _nvrtc,
-    "nvcc": _nvcc,
     "compilation": _compilation,
     "compiled kernels": _kernels,
     "driver": _driver,

@@ -24,11 +24,11 @@ from autotune.model import cost, space
 from autotune.model.legality import FamilyRules
 from autotune.model.space import SAMPLE
 from autotune.occupancy import Occupancy
-from autotune.occupancy.roofline import attainable, intensity
 from autotune.problem import Problem
 from autotune.records import Entry, Record
 from autotune.report import precision, us, us_of, vendor
 from autotune.report.tables import ConfigText, FittedTable
+from autotune.roofline import attainable, intensity
 
 Finding = Literal["holds", "slow", "broken", "not reached"]
 

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from autotune import roofline
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.measure import oracle
 from autotune.measure.measurement import Failure, Measurement
-from autotune.occupancy import roofline
 from autotune.problem import PRECISIONS, Problem
 from autotune.report import cell, vendor
 from autotune.report.tables import FittedTable

@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 
-from autotune import compiler, settings
+from autotune import roofline, settings
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device, SmLimits
 from autotune.errors import AutotuneError, UsageError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.textbook import TILE_WIDTHS, TILED, shared_bytes
-from autotune.occupancy import Occupancy, roofline
-from autotune.occupancy.sweeps import BlockDemand, Headroom, best_block_sizes, headroom
+from autotune.occupancy import BlockDemand, Headroom, Occupancy, best_block_sizes, headroom
 from autotune.problem import Problem
 from autotune.report import cell
 from autotune.report.tables import FittedTable, Kind
@@ -123,7 +124,7 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
         config = Config.of(TILED.name, {"tile_width": width, "specialized": 1})
         (launch,) = registry.plan(config, problem).launches
         program = compiler.compile(launch.template, arch, cache=cache)
-        if isinstance(program, compiler.CompileFailure):
+        if isinstance(program, CompileFailure):
             raise AutotuneError(f"{launch.template.label} for {arch}: {program.reason}")
         return program.registers
 

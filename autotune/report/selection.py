@@ -17,7 +17,7 @@ from autotune.measure import recording, targets
 from autotune.measure.devices import spelled
 from autotune.model.space import unserved
 from autotune.problem import Problem, problem_of
-from autotune.problem.span import Span, sized
+from autotune.problem.arguments import Span, sized
 from autotune.records import (
     FamilyRecord,
     KernelRecord,

@@ -18,8 +18,9 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
-from autotune import compiler, settings
+from autotune import settings
 from autotune.cores import available
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.plan import Alignment

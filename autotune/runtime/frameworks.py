@@ -15,10 +15,8 @@ from typing import Any, Protocol
 from autotune import settings
 from autotune.errors import ArrayError
 from autotune.problem import SCALE_BLOCK, Problem
-from autotune.problem.activation import fused, in_place
 from autotune.problem.integers import ceil_div
-from autotune.problem.scaled_product import scaled_product
-from autotune.problem.tensors import obstacle
+from autotune.problem.vendor import fused, in_place, obstacle, scaled_product
 from autotune.runtime.arrays import ArrayInfo, dense
 
 

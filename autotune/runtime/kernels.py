@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autotune.driver.dependent_launch import Dependence
+from autotune.cuda.launches import Dependence
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
@@ -30,9 +30,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.families.plan import LaunchPlan
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import word_of
 from autotune.runtime.arrays import check_dense
 from autotune.runtime.matmul import Operands

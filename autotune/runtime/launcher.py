@@ -10,13 +10,19 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from autotune.compiler import Program
+from autotune.cuda import bindings
+from autotune.cuda.bindings import entry_point
+from autotune.cuda.launches import (
+    Dependence,
+    PackedArguments,
+    Resolver,
+    TensorMapEncoder,
+    Values,
+    dependent_launches,
+    pack_arguments,
+)
+from autotune.cuda.program import Program
 from autotune.device import Device
-from autotune.driver import bindings
-from autotune.driver.arguments import PackedArguments, Resolver, Values, pack_arguments
-from autotune.driver.dependent_launch import Dependence, dependent_launches
-from autotune.driver.entry_points import entry_point
-from autotune.driver.tensor_maps import TensorMapEncoder
 from autotune.errors import ArrayError, RunnerError
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.problem.call import OPERANDS, Call

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from autotune.cuda.launches import Dependence
 from autotune.device import Device
-from autotune.driver.dependent_launch import Dependence
 from autotune.errors import ArrayError, AutotuneError, FrozenError, UsageError
 from autotune.families.config import Config
 from autotune.measure.objective import Objective, time_objective

@@ -24,9 +24,9 @@ from autotune.problem import (
     Problem,
     epilogue_of,
 )
-from autotune.problem.aliases import canonical
 from autotune.problem.call import BY_NAME, FURTHER, MATRICES, OPERANDS, Operand
 from autotune.problem.integers import ceil_div
+from autotune.problem.words import canonical
 from autotune.runtime.arrays import (
     OUTPUT_TYPES,
     TYPES,

@@ -11,15 +11,15 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from autotune.driver.dependent_launch import Dependence, has_dependent_launch
+from autotune.cuda.launches import Dependence, has_dependent_launch
 from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import VECTOR_BYTES
 from autotune.families.shared.quantizing import Quantizing
 from autotune.problem import COMPUTES, ELEMENT_TYPES, PRECISIONS, SCALE_BLOCK, ElementType
-from autotune.problem.aliases import canonical, dtype_word
 from autotune.problem.call import BY_NAME, Call
 from autotune.problem.fields import LARGEST_DIMENSION
 from autotune.problem.integers import ceil_div, round_up
+from autotune.problem.words import canonical, dtype_word
 from autotune.runtime.arrays import (
     ArrayInfo,
     MatrixMemory,

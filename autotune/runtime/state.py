@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.launches import Dependence
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
-from autotune.driver.dependent_launch import Dependence
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template

@@ -22,9 +22,8 @@ except ModuleNotFoundError as error:
     raise MissingError("autotune.testing needs pytest; run `pip install pytest`") from error
 
 # Before the imports, so that a failing assertion shows its values.
-pytest.register_assert_rewrite("autotune.testing.framework", "autotune.testing.runner")
+pytest.register_assert_rewrite("autotune.testing.contracts")
 
-from autotune.testing.framework import FrameworkContract  # noqa: E402
-from autotune.testing.runner import RunnerContract  # noqa: E402
+from autotune.testing.contracts import FrameworkContract, RunnerContract  # noqa: E402
 
 __all__ = ["FrameworkContract", "RunnerContract"]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from autotune.problem import Problem, epilogue_of
-from autotune.problem.aliases import DtypeLike
+from autotune.problem.words import DtypeLike
 from autotune.settings import Policy
 from autotune.torch.operator import ACTIVATIONS, DTYPES, mm
 

@@ -19,8 +19,8 @@ from autotune.errors import UsageError
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.batch_invariant import batch_invariant
 from autotune.problem import COMPUTES, Problem
-from autotune.problem.aliases import DtypeLike, canonical
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
+from autotune.problem.words import DtypeLike, canonical
 from autotune.records import Records, Store
 from autotune.report.layers import (
     UNKNOWN,

@@ -13,8 +13,9 @@ from itertools import islice
 from threading import get_ident
 from time import monotonic
 
-from autotune.compiler import CompileFailure, Program, stop_compiling
 from autotune.cores import available
+from autotune.cuda.compiler import stop_compiling
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import CLUSTER_SIZES, Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
@@ -351,7 +352,7 @@ def _refused(launch: Launch, program: Program) -> Failure | None:
     refusal = program.bounds.refusal(launch)
     if refusal is None:
         return None
-    return Failure("resources", f"{launch.template.kernel}: {refusal.reason}: {refusal.detail}")
+    return Failure("resources", f"{launch.template.kernel}: {': '.join(refusal)}")
 
 
 def _spilled(program: Program) -> Failure | None:

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from zlib import crc32
 
 from autotune import files
-from autotune.compiler import limits as compile_limits
+from autotune.cuda import nvrtc as compile_limits
 from autotune.device import Device
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune import compiler
-from autotune.compiler import CompileFailure, Program
-from autotune.compiler.cubin import sections
-from autotune.compiler.variables import SECTIONS, unfilled
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program, sections
+from autotune.cuda.variables import SECTION, unfilled
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Template, override
@@ -190,17 +189,17 @@ def variables_filled(compile: Compile, source: KernelSource, places: Places) -> 
 
     def compiled(template: Template, arch: str) -> Program | CompileFailure:
         program = compile(template, arch)
-        if isinstance(program, CompileFailure) or SECTIONS.isdisjoint(sections(program.cubin)):
+        if isinstance(program, CompileFailure) or SECTION not in sections(program.cubin):
             return program
         folder, includes = places
         ptx = compiler.ptx(template, program.arch, sources=folder, includes=includes)
         text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
-        for variable in unfilled(text, program.symbol):
-            if not initialised(variable.name):
+        for name in unfilled(text, program.symbol):
+            if not initialised(name):
                 raise UsageError(
-                    f"{template.kernel} reads {variable}, which nothing fills before a launch, so "
-                    "that it would count as zeros; pass it as an argument (an array as a pointer), "
-                    "or initialise it in the source"
+                    f"{template.kernel} reads __constant__ {name}, which nothing fills before a "
+                    "launch, so that it would count as zeros; pass it as an argument (an array as "
+                    "a pointer), or initialise it in the source"
                 )
         return program
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from autotune.compiler import CompileFailure
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -99,7 +99,7 @@ def _compile_row(
     resident = resources.occupancy(device, with_cluster(launch, program).cluster)
     if (refusal := bounds.refusal(launch)) is not None:
         nothing = replace(resident, blocks_per_sm=0, warps_per_sm=0, occupancy=0.0)
-        return KernelRow(config, Rejection(refusal.reason, refusal.detail), resources, nothing)
+        return KernelRow(config, Rejection(*refusal), resources, nothing)
     if resident.blocks_per_sm:
         return KernelRow(config, None, resources, resident)
     detail = f"no block fits an SM: {resources.registers} registers a thread"

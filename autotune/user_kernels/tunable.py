@@ -27,7 +27,7 @@ from autotune.measure.runner import Candidate, Runner
 from autotune.model import features
 from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.tuning.pipeline import Compile, prepare

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
-from autotune.problem.kernel_call import KernelCall
-from autotune.problem.tensors import obstacle
+from autotune.problem.call import KernelCall
+from autotune.problem.vendor import obstacle
 from autotune.records.kernel_record import word_of
 
 DTYPES = (*SCALARS, "complex64", "complex128")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from support.fake_runner import program
 
-from autotune.compiler import Program
-from autotune.compiler import cache as programs
+from autotune.cuda import cache as programs
+from autotune.cuda.program import Program
 from autotune.errors import AutotuneError
 from autotune.export.files import MADE_BY, replace_files
 from autotune.families.plan import Template

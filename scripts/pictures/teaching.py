@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from autotune.device import find
 from autotune.occupancy import BlockDemand, curve
-from autotune.occupancy.roofline import attainable
+from autotune.roofline import attainable
 from pictures.picture import Picture, result
 from pictures.style import BLUE, GREEN, INK, MUTED, RED, canvas, headline, panels, plain_ticks
 

@@ -13,7 +13,7 @@ from support.fake_frameworks import Interface as InterfaceArray
 
 from autotune.runtime.frameworks import CudaArrayInterface, CuPy, DLPack, Framework, PyCuda, Torch
 from autotune.testing import FrameworkContract
-from autotune.testing.framework import MakeArray
+from autotune.testing.contracts import MakeArray
 
 
 class DlpackArray:

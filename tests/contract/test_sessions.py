@@ -13,7 +13,7 @@ from support.fake_gpu import FakeGpu
 from support.fake_runner import program as made_program
 from support.session_contract import SessionContract
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.errors import MissingError, UsageError
 from autotune.families.plan import Template
 from autotune.measure.session import BindingsSession, PyCudaSession, Session, open_session

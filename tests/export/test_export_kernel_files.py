@@ -14,8 +14,8 @@ from support.command_line import run
 from support.exported_library import C11, STRICT
 from support.sample_records import H100
 
-from autotune import compiler
-from autotune.compiler import Program
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.export import ExportedLibrary, gather, write_library
 from autotune.export.writer import specialised
@@ -43,7 +43,7 @@ def library(cache: Path) -> ExportedLibrary:
     def find(problem: Problem, device: Device) -> Answer:
         return exported_library.answer_of(problem, device, NAIVE)
 
-    def build(template: Template, arch: str) -> Program | compiler.CompileFailure:
+    def build(template: Template, arch: str) -> Program | CompileFailure:
         return compiler.compile(template, arch, cache=cache)
 
     return gather("lib", [SMALL], [H100], find, build, fallback=False)

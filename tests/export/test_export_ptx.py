@@ -13,8 +13,8 @@ from support.command_line import run
 from support.exported_library import C11, CXX17, STRICT, Built, Call
 from support.sample_records import H100
 
-from autotune import compiler
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import AutotuneError
 from autotune.export import gather, write_library

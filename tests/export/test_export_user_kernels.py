@@ -19,7 +19,7 @@ from autotune import export
 from autotune.device import find
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import Store
 from autotune.user_kernels.workload import call_of
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from problem_cases import Case
 
-from autotune.compiler import CompileFailure, Program, compile, ptxas
+from autotune.cuda import program
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
@@ -84,7 +86,7 @@ def sample_of(case: Case, family: str, device: Device, programs: Path) -> Family
             spills = _spills(outcome)
             candidates += [] if spills else [outcome]
             lost |= {config: spills} if spills else {}
-        elif (loss := ptxas.loss(outcome.log)) is not None:
+        elif (loss := program.loss(outcome.log)) is not None:
             lost[config] = loss
         else:
             failed[config] = outcome.reason

@@ -14,7 +14,7 @@ from typing import Any
 from support import exported_library
 from support.paths import ROOT
 
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.export import ExportedLibrary, gather, write_library
 from autotune.families.config import Config

@@ -11,7 +11,7 @@ from typing import Any
 from candidate_samples import with_values
 from problem_cases import Case
 
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value

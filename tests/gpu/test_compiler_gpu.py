@@ -1,6 +1,7 @@
 """Compilation on a machine with a driver."""
 
-from autotune.compiler import Program, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.measure.session import Session

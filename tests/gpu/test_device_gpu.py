@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from support.loaded import resident_blocks
 
-from autotune import compiler
-from autotune.compiler import Program
+from autotune.cuda import bindings, compiler
+from autotune.cuda.program import Program
 from autotune.device import Device, find
-from autotune.driver import attributes, bindings
 from autotune.errors import DeviceError, MissingError
 from autotune.families import registry
 from autotune.families.wgmma.tiles import CLUSTERS
@@ -142,6 +141,6 @@ def test_asking_for_clusters_leaves_the_current_context() -> None:
 def test_pycuda_reads_the_same_attributes(device: Device) -> None:
     pytest.importorskip("pycuda.driver")
     handle = pycuda().Device(INDEX)
-    values = {name: int(getattr(handle, name.lower())) for name in attributes.NAMES}
-    described = attributes.describe(handle.name(), handle.total_memory(), values)
+    values = {name: int(getattr(handle, name.lower())) for name in bindings.NAMES}
+    described = bindings.describe(handle.name(), handle.total_memory(), values)
     assert replace(described, clusters=device.clusters) == device

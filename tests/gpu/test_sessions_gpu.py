@@ -11,8 +11,8 @@ import pytest
 from attempts import repeated
 from support.session_contract import PUT, SessionContract
 
-from autotune import compiler
-from autotune.compiler import Program
+from autotune.cuda import compiler
+from autotune.cuda.program import Program
 from autotune.errors import MissingError
 from autotune.families.plan import Template
 from autotune.measure.devices import probe

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.measure.gpu_runner import GpuRunner, open_runner

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from support.loaded import resident_blocks, resources
 
 import autotune
-from autotune import compiler
+from autotune.cuda import compiler
+from autotune.cuda.program import Program
 from autotune.device import Device
 from autotune.errors import MissingError
 from autotune.measure import devices
@@ -384,7 +385,7 @@ def test_driver_refuses_what_the_bounds_forbid(session: Session, attributes: str
             sources=folder,
             includes=includes,
         )
-    assert isinstance(program, compiler.Program), program.log
+    assert isinstance(program, Program), program.log
     bench = KernelBench(session, work)
     for threads, blocks in product((64, 128, 256), (1, 2, 16)):
         launch = replace(plan.main, grid=(blocks, 1, 1), block=(threads, 1, 1))

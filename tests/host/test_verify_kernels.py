@@ -16,7 +16,9 @@ from support.host_cases import Case, Matrix, numbers, random_scales, stored
 from support.host_cuda import CUDA_SRC, Program, build, run
 from support.oracle_errors import error_unit, largest_error
 
-from autotune import compiler
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure
+from autotune.cuda.program import Program as CudaProgram
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
@@ -953,10 +955,10 @@ COMPILATIONS = [
 def test_verification_kernels_compile(text: str, arch: str) -> None:
     problem = Problem.parse(f"1x1x1:{text}")
     programs = [compiled(kernel, arch) for kernel in templates_of(problem).values()]
-    assert {type(program) for program in programs} == {compiler.Program}
+    assert {type(program) for program in programs} == {CudaProgram}
 
 
 @cache
-def compiled(kernel: Template, arch: str) -> compiler.Program | compiler.CompileFailure:
+def compiled(kernel: Template, arch: str) -> CudaProgram | CompileFailure:
     """The program of a kernel, which several problems may share."""
     return compiler.compile(kernel, arch, cache=None)

@@ -12,9 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from autotune.compiler import Program
+from autotune.cuda.launches import layout
+from autotune.cuda.program import Program
 from autotune.device import Device
-from autotune.driver.arguments import layout
 from autotune.export import ExportedLibrary, gather, write_library
 from autotune.export.library import ExportedGemm
 from autotune.export.tables import codes

@@ -24,10 +24,10 @@ import numpy.typing as npt
 from cuda.bindings import driver as real
 from numpy.lib.stride_tricks import as_strided
 
-from autotune.driver import attributes
+from autotune.cuda import bindings
 from autotune.measure.oracle import activated, gates
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, SCALES
-from autotune.problem.epilogue import ACTIVATIONS
+from autotune.problem.fields import ACTIVATIONS
 from support.numpy_types import STORED, decoded, encoded, name_of
 from support.quantising import quantised
 
@@ -107,7 +107,7 @@ def _recorded(method: Method) -> Method:
 
 class FakeCuda:
     CUdevice_attribute = SimpleNamespace(
-        **{f"CU_DEVICE_ATTRIBUTE_{name}": name for name in attributes.NAMES}
+        **{f"CU_DEVICE_ATTRIBUTE_{name}": name for name in bindings.NAMES}
     )
     CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
     CUfunction_attribute = SimpleNamespace(

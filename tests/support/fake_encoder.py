@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from autotune.driver.tensor_maps import ALIGNMENT, BYTES
+from autotune.cuda.launches import ALIGNMENT, BYTES
 
 WORD_1 = 2**64 - 1
 

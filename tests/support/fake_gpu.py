@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as real
 
-from autotune.driver import arguments, bindings
+from autotune.cuda import bindings, launches
 from autotune.families.plan import ArgumentType
 from support.fake_driver import MEMORY, FakeCuda, Status
 
@@ -150,7 +150,7 @@ class FakeGpu(FakeCuda):
 
     def cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> Any:
         block = config.blockDimX, config.blockDimY, config.blockDimZ
-        formats = [arguments.FORMATS[type] for type in TYPES]
+        formats = [launches.FORMATS[type] for type in TYPES]
         pointers = (ctypes.c_void_p * len(TYPES)).from_address(parameters)
         pairs = zip(formats, pointers, strict=True)
         values = [struct.unpack(f, ctypes.string_at(at, struct.calcsize(f)))[0] for f, at in pairs]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.families.plan import ArgumentType, Template
 from support.sample_records import H100
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from autotune.driver.arguments import layout
+from autotune.cuda.launches import layout
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import (

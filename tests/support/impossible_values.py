@@ -26,7 +26,7 @@ from autotune.files.decoding import parse
 from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.recording import Origin, Recording, SweepRow
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, bundle, codec, ranges
 from autotune.records.kernel_record import KernelEntry
 from autotune.records.ranges import Range, Segment

@@ -7,8 +7,8 @@ import struct
 from functools import partial
 from typing import Any
 
+from autotune.cuda.launches import layout
 from autotune.device import Device
-from autotune.driver.arguments import layout
 from autotune.export import ExportedLibrary
 from autotune.export.library import General
 from autotune.families.config import Config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.families.plan import Launch, Resources
 from autotune.measure.session import LoadedKernel, Session
 

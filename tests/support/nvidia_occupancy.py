@@ -31,7 +31,7 @@ def compiled(folder: Path) -> ctypes.CDLL:
     """NVIDIA's cuda_occupancy.h as a shared library in a folder."""
     files = distribution("nvidia-cuda-runtime").files or []
     header = next(file for file in files if file.name == "cuda_occupancy.h").locate()
-    source = TESTS / "unit" / "occupancy" / "occupancy.cpp"
+    source = TESTS / "support" / "occupancy.cpp"
     library = folder / "occupancy.so"
     command = [os.environ.get("CXX", "c++"), "-O2", "-shared", "-fPIC", f"-I{Path(header).parent}"]
     subprocess.run([*command, source, "-o", library], check=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config

@@ -9,7 +9,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.measure.measurement import Failure, Measurement
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report.trials import Subject

@@ -14,8 +14,8 @@ from autotune.families.plan import Resources
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
+from autotune.problem.call import KernelCall
 from autotune.problem.integers import ceil_div
-from autotune.problem.kernel_call import KernelCall
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.user_kernels.definition import UserKernel, define_kernel

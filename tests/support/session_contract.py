@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.compiler import Program
+from autotune.cuda import bindings
+from autotune.cuda.program import Program
 from autotune.device import Device
-from autotune.driver import bindings
 from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, ArgumentType, Launch, LaunchPlan, Resources

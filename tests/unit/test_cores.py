@@ -64,10 +64,3 @@ def test_innermost_and_outer_groups_limit(machine: Path) -> None:
 
 def test_path_of_the_host_falls_back_to_the_root(machine: Path) -> None:
     assert limited(machine, "0::/docker/abc\n", cpu_dot_max="400000 100000") == 4
-
-
-@pytest.mark.parametrize(("quota", "expected"), [("250000", 3), ("-1", 16)])
-def test_limits_of_the_first_version_count(machine: Path, quota: str, expected: int) -> None:
-    membership = "4:memory:/box\n2:cpu,cpuacct:/box\n1:cpuset:/\n"
-    files = {"cpu__box__cpu_dot_cfs_quota_us": quota, "cpu__box__cpu_dot_cfs_period_us": "100000"}
-    assert limited(machine, membership, **files) == expected

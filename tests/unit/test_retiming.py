@@ -12,7 +12,7 @@ from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled, u
 from support.sample_cache import SMALL, entries_of
 from support.sample_records import H100
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import DeviceError, MissingError, RunnerError
 from autotune.families.config import Config

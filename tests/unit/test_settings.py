@@ -1,4 +1,4 @@
-"""Where things lie: the cache directory, the CUDA sources, nvcc."""
+"""Where things lie: the cache directory, the CUDA sources."""
 
 from __future__ import annotations
 
@@ -183,15 +183,6 @@ def test_missing_sources_say_how_to_get_them(
     monkeypatch.setattr(settings, "__file__", str(tmp_path / "autotune" / "settings.py"))
     with pytest.raises(MissingError, match="pip install --force-reinstall tile-autotune"):
         settings.source_dir()
-
-
-def test_nvcc_is_found_in_cuda_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nvcc = tmp_path / "bin" / "nvcc"
-    nvcc.parent.mkdir()
-    nvcc.touch(mode=0o755)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert settings.nvcc() == nvcc
 
 
 def test_shipped_records_are_read_from_the_named_directory(

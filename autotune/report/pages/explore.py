@@ -9,10 +9,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from itertools import chain
 
+from autotune import roofline
 from autotune.device import CLUSTER_SIZES, SMS, Device, Sm, SmLimits, entries
-from autotune.occupancy import roofline
-from autotune.occupancy.sweeps import LARGEST_REGISTERS, RESOURCES, STAIRS, BlockDemand, amounts
-from autotune.occupancy.tables import BARRIERS, limit_tables
+from autotune.occupancy import (
+    BARRIERS,
+    LARGEST_REGISTERS,
+    RESOURCES,
+    STAIRS,
+    BlockDemand,
+    amounts,
+    limit_tables,
+)
 from autotune.problem.precision import PRECISIONS
 from autotune.report.pages.page import Section, asset, document, escape, percent
 

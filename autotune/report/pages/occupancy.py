@@ -9,13 +9,7 @@ from typing import Any
 from autotune.device import Device, SmLimits
 from autotune.errors import DeviceError
 from autotune.families.plan import Resources
-from autotune.occupancy.sweeps import (
-    RESOURCES,
-    STAIRS,
-    BlockDemand,
-    Curve,
-    curve,
-)
+from autotune.occupancy import RESOURCES, STAIRS, BlockDemand, Curve, curve
 from autotune.report.occupancy import Sweep
 from autotune.report.pages.figures import (
     COLOURS,

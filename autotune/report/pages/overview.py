@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from autotune.lookup.answer import Answer
 from autotune.measure import targets
-from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Store, TuningRecord
 from autotune.records.inventory import change, stale_change
@@ -21,6 +20,7 @@ from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure,
 from autotune.report.pages.page import Section, count, escape, percent, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
+from autotune.roofline import least_hot_seconds
 
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""

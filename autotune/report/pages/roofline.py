@@ -12,7 +12,6 @@ from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.model.cost import fitted
-from autotune.occupancy.roofline import bandwidth_bound, intensity
 from autotune.problem import Problem
 from autotune.report.pages.figures import (
     BOUND,
@@ -30,6 +29,7 @@ from autotune.report.pages.figures import (
 )
 from autotune.report.pages.page import Section, plot
 from autotune.report.trials import Subject
+from autotune.roofline import bandwidth_bound, intensity
 
 TEXTBOOK = (("naive", 1), ("TILE_WIDTH 8", 8), ("TILE_WIDTH 16", 16), ("TILE_WIDTH 32", 32))
 """Kernels of the textbook, with the side of the square of C that uses a loaded value."""

@@ -23,7 +23,7 @@ from autotune.measure.objective import HOT
 from autotune.measure.targets import TargetOpener
 from autotune.model import orders
 from autotune.model.orders import order_of
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import OrderedRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
 from autotune.tuning.options import Search

@@ -13,8 +13,9 @@ from support.sample_range import ORDER, TEXT, TOP, of_order, sized
 from support.sample_records import entry, record
 
 import autotune
-from autotune import compiler, settings
+from autotune import settings
 from autotune.api import lookups
+from autotune.cuda import compiler
 from autotune.errors import NotFoundError, UsageError
 from autotune.export import write
 from autotune.measure import targets

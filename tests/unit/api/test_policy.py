@@ -243,11 +243,6 @@ def test_frozen_kernel_compiles_nothing(monkeypatch: pytest.MonkeyPatch, case: C
     assert settings.mode() == Mode()
 
 
-def test_frozen_name_says_what_takes_its_place() -> None:
-    with pytest.raises(AttributeError, match=r"call autotune\.policy\(frozen=True\)"):
-        _ = autotune.frozen
-
-
 def test_verified_call_checks_the_kernel(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[Any] = []
     monkeypatch.setattr(case.runtime, "verify", lambda config, *_: checked.append(config))

@@ -12,7 +12,7 @@ from support.fake_runner import ORIGIN, FakeRunner, program
 from support.sample_records import SQUARE
 
 from autotune.api.invariant import ROWS, RowChecks, checked
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import find
 from autotune.errors import AutotuneError
 from autotune.families import registry

@@ -14,8 +14,8 @@ import autotune
 from autotune.api import ranges, shapes, tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import ProblemError, UsageError
+from autotune.problem.arguments import Span
 from autotune.problem.problem import Problem
-from autotune.problem.span import Span
 from autotune.records.ranges import Range, Segment
 from autotune.report.listing import ShapesReport
 from autotune.tuning.options import Search
@@ -173,12 +173,6 @@ def test_other_problems_are_refused(calls: Calls, problem: tuple[Any, ...]) -> N
     with pytest.raises(ProblemError):
         tune(*problem)
     assert calls == []
-
-
-@pytest.mark.parametrize("name", ["tune_all", "tune_range"])
-def test_former_functions_name_the_new_one(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"no attribute '{name}'; call autotune.tune, which"):
-        getattr(autotune, name)
 
 
 @pytest.mark.parametrize(

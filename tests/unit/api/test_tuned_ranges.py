@@ -13,7 +13,7 @@ from autotune.api import ranges, tuning
 from autotune.device import Device
 from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Store
 from autotune.tuning.options import Search
 

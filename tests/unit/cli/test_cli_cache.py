@@ -22,7 +22,7 @@ from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import kernel
 
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.files import limits
@@ -31,7 +31,7 @@ from autotune.measure.measurement import Evidence
 from autotune.measure.recording import Origin
 from autotune.measure.targets import Target
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 

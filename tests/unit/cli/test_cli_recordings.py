@@ -18,7 +18,7 @@ from autotune.measure import devices, gpu_runner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import KernelRecording, Recording
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 
 
 @pytest.fixture(autouse=True)

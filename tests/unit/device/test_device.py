@@ -24,7 +24,7 @@ from autotune.device import (
     same_model,
     tensor_rate,
 )
-from autotune.device.listed import least_clusters
+from autotune.device.device import least_clusters
 from autotune.errors import DeviceError, UsageError
 
 H100 = find("h100")

@@ -16,8 +16,8 @@ from support import exported_library
 from support.paths import ROOT
 from support.sample_records import H100, record
 
-from autotune import compiler
-from autotune.compiler import CompileFailure
+from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.device import find as find_device
 from autotune.errors import AutotuneError, NotFoundError, UsageError

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from autotune import settings
-from autotune.driver.arguments import layout, pack_arguments, resolve_arguments
+from autotune.cuda.launches import Resolver, layout, pack_arguments
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, Struct
@@ -110,7 +110,7 @@ def test_structs_are_packed_as_c_lays_them_out() -> None:
     )
     arguments = (*words("alpha"), schedule, Argument("i32", 9))
     types = tuple(argument.parameter for argument in arguments)
-    values = resolve_arguments(arguments, {"alpha": 0.5}, lambda *_: b"")
+    values = Resolver(arguments)({"alpha": 0.5}, lambda *_: b"")
     packed = pack_arguments(types, values)
     # alpha; rows, the divisor at the next multiple of 8, batch and the struct's end; the last one
     expected = struct.pack("<f4xi4xi4xqi4xi", 0.5, 3, *values[2:4], 2, 9)

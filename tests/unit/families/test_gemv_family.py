@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.launch_structs import members, replaced
 
-from autotune.compiler import Program, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import Program
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.gemv import GEMV

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.compiler import Program, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import Program
 from autotune.families.plan import Launch, Template
 from autotune.families.shared import packing
 from autotune.families.shared.packing import Copy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune import families, settings
-from autotune.compiler import source_hash
+from autotune.cuda.program import source_hash
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry

@@ -22,7 +22,7 @@ from autotune.measure.recording import Recording, SweepRow
 from autotune.model import space
 from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
-from autotune.problem.accuracy import COMPARABLE, relative_bound
+from autotune.problem.problem import COMPARABLE, relative_bound
 
 H100 = find("h100")
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from support.sample_records import H100
 
-from autotune.compiler import Program, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.plan import LaunchPlan
 from autotune.model import space

@@ -13,7 +13,8 @@ from support.launch_structs import members
 from support.sample_records import H100
 
 from autotune import settings
-from autotune.compiler import Program, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import Program
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Struct, TensorMap
 from autotune.families.shared.arguments import call_struct, divisor, struct

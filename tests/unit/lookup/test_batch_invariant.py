@@ -13,7 +13,7 @@ import pytest
 from support.sample_records import entry, record
 
 import autotune
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.device import find
 from autotune.errors import FrozenError, NotFoundError
 from autotune.families.config import Config

@@ -14,7 +14,7 @@ from support.sample_records import H100, SQUARE, entry, record
 from torch_fingerprint import check_ranks
 
 import autotune
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.errors import MissingError
 from autotune.families.plan import Template
 from autotune.lookup import lookup

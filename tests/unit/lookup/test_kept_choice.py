@@ -13,7 +13,7 @@ from support.sample_records import H100, entry, record
 
 import autotune
 from autotune import settings
-from autotune.compiler import installed
+from autotune.cuda import cache
 from autotune.families.config import Config
 from autotune.lookup import lookup
 from autotune.lookup.answer import Answer
@@ -145,7 +145,7 @@ def test_other_programs_make_a_new_choice(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_PROGRAMS_DIR", str(tmp_path))
     ask(store)
-    (tmp_path / "sm_90.programs").write_bytes(installed.dumps([], {}))
+    (tmp_path / "sm_90.programs").write_bytes(cache.archive_of([], {}))
     ask(store)
     assert choices == [ASKED, ASKED]
 

@@ -17,10 +17,10 @@ from autotune.families.plan import Resources
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
 from autotune.model import cost, space
-from autotune.occupancy.roofline import least_seconds
 from autotune.problem import Problem, distance
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
+from autotune.roofline import least_seconds
 
 NEAR = Problem(4096, 4096, 2048)
 FAR = Problem(64, 64, 64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.compiler import installed
 from autotune.device import find
 from autotune.lookup import nearest
 from autotune.lookup.nearest import Choice
@@ -63,7 +62,7 @@ def test_compiled_member_is_chosen_unless_it_is_slower(
 ) -> None:
     problem = Problem(512, 512, 512)
     first, second = nearest.portfolio(problem, H200)[:2]
-    monkeypatch.setattr(installed, "count", lambda _: 1)
+    monkeypatch.setattr(nearest, "installed_count", lambda _: 1)
     monkeypatch.setattr(nearest, "ready", lambda config, *_: config == second)
     ranked = [Choice(first, 10.0, 10.0, 0.1), Choice(second, 10.0 * slower, 10.0, 0.1)]
     chosen = next(nearest._ready(ranked, problem, H200), ranked[0])

@@ -18,9 +18,9 @@ from autotune.lookup.neighbours import own
 from autotune.lookup.vendor_time import vendor_time_us
 from autotune.measure.objective import HOT
 from autotune.model import space
-from autotune.occupancy.roofline import least_hot_seconds
 from autotune.problem import Problem
 from autotune.records import Record, Records, Store, bundle
+from autotune.roofline import least_hot_seconds
 
 NEAR = Problem(4096, 4096, 2048)
 

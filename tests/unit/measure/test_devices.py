@@ -13,8 +13,8 @@ import pytest
 from support.fake_driver import MEMORY
 from support.fake_gpu import FakeGpu, install
 
+from autotune.cuda import bindings
 from autotune.device import Device, find
-from autotune.driver import bindings
 from autotune.errors import DeviceError, MissingError
 from autotune.measure import devices, targets
 from autotune.measure.devices import (

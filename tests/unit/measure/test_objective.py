@@ -23,8 +23,8 @@ from autotune.measure.objective import (
     objective_named,
     time_objective,
 )
-from autotune.occupancy.roofline import least_hot_seconds, least_seconds
 from autotune.records import Entry
+from autotune.roofline import least_hot_seconds, least_seconds
 
 WHOLE = Measurement(
     10.0, 0.5, cold_us=12.0, cold_spread_us=0.25, energy=Energy(2.0, 0.1, 600.0, 1e3)

@@ -31,8 +31,8 @@ from autotune.measure.oracle import (
     tolerance,
 )
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, Problem
-from autotune.problem.accuracy import COMPARABLE, EXACT, relative_bound
-from autotune.problem.epilogue import ACTIVATIONS
+from autotune.problem.fields import ACTIVATIONS
+from autotune.problem.problem import COMPARABLE, EXACT, relative_bound
 
 Matrix = NDArray[np.float32]
 Exact = NDArray[np.float64]

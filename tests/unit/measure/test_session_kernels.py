@@ -14,7 +14,7 @@ from cuda.bindings import driver as bindings
 from support.fake_driver import Status
 from support.fake_encoder import FakeEncoder
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.plan import (

@@ -250,7 +250,7 @@ def test_known_sources_are_not_read_again(sources: Path, monkeypatch: pytest.Mon
             scanned.append(str(path))
         return scandir(path)
 
-    monkeypatch.setattr("autotune.compiler.sources.files.read", None)
+    monkeypatch.setattr("autotune.cuda.program.files.read", None)
     monkeypatch.setattr(os, "scandir", counted)
     assert targets.here().source == source
     assert sorted(scanned) == sorted(map(str, folders))

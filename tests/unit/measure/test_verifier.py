@@ -12,7 +12,7 @@ from support.fake_runner import compiled
 from support.fake_session import FakeSession, Launch
 
 from autotune import settings
-from autotune.driver.arguments import Values
+from autotune.cuda.launches import Values
 from autotune.errors import RunnerError
 from autotune.measure import exact, verify_kernels
 from autotune.measure.measurement import Failure

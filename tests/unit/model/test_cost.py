@@ -25,8 +25,8 @@ from autotune.measure.measurement import Measurement
 from autotune.model import cost, space
 from autotune.model.cost import Load, Network
 from autotune.model.space import sample
-from autotune.occupancy.roofline import least_seconds
 from autotune.problem import PRECISIONS, Problem
+from autotune.roofline import least_seconds
 
 H100 = replace(find("h100"), clusters=(66, 33, 16))
 """A card whose clusters leave few SMs idle."""

@@ -1,5 +1,7 @@
 """Problems: their text, their fields, and what follows from them."""
 
+from __future__ import annotations
+
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -24,6 +26,7 @@ from autotune.problem import (
     distance,
     epilogue_of,
 )
+from autotune.problem.integers import ceil_div, round_up
 
 sizes = st.integers(1, LARGEST_DIMENSION)
 
@@ -328,7 +331,7 @@ def test_swiglu_halves_the_columns_of_c(compute: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 8, 24, 31])
 def test_swiglu_takes_whole_pairs_of_columns(n: int) -> None:
-    text = f"8 columns of gates and 8 of what they are for; N is {n}, give a multiple of 16"
+    text = f"8 columns of gates and 8 of their values; N is {n}, give a multiple of 16"
     with pytest.raises(ProblemError, match=text):
         Problem(4, n, 4, "bf16", epilogue="swiglu")
 
@@ -433,3 +436,45 @@ def test_words_of_fields_have_other_spellings() -> None:
 
 def test_spelling_twice_is_no_contradiction() -> None:
     assert Problem.parse("8x8x8:fp16:f16") == Problem(8, 8, 8, "f16")
+
+
+@pytest.mark.parametrize(
+    ("dividend", "divisor", "quotient"),
+    [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2), (2**62 + 1, 2, 2**61 + 1)],
+)
+def test_ceil_div_rounds_up_exactly(dividend: int, divisor: int, quotient: int) -> None:
+    assert ceil_div(dividend, divisor) == quotient
+
+
+@pytest.mark.parametrize(("size", "step", "rounded"), [(0, 8, 0), (1, 8, 8), (8, 8, 8), (9, 8, 16)])
+def test_round_up_reaches_the_next_multiple(size: int, step: int, rounded: int) -> None:
+    assert round_up(size, step) == rounded
+
+
+@pytest.mark.parametrize("output", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("compute", ["f8", "f8e5"])
+def test_fp8_products_may_be_fp8(compute: str, output: str) -> None:
+    problem = Problem.parse(f"64x32x16:{compute}:nt:bias_relu:out={output}")
+    assert str(problem) == f"64x32x16:{compute}:nt:bias_relu:out={output}"
+    assert (problem.output_bytes, problem.bias_element.name) == (1, "bf16")
+    assert problem.bytes == 64 * 16 + 32 * 16 + 64 * 32 + 2 * 32
+    assert not problem.has_factors
+
+
+def test_dtypes_of_torch_name_fp8_results() -> None:
+    assert Problem.parse("8x8x8:f8:out=float8_e4m3fn").output == "e4m3"
+
+
+@pytest.mark.parametrize("compute", ["f32", "f16", "bf16", "i8"])
+def test_other_products_are_not_fp8(compute: str) -> None:
+    with pytest.raises(ProblemError, match=f"compute {compute} has no output 'e4m3'"):
+        Problem(8, 8, 8, compute, output="e4m3")
+
+
+def test_fp8_results_have_no_residual() -> None:
+    with pytest.raises(ProblemError, match="output e5m2 has no residual, here epilogue residual"):
+        Problem(8, 8, 8, "f8", output="e5m2", epilogue="residual")
+
+
+def test_other_precisions_drop_an_fp8_output() -> None:
+    assert Problem(8, 8, 8, "f8", output="e4m3").in_precision("bf16").output == "same"

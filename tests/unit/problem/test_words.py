@@ -11,8 +11,8 @@ from autotune.api.shapes import Shapes
 from autotune.device import find
 from autotune.errors import ProblemError, UsageError
 from autotune.problem import COMPUTES, Problem, compute_of, problem_of, problems_of
-from autotune.problem.aliases import canonical, precision_of
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
+from autotune.problem.words import canonical, precision_of
 
 
 class dtype:

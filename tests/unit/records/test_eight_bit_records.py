@@ -12,7 +12,7 @@ from autotune.lookup.neighbours import differences
 from autotune.measure.recording import Origin, Recording, SweepRow
 from autotune.model import space
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Store, codec
 from autotune.tuning.tunable import kernel_kind
 

@@ -14,9 +14,9 @@ from support.fake_runner import ORIGIN, compiled, tiled
 from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import compiler
-from autotune.compiler import Program
-from autotune.compiler import cache as program_cache
+from autotune.cuda import cache as program_cache
+from autotune.cuda import compiler
+from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
@@ -181,11 +181,11 @@ def test_programs_of_records_count_as_used(store: Store) -> None:
     old = entries_of(16)
     plan = registry.plan(old.best.config, SMALL)
     for template in [plan.main.template, Template("tiled.cu", "other")]:
-        key = next(iter(compiler.keys([template], "sm_90")))
+        key = compiler.named_keys([template], "sm_90")[template]
         program = replace(_program(template), key=key)
         program_cache.cached(store.root, key, template, "sm_90", lambda made=program: made)  # type: ignore[misc]
     store.save(old)
-    unused = compiler.keys([Template("tiled.cu", "other")], "sm_90")
+    unused = {*compiler.named_keys([Template("tiled.cu", "other")], "sm_90").values()}
     found = inventory.unused_programs(listed(store.root), [old])
     assert {item.path.stem for item in found} == unused
 

@@ -12,7 +12,7 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune.families.config import Config
 from autotune.files import checksum
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store, codec
 from autotune.records.kernel_record import (
     Geometry,

@@ -23,7 +23,7 @@ from autotune.families.config import Config
 from autotune.measure.objective import COLD
 from autotune.model import cost, space
 from autotune.problem import Problem
-from autotune.problem.span import Span
+from autotune.problem.arguments import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment

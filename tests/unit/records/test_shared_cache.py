@@ -13,7 +13,7 @@ from support.fake_runner import compiled
 from support.sample_cache import SMALL
 from support.sample_records import H100, record
 
-from autotune.compiler import cache as programs
+from autotune.cuda import cache as programs
 from autotune.errors import AutotuneError
 from autotune.families.plan import Template
 from autotune.records import Store

@@ -14,7 +14,7 @@ from rich.console import Console
 from support.native_library import library_in
 
 from autotune import settings
-from autotune.compiler import nvcc, nvrtc
+from autotune.cuda import nvrtc
 from autotune.errors import AutotuneError
 from autotune.measure import recording
 from autotune.problem import Problem
@@ -47,7 +47,6 @@ def test_every_failed_check_says_what_to_do() -> None:
 
 def test_no_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
-    monkeypatch.setattr(nvcc, "version", lambda: None)
     result = check("NVRTC")
     assert result.ok is False
     assert result.remedy == "pip install 'tile-autotune[cu13]'"
@@ -55,14 +54,7 @@ def test_no_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
-    monkeypatch.setattr(nvcc, "version", lambda: None)
     assert "tile-autotune[cu13]" in check("compilation").detail
-
-
-def test_nvcc_instead_of_nvrtc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "version", lambda: None)
-    monkeypatch.setattr(nvcc, "version", lambda: "nvcc 13.0.88")
-    assert check("NVRTC").ok is None
 
 
 def test_kernel_that_does_not_compile_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from autotune.families.config import Config
 from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.kernel_record import KernelEntry
 from autotune.report import listing, tables

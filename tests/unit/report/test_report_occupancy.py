@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.device import find
-from autotune.occupancy.sweeps import BlockDemand
+from autotune.occupancy import BlockDemand
 from autotune.report.occupancy import OccupancyRow, kernel_row, render, tile_width_rows
 
 RTX_3090 = find("rtx 3090")

@@ -12,7 +12,8 @@ from support.fake_runner import compiled
 from support.sample_records import entry, record
 
 import autotune
-from autotune import compiler, runtime
+from autotune import runtime
+from autotune.cuda import compiler
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.model import orders

@@ -18,9 +18,11 @@ from support.runtime_case import NAIVE, Case
 from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
-from autotune import compiler, runtime, settings
+from autotune import runtime, settings
 from autotune.cli import main
-from autotune.compiler import Program
+from autotune.cuda import compiler, nvrtc
+from autotune.cuda.cache import cached
+from autotune.cuda.program import Program
 from autotune.errors import FrozenError, UsageError
 from autotune.families.plan import Template
 from autotune.problem import Problem
@@ -202,7 +204,7 @@ def test_matmul_that_tunes_elsewhere_runs_what_is_recorded(
 
 def test_only_kept_programs_are_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = Template("naive.cu", "naive", (("VECTOR", 1),))
-    monkeypatch.setattr(compiler.compilation, "_toolchain", lambda: ("NVRTC 1", compiler.nvrtc))
+    monkeypatch.setattr(compiler, "compiler_version", lambda: "NVRTC 1")
     monkeypatch.setenv("AUTOTUNE_MODE", "frozen")
     for kept in (cache, None):
         with pytest.raises(FrozenError, match=r"naive.* is not compiled for sm_90"):
@@ -210,9 +212,9 @@ def test_only_kept_programs_are_taken(cache: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(FrozenError, match=r"cannot compile naive.* to PTX: the mode is frozen"):
         compiler.ptx(template, "sm_90")
     assert not cache.exists()
-    key = compiler.keys([template], "sm_90").pop()
+    key = compiler.named_keys([template], "sm_90")[template]
     program = Program(template, "sm_90", b"cubin", "naive", 32, 0, 0, 0, 1, "NVRTC 1", key, "")
-    built = compiler.cache.cached(cache, key, template, "sm_90", lambda: program)
+    built = cached(cache, key, template, "sm_90", lambda: program)
     assert compiler.compile(template, "sm_90", cache=cache) == built
 
 
@@ -223,9 +225,9 @@ def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(*_: object) -> None:
         raise AssertionError("compiled in the frozen mode")
 
-    monkeypatch.setattr(compiler.nvrtc, "build", build)
-    monkeypatch.setattr(compiler.nvrtc, "ptx", build)
-    monkeypatch.setattr(compiler.nvrtc, "version", lambda: "NVRTC 1")
+    monkeypatch.setattr(nvrtc, "build", build)
+    monkeypatch.setattr(nvrtc, "ptx", build)
+    monkeypatch.setattr(nvrtc, "version", lambda: "NVRTC 1")
     monkeypatch.setenv("AUTOTUNE_MODE", "frozen")
 
 

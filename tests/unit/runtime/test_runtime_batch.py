@@ -16,7 +16,7 @@ from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
 from autotune.measure.oracle import activated
 from autotune.problem import Problem
-from autotune.problem.epilogue import ACTIVATIONS
+from autotune.problem.fields import ACTIVATIONS
 from autotune.runtime import CallOptions, Kernel
 
 

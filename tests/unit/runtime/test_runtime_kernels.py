@@ -22,7 +22,7 @@ from autotune import runtime
 from autotune.errors import ArrayError, NotFoundError
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import Kernel, kernels
 from autotune.runtime.kernels import TunedKernel

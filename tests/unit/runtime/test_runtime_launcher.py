@@ -17,8 +17,8 @@ from support.runtime_case import SPLIT, Case
 
 import autotune
 from autotune import runtime
-from autotune.compiler import Program
-from autotune.driver import attributes
+from autotune.cuda import bindings
+from autotune.cuda.program import Program
 from autotune.errors import ArrayError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template, TensorMap
@@ -174,7 +174,7 @@ def test_captured_graph_has_its_own_workspace(case: Case) -> None:
 
 
 def test_probed_device_has_the_driver_attributes() -> None:
-    expected = attributes.describe("NVIDIA H100 80GB HBM3", MEMORY, H100)
+    expected = bindings.describe("NVIDIA H100 80GB HBM3", MEMORY, H100)
     assert Driver(FakeCuda()).probe(0) == expected
 
 

@@ -12,7 +12,7 @@ from support.waiting import HANG_S, happens
 
 from autotune import gpu, runtime, warmup
 from autotune.api import tuning
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError, MissingError, NotFoundError, ProblemError
 from autotune.families.plan import Alignment, Template
 from autotune.measure.objective import HOT

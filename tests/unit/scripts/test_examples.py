@@ -20,7 +20,7 @@ import autotune
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.user_kernels.definition import UserKernel, define_kernel, unpacked
 from autotune.user_kernels.tunable import KernelTunable
 from autotune.user_kernels.workload import Verification, Workload, compare, workload

@@ -11,7 +11,7 @@ import pytest
 from first_choices import CARDS, Row, compiled, fault, problems
 from support.paths import ROOT
 
-from autotune import compiler
+from autotune.cuda.program import source_hash
 from autotune.families import registry
 from autotune.problem import PRECISIONS
 
@@ -27,7 +27,7 @@ COMPILED = 3
 def rows() -> list[Row]:
     """The rows of the table."""
     content = json.loads(gzip.decompress(FILE.read_bytes()))
-    assert content["source"] == compiler.source_hash(*registry.kernel_sources()), AGAIN
+    assert content["source"] == source_hash(*registry.kernel_sources()), AGAIN
     held: list[Row] = content["rows"]
     return held
 

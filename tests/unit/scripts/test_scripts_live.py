@@ -22,7 +22,7 @@ from support.sample_records import H100
 from typer import BadParameter, Typer
 from typer.testing import CliRunner
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Launch, Template

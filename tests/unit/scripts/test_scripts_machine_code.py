@@ -14,7 +14,8 @@ import machine_code
 import pytest
 from typer.testing import CliRunner
 
-from autotune.compiler import Program, compile
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import Program
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.plan import Template

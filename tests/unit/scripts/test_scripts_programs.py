@@ -8,8 +8,8 @@ from pathlib import Path
 import programs
 import pytest
 
-from autotune import compiler
-from autotune.compiler import Program, installed
+from autotune.cuda import cache, compiler
+from autotune.cuda.program import Program
 from autotune.device import find
 from autotune.families.plan import Template
 from autotune.lookup import nearest
@@ -31,7 +31,7 @@ def no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_drawn_problem_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "FEWEST", 0)
     made = {*programs.templates("sm_90", ["bf16", "i8"], count=12)}
-    monkeypatch.setattr(installed, "has", lambda template, _: template in made)
+    monkeypatch.setattr(nearest, "is_installed", lambda template, _: template in made)
     for compute in ("bf16", "i8"):
         problems = zip(programs.drawn(compute, 12), cycle(programs.cards("sm_90")), strict=False)
         for problem, card in problems:
@@ -60,7 +60,7 @@ def test_programs_that_serve_most_problems_come_first() -> None:
 def test_fastest_kernels_of_shipped_records_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOTUNE_SHIPPED_DIR")
     made = {*programs.templates("sm_90", ["f8"], count=0)}
-    monkeypatch.setattr(installed, "has", lambda template, _: template in made)
+    monkeypatch.setattr(nearest, "is_installed", lambda template, _: template in made)
     records = [record for record in shipped.records(H200) if record.problem.compute == "f8"]
     assert records
     for record in records:
@@ -79,4 +79,4 @@ def test_archive_serves_what_was_compiled_into_it(
     program = compiler.compile(template, "sm_90", cache=None, with_installed=True)
     assert isinstance(program, Program)
     assert program.cubin.startswith(b"\x7fELF")
-    assert installed.has(template, "sm_90")
+    assert cache.is_installed(template, "sm_90")

@@ -10,7 +10,7 @@ from support.sample_recording import recorded
 from support.sample_records import SQUARE
 from sweep import record
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template

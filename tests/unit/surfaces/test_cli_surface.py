@@ -22,7 +22,7 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import KernelRunner, recorded
 
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.device import find
 from autotune.measure import devices, targets
 from autotune.measure.measurement import Energy, Measurement

@@ -21,7 +21,7 @@ from support.sample_recording import DEVICE
 from support.sample_records import entry, record
 from support.sample_user_kernels import recorded
 
-from autotune import compiler
+from autotune.cuda import compiler
 from autotune.problem import Problem
 from autotune.records import Store
 

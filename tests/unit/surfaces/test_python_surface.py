@@ -17,7 +17,7 @@ from support import surfaces
 from support.runtime_case import Case
 
 from autotune import testing
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage

@@ -21,7 +21,7 @@ from support.sample_records import H100, SQUARE
 from support.sample_study import store as store
 from support.sample_study import told
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.errors import CacheError, RunnerError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Template

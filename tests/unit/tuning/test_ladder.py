@@ -16,7 +16,7 @@ from support import sample_records
 from support.fake_runner import ORIGIN, FakeRunner, compiled
 from support.sample_recording import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.families import registry

@@ -12,7 +12,7 @@ from support.fake_runner import ORIGIN, FakeRunner, LateRunner, by_width, compil
 from support.sample_records import SQUARE
 from support.sample_study import store as store
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Template

@@ -14,7 +14,7 @@ from support.fake_runner import FakeRunner, by_width, compiled, program, tiled, 
 from support.sample_records import H100, SQUARE
 from support.waiting import HANG_S
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import MissingError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 from support.fake_runner import ORIGIN, FakeRunner, program
 
-from autotune.compiler import Program
+from autotune.cuda.program import Program
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Template

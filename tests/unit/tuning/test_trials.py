@@ -11,7 +11,7 @@ import pytest
 from support.fake_runner import FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from support.sample_records import H100, SQUARE
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config

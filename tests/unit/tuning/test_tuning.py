@@ -36,7 +36,7 @@ from support.sample_records import record as sample_record
 from support.slow_tuning import tune_slowly
 from support.waiting import HANG_S, happens
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError, BudgetError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config

@@ -10,11 +10,11 @@ from support.fake_runner import ORIGIN, compiled, program
 from support.sample_records import H100
 from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kernel, tunable
 
-from autotune.compiler import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Resources, Template
 from autotune.measure.measurement import Failure
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile

@@ -18,7 +18,7 @@ from support.sample_user_kernels import arguments, reference, work
 from autotune.api.kernels import work_of
 from autotune.errors import UsageError
 from autotune.families.plan import Argument
-from autotune.problem.kernel_call import KernelCall
+from autotune.problem.call import KernelCall
 from autotune.user_kernels.workload import (
     ExpectedArray,
     Verification,

@@ -7,7 +7,7 @@ from pathlib import Path
 from support.chromium import opened
 
 from autotune.device import SMS, SmLimits, find
-from autotune.occupancy.sweeps import BlockDemand
+from autotune.occupancy import BlockDemand
 from autotune.report.occupancy import swept
 from autotune.report.pages.occupancy import curve_figures, sweep_page
 from autotune.report.pages.page import write

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.chromium import OpenedPage, opened
 
+from autotune import roofline
 from autotune.device import SMS, Device, SmLimits, catalogue, find
-from autotune.occupancy import roofline
-from autotune.occupancy.sweeps import BlockDemand
+from autotune.occupancy import BlockDemand
 from autotune.problem.precision import PRECISIONS
 from autotune.report.pages.explore import SIDES, explorer
 from autotune.report.pages.page import percent, write

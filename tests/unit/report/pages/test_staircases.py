@@ -16,8 +16,7 @@ from support.sample_records import H100
 from support.sample_subject import by_hand
 
 from autotune.device import SmLimits, find
-from autotune.occupancy import BlockDemand, curve
-from autotune.occupancy.sweeps import RESOURCES
+from autotune.occupancy import RESOURCES, BlockDemand, curve
 from autotune.report.pages.explore import START, explorer
 from autotune.report.pages.occupancy import curve_figure, curve_figures, residency
 from autotune.report.pages.page import write

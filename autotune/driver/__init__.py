@@ -1,1 +1,0 @@
-"""Python's exchange with the CUDA driver: attributes, entry points, arguments, tensor maps."""
