@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from autotune.api.matmul import kernel, matmul, policy, warmup
     from autotune.api.operands import interleave, quantize
     from autotune.api.shapes import Shapes
-    from autotune.api.tuning import tune
+    from autotune.api.tune import tune
     from autotune.device import Device
     from autotune.families.config import Config
     from autotune.problem import Problem
@@ -105,7 +105,7 @@ _HOMES = {
     "policy": "api.matmul",
     "quantize": "api.operands",
     "table": "api.lookups",
-    "tune": "api.tuning",
+    "tune": "api.tune",
     "tune_kernel": "api.kernels",
     "warmup": "api.matmul",
 }

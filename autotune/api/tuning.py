@@ -1,317 +1,38 @@
-"""`autotune.tune`: tunes a problem, a range of sizes, or several problems under one budget."""
+"""Searches of one problem: their progress, their recording, and the device that measures."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from numbers import Integral
-from os import PathLike
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Literal
 
 from autotune import files, settings
-from autotune.api.shapes import Shapes, ShapesLike
 from autotune.cuda import compiler
-from autotune.errors import AutotuneError, NotFoundError, ProblemError, UsageError
+from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.measure import targets
-from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
+from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.measure.measurement import Energy, Failure, Measurement, completed
 from autotune.measure.objective import Objective
 from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
+from autotune.measure.targets import TargetOpener
 from autotune.model.space import unserved
-from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
-from autotune.problem.arguments import Span
+from autotune.problem import Problem
 from autotune.records import KernelRecord, Record, Store
 from autotune.records.merging import made_from
-from autotune.tuning.options import Search, stated
+from autotune.tuning.options import Search
 from autotune.tuning.trials import Observer
 
 if TYPE_CHECKING:
-    from typing import TypeGuard
-
-    from typing_extensions import Unpack
-
-    from autotune.measure.objective import ObjectiveText
     from autotune.measure.runner import Runner
-    from autotune.problem.words import DtypeLike
-    from autotune.records.ranges import Range
-    from autotune.report.listing import ShapesReport
-    from autotune.tuning.options import Effort
     from autotune.tuning.tunable import QuickTunable
-
-from autotune.measure.targets import TargetOpener
-
-DevicesLike = DeviceLike | Sequence[int]
-"""A device, or several GPUs of this machine by their numbers."""
 
 
 ProgressLike = bool | Literal["lines"] | Observer
 """Whether progress is shown, as a bar or as lines; or the caller's observer."""
-
-
-_GPUS = re.compile(r"(?:(?:gpu|cuda):)?(all|\d+(?:,\d+)+)", re.IGNORECASE)
-
-
-class TuneOptions(TypedDict, total=False):
-    """The keywords of `tune`, which documents them."""
-
-    compute: DtypeLike | None
-    layout: str | None
-    device: DevicesLike
-    family: str
-    effort: Effort | None
-    seconds: float | None
-    trials: int | None
-    objective: ObjectiveText | Objective | None
-    search: Search | None
-    loss: float | None
-    batch_invariant: bool
-    recording: str | Path | None
-    progress: ProgressLike
-
-
-# A text may be that of a range, which no type tells. It is also a sequence of texts, for mypy.
-@overload
-def tune(  # type: ignore[overload-overlap]
-    problem: str, /, **options: Unpack[TuneOptions]
-) -> Record | Any: ...
-
-
-@overload
-def tune(problem: Problem | Sequence[int], /, **options: Unpack[TuneOptions]) -> Record: ...
-
-
-@overload
-def tune(m: int, n: int, k: int, /, **options: Unpack[TuneOptions]) -> Record: ...
-
-
-@overload
-def tune(problem: Span, /, **options: Unpack[TuneOptions]) -> Range: ...
-
-
-@overload
-def tune(
-    problem: ShapesLike | PathLike[str], /, **options: Unpack[TuneOptions]
-) -> ShapesReport: ...
-
-
-def tune(
-    *problem: ProblemLike | Span | ShapesLike | PathLike[str] | int,
-    compute: DtypeLike | None = None,
-    layout: str | None = None,
-    device: DevicesLike = DEFAULT,
-    family: str = "auto",
-    effort: Effort | None = None,
-    seconds: float | None = None,
-    trials: int | None = None,
-    objective: ObjectiveText | Objective | None = None,
-    search: Search | None = None,
-    loss: float | None = None,
-    batch_invariant: bool = False,
-    recording: str | Path | None = None,
-    progress: ProgressLike = True,
-) -> Record | Range | ShapesReport:
-    """Searches the fastest kernel of a problem and records the best ten.
-
-        tune("4096x4096x4096:bf16")
-        tune(4096, 4096, 4096, compute="bf16", device="h100", effort="long")
-        tune("1..512x4096x4096:bf16")
-        tune(["16x4096x4096:bf16:nt", "16x14336x4096:bf16:nt"], seconds=60)
-
-    A second call continues from the measurements of the first. The cache directory holds them.
-
-    A **range** is tuned at as few sizes as keep the expected loss small. The ends are searched and
-    the sizes between them raced; sizes with a record are not tuned again. The range is recorded
-    after each size, so that an interrupt loses none.
-
-    **Several** problems share the seconds, which go where they are expected to save most: a
-    problem's weight is how often it runs, times its time, times the loss that is expected against
-    full tuning. A problem whose loss is expected to be below 0.5 % is not searched.
-
-    Args:
-        problem: text, a `Problem`, (m, n, k) or three sizes; a range, as text with one size as
-            LOW..HIGH or as a `Span`; a list of problems, in which each counts as often as it
-            stands there, `Shapes` or another mapping of problems to their counts, or the path of a
-            file of shapes, such as `autotune.torch.recording` notes.
-        compute: precision, if the problem does not state it.
-        layout: storage of A and B, likewise. All other fields stand in the text or the `Problem`.
-        device: `gpu` or a number (measured), `replay:h100` or `replay:FILE.json.gz` (a
-            recording), or a name of the catalogue, a JSON file or a `Device` (predicted). Several
-            GPUs of one model share the work: `[0, 1]`, `"0,1"` or `"all"`; not for a range.
-        family: kernel family: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
-            columns of C), `tiled` or `naive`; `auto` searches the first four, as far as they serve
-            the compute.
-        effort: `quick` races the eight most promising configurations, six that their times
-            suggest, and cuBLAS instead of searching, in seconds; the record says so, and a search
-            replaces it. `default` takes at most 60 s, `long` 400 trials in at most 300 s,
-            `exhaustive` tries everything. Several problems share 20 s for each, 100 s with `long`
-            and `exhaustive`.
-        seconds: end this number of seconds after the call.
-        trials: stop each search at this number of configurations, including the trials of earlier
-            calls and of other processes.
-        objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
-            time with L2 flushed, `energy` (of one problem) the joules of a run among the ten
-            fastest hot. The best by each is recorded.
-        search: everything about the search in one value; `effort`, `seconds`, `trials` and
-            `objective` replace its fields.
-        loss: for a range, the accepted loss against full tuning of every size; 0.05 by default.
-        batch_invariant: for a range of M, whether all kernels add up in one order of summation, so
-            that the bits of a row of C do not depend on the rows beside it. Only calls with
-            `batch_invariant` run these kernels.
-        recording: for one problem, a file such as `mine.json.gz` for the outcomes of all
-            configurations that were tried on a GPU; `device="replay:mine.json.gz"` searches among
-            them without one.
-        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
-            plain lines; or an observer, which receives the progress events instead.
-
-    Returns:
-        The record of one problem; the `Range`; or of several problems a `ShapesReport`, with a row
-        for each. `print` shows each of them.
-
-    Raises:
-        UsageError: for an impossible problem, an unknown device, or invalid limits.
-        MissingError: without a GPU, a driver or a compiler, where they are needed.
-        CacheError: if the cache directory cannot be written.
-        BudgetError: if the budget was over before anything was tuned.
-        AutotuneError: if no configuration works.
-    """
-    began, (asked, *further) = monotonic(), problem or ((),)
-    own = stated(search, effort=effort, seconds=seconds, trials=trials, objective=objective)
-    if own.score is not None:
-        raise UsageError("score is of tune_kernel; give an objective")
-    call = TuneCall(own, *_place(device), family, progress, began)
-    fields = _fields(compute, layout)
-    if isinstance(asked, Span) or (isinstance(asked, str) and ".." in asked and not further):
-        if recording is not None:
-            raise UsageError("a range takes no recording; leave it out, or give one problem")
-        span = Span.parse(asked, **fields) if isinstance(asked, str) else asked
-        return call.over(span, loss, batch_invariant)
-    if loss is not None or batch_invariant:
-        name = "batch invariance" if batch_invariant else "loss"
-        raise UsageError(f"{name} is of a range; give one, such as 1..8192x4096x4096:bf16")
-    if further or not problem or not _is_several(asked):
-        return call.on(_problem(problem, fields), recording)
-    if recording is not None:
-        raise UsageError("several problems take no recording; leave it out, or give one problem")
-    return call.among(_counted(asked, fields))
-
-
-@dataclass(frozen=True)
-class TuneCall:
-    """How a call of `tune` searches what it was given.
-
-    Attributes:
-        search: as stated, without the limits of its effort.
-        device: where problems are measured.
-        numbers: several GPUs in its place; None for none.
-        family: kernel family.
-        progress: as for `tune`.
-        began: when the call began, by `time.monotonic`.
-    """
-
-    search: Search
-    device: DeviceLike
-    numbers: str | Sequence[int] | None
-    family: str
-    progress: ProgressLike
-    began: float
-
-    def on(self, problem: Problem, recording: str | Path | None) -> Record:
-        """Tunes one problem."""
-        options = self.search.limited(self.family).begun(self.began)
-        with shown(problem, options, self.progress) as observer:
-            return search(
-                problem,
-                options,
-                device=self.device,
-                devices=self.numbers,
-                family=self.family,
-                recording=recording,
-                observer=observer,
-            )
-
-    def over(self, span: Span, loss: float | None, batch_invariant: bool) -> Range:
-        """Tunes a range."""
-        from autotune.api import ranges
-
-        if self.numbers is not None:
-            raise UsageError(f"a range takes one device, not {self.numbers!r}; give one")
-        options = self.search.limited(self.family)
-        if self.search.seconds is not None:  # the default seconds are for each search
-            options = options.begun(self.began)
-        with shown_each(options, self.progress) as observed:
-            return ranges.tune(
-                span,
-                options,
-                device=self.device,
-                family=self.family,
-                loss=ranges.LOSS if loss is None else loss,
-                observed=observed,
-                batch_invariant=batch_invariant,
-            )
-
-    def among(self, shapes: Shapes) -> ShapesReport:
-        """Tunes several problems."""
-        from autotune.api.shapes import tune_shapes
-
-        options = self.search.each_limited(self.family)
-        observing = partial(shown_all, options.objective, self.progress)
-        place = self.device, self.numbers, self.family
-        return tune_shapes(shapes, options, *place, observing=observing)
-
-
-def _place(device: DevicesLike) -> tuple[DeviceLike, str | Sequence[int] | None]:
-    """The device, and the GPUs that stand in its place, if there are several."""
-    if isinstance(device, str):
-        if several := _GPUS.fullmatch(device.strip()):
-            return DEFAULT, several[1].lower()
-        return (
-            (DEFAULT, device.strip()) if "," in device and gpu_numbers(device) else (device, None)
-        )
-    return (DEFAULT, device) if isinstance(device, Sequence) else (device, None)
-
-
-def _fields(compute: DtypeLike | None, layout: str | None) -> ProblemDefaults:
-    fields: ProblemDefaults = {}
-    if compute is not None:
-        fields["compute"] = compute
-    if layout is not None:
-        fields["layout"] = layout
-    return fields
-
-
-def _is_several(asked: object) -> TypeGuard[ShapesLike | PathLike[str]]:
-    """Whether an argument names several problems or a file of them; three sizes are one."""
-    if isinstance(asked, (str, Problem)):
-        return False
-    if isinstance(asked, Sequence) and asked:
-        return not all(isinstance(size, Integral) for size in asked)
-    return isinstance(asked, (PathLike, Iterable))
-
-
-def _problem(problem: tuple[Any, ...], fields: ProblemDefaults) -> Problem:
-    try:
-        return problem_of(*problem, **fields)
-    except ProblemError as error:
-        for text in problem:
-            if isinstance(text, str) and Path(text).is_file():
-                raise UsageError(f"{text} is a file; give pathlib.Path({text!r})") from error
-        raise
-
-
-def _counted(asked: ShapesLike | PathLike[str], fields: ProblemDefaults) -> Shapes:
-    from autotune.api.shapes import Shapes
-
-    if not isinstance(asked, PathLike):
-        return Shapes.of(asked, **fields)
-    if fields:
-        raise UsageError(f"{asked} states the {' and '.join(fields)} of its shapes; leave it out")
-    return Shapes.load(asked)
 
 
 @contextmanager

@@ -14,6 +14,8 @@ import click
 from autotune.cli.options import (
     VerbArgument,
     VerbGroup,
+    complete_devices,
+    complete_named,
     json_option,
     names_kernel,
     refuse,
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from autotune.records.ranges import Range
     from autotune.retiming import Retimed
 
-from autotune.cli.options import complete_devices, complete_named
 
 STDOUT = "-"
 

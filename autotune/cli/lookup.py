@@ -13,6 +13,7 @@ from autotune.cli.options import (
     VerbArgument,
     VerbCommand,
     batch_invariant_option,
+    complete_named,
     device_option,
     family_option,
     json_option,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from autotune.report.trials import Trials
     from autotune.retiming import TimeCheck
 
-from autotune.cli.options import complete_named
 
 TOP = 20
 """Number of trials that are printed by default."""

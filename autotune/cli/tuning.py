@@ -228,6 +228,7 @@ def _tune_shapes(
 ) -> None:
     """Tunes a shape, a range or several shapes and shows the result; exit status 1 if the search of
     one of several failed."""
+    import autotune
     from autotune.api import tuning
     from autotune.problem import Problem
     from autotune.records import Record
@@ -239,10 +240,10 @@ def _tune_shapes(
         if explain and isinstance(asked, Problem):
             with tuning.shown(asked, search.limited(family), progress) as shown:
                 assert isinstance(shown, Shown)  # as progress is shown
-                tuned: Any = tuning.tune(asked, search=search, progress=shown, **options)
+                tuned: Any = autotune.tune(asked, search=search, progress=shown, **options)
             counts = {"rejected": _rejected(tuned, shown, family), "failed": shown.failed}
         else:
-            tuned = tuning.tune(asked, search=search, progress=progress, **options)
+            tuned = autotune.tune(asked, search=search, progress=progress, **options)
     if isinstance(tuned, Record):
         _show_record(tuned, search.objective, counts, json)
     elif isinstance(asked, Counter):
