@@ -24,7 +24,7 @@ MODULES = {
     "errors": "errors.AutotuneError",
     "export": "export.write",
     "occupancy": "occupancy.occupancy",
-    "roofline": "occupancy.roofline.attainable",
+    "roofline": "roofline.attainable",
 }
 SHOWN = ("index.html", "student.html", "results.html", "api/tuning.html")
 
