@@ -11,6 +11,7 @@ from autotune import runtime, settings
 from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
+from autotune.measure import devices
 from autotune.measure.objective import Objective, time_objective
 from autotune.problem import (
     Problem,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from autotune.runtime.kernels import TunedKernel
     from autotune.runtime.matmul import Array, Matmul
     from autotune.settings import PolicyChanges
-
-from autotune.measure import devices
 
 
 def matmul(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from numbers import Integral
@@ -15,14 +15,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from autotune import files, settings
-from autotune.api.shapes import Shapes, ShapesLike
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError, NotFoundError, ProblemError, UsageError
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
-from autotune.measure.measurement import Energy, Failure, Measurement, completed
+from autotune.measure.measurement import completed
 from autotune.measure.objective import Objective
 from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
+from autotune.measure.targets import TargetOpener
 from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
 from autotune.problem.arguments import Span
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from autotune.api.shapes import Shapes, ShapesLike
     from autotune.measure.objective import ObjectiveText
     from autotune.measure.runner import Runner
     from autotune.problem.words import DtypeLike
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from autotune.report.listing import ShapesReport
     from autotune.tuning.options import Effort
     from autotune.tuning.tunable import QuickTunable
-
-from autotune.measure.targets import TargetOpener
 
 DevicesLike = DeviceLike | Sequence[int]
 """A device, or several GPUs of this machine by their numbers."""
@@ -480,9 +479,3 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
         KernelRecording(record.call, *made, swept).save(path)
     else:
         Recording(record.problem, *made, record.baseline, swept).save(path)
-
-
-def _with_energy(outcome: Measurement | Failure, energy: Energy | None) -> Measurement | Failure:
-    if isinstance(outcome, Failure) or energy is None:
-        return outcome
-    return replace(outcome, energy=energy)

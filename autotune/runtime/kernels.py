@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autotune.cuda.launches import Dependence
+from autotune.cuda.program import Program
 from autotune.errors import ArrayError
 from autotune.families.config import Config
-from autotune.families.plan import Alignment
+from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import How
 from autotune.measure.objective import HOT, Objective
 from autotune.problem import SWIGLU, Problem
-from autotune.problem.call import FURTHER, MATRICES, Call, Operand
-from autotune.runtime.arrays import ArrayInfo, MatrixMemory
+from autotune.problem.call import FURTHER, MATRICES, Call, KernelCall, Operand
+from autotune.records.kernel_record import word_of
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check_dense
 from autotune.runtime.launcher import Enqueue, Executable
-from autotune.runtime.matmul import KEPT_CALLS, Matmul
-from autotune.runtime.operands import CallOptions, aligned, check_factors, named_operands
+from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
+from autotune.runtime.operands import (
+    CallOptions,
+    CheckedOperands,
+    aligned,
+    check_factors,
+    named_operands,
+)
 from autotune.runtime.state import Runtime
 from autotune.settings import Policy
 from autotune.settings import policy as current_policy
@@ -25,18 +35,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.problem.call import LaunchWords
-
-import struct
-from collections.abc import Sequence
-from dataclasses import replace
-
-from autotune.cuda.program import Program
-from autotune.families.plan import LaunchPlan
-from autotune.problem.call import KernelCall
-from autotune.records.kernel_record import word_of
-from autotune.runtime.arrays import check_dense
-from autotune.runtime.matmul import Operands
-from autotune.runtime.operands import CheckedOperands
 
 KEPT_LAUNCHES = 256
 """Calls of a user kernel with the same addresses and numbers that stay bound."""
