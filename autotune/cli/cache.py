@@ -14,6 +14,8 @@ import click
 from autotune.cli.options import (
     VerbArgument,
     VerbGroup,
+    complete_devices,
+    complete_named,
     json_option,
     names_kernel,
     refuse,
@@ -29,9 +31,7 @@ if TYPE_CHECKING:
     from autotune.records import Store, TuningRecord
     from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
-    from autotune.retiming import Retimed
-
-from autotune.cli.options import complete_devices, complete_named
+    from autotune.tuning.retiming import Retimed
 
 STDOUT = "-"
 
@@ -147,7 +147,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
         record
         for record in recorded(items)
         if slug in (None, record.device.slug)
-        and (not shapes or any([*matching(shape, (record,), {})] for shape in shapes))
+        and (not shapes or any([*matching(shape, (record,))] for shape in shapes))
     ]
     rows = listing.record_rows(records, targets.here())
     if json:
@@ -440,7 +440,7 @@ def _retimed(
     from autotune.measure import devices, targets
     from autotune.records import Record
     from autotune.report import cache
-    from autotune.retiming import retime
+    from autotune.tuning.retiming import retime
 
     records = [row.record for row in changed if isinstance(row.record, Record)]
     opened = partial(targets.opened, device=device or devices.DEFAULT)
