@@ -1,20 +1,115 @@
-"""Directories and programs of this machine. Only this module reads environment variables, with
-`environment`; `VARIABLES` lists those of the package."""
+"""Directories and programs of this machine. Only this module reads environment variables;
+`VARIABLES` lists those of the package."""
 
 from __future__ import annotations
 
 import os
 import stat
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from autotune import environment
 from autotune.errors import AutotuneError, CacheError, FrozenError, MissingError, UsageError
+
+
+def _word(name: str, *words: str) -> str | None:
+    """The value of a variable that is one of some words; None if it is not set.
+
+    Raises:
+        UsageError: for another value.
+    """
+    text = os.environ.get(name) or None
+    if text is not None and text not in words:
+        raise UsageError(f"{name} is {text}; give {' or '.join(words)}, or unset it")
+    return text
+
+
+def _path(name: str) -> Path | None:
+    """The path that a variable holds; None if it is not set or empty.
+
+    Raises:
+        UsageError: if it is below a home or a working directory that does not exist.
+    """
+    text = os.environ.get(name)
+    return _absolute(name, text) if text else None
+
+
+def _directory(name: str) -> Path | None:
+    """The directory that a variable names, which need not exist; None if it is not set.
+
+    Raises:
+        UsageError: as `_path`, and if it is a file.
+    """
+    place = _path(name)
+    with suppress(OSError):
+        if place and not stat.S_ISDIR(place.stat().st_mode):
+            raise UsageError(f"{name} is {place}, not a directory; give a directory, or unset it")
+    return place
+
+
+def _directories(name: str) -> list[Path]:
+    """The directories in a variable, with the separator of PATH; they need not exist.
+
+    Raises:
+        UsageError: as `_path`.
+    """
+    return [_absolute(name, text) for text in os.environ.get(name, "").split(os.pathsep) if text]
+
+
+def _require_directories(name: str) -> None:
+    """Refuses a variable that names a directory that cannot be read.
+
+    Raises:
+        UsageError: with the first.
+    """
+    for path in _directories(name):
+        if not os.access(f"{path}/.", os.R_OK):
+            raise UsageError(f"{name} names {path}, which is no readable folder; correct it")
+
+
+def misspelt() -> list[str]:
+    """A line for each variable that has the package's prefix and is unknown."""
+    from difflib import get_close_matches
+
+    unknown = sorted(
+        name for name in os.environ.keys() - {*VARIABLES} if name.startswith("AUTOTUNE_")
+    )
+    near = {name: get_close_matches(name, VARIABLES, 1, 0.8) for name in unknown}
+    return [
+        f"{name} is no variable of autotune" + (f"; did you mean {close[0]}?" if close else "")
+        for name, close in near.items()
+    ]
+
+
+def home() -> Path | None:
+    """The user's home; None if neither `HOME` nor the system's list of users tells."""
+    with suppress(RuntimeError):
+        return Path.home()
+    return None
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Warns once in a process; the filter of warnings forgets what it has shown."""
+    warnings.warn(message, stacklevel=1)
+
+
+def _absolute(name: str, text: str) -> Path:
+    """A path that means the same wherever the process, or a child of it, works."""
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{name} is {text!r}, a home that nobody has; correct it") from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{name} is {text!r}, and the working directory is gone; give an absolute path"
+        ) from error
+
 
 MODES = ("auto", "quick", "frozen")
 MISSING = ("vendor", "raise")
@@ -232,7 +327,7 @@ def cache_place() -> Path:
         CacheError: if the variable is wrong, or there is neither a home nor such a directory.
     """
     try:
-        return environment.path("AUTOTUNE_CACHE_DIR") or _user_cache_dir()
+        return _path("AUTOTUNE_CACHE_DIR") or _user_cache_dir()
     except UsageError as error:
         raise CacheError(str(error)) from error
 
@@ -258,9 +353,7 @@ def _user_cache_dir() -> Path:
     # Others can write to its parent, and may have made it.
     if not is_private(directory, denied=0o077):
         raise unusable(directory, "use", "not a directory of this user alone (mode 0700)")
-    environment.warn_once(
-        f"no home is known, so the cache is {directory}; set AUTOTUNE_CACHE_DIR to keep it"
-    )
+    warn_once(f"no home is known, so the cache is {directory}; set AUTOTUNE_CACHE_DIR to keep it")
     return directory
 
 
@@ -280,13 +373,13 @@ def shipped_dir() -> Path:
 
     `AUTOTUNE_SHIPPED_DIR` names another one, for a site that ships its own records or none.
     """
-    return environment.directory("AUTOTUNE_SHIPPED_DIR") or _data("shipped")
+    return _directory("AUTOTUNE_SHIPPED_DIR") or _data("shipped")
 
 
 def programs_dir() -> Path:
     """The directory of the programs that came with the package; `AUTOTUNE_PROGRAMS_DIR` names
     another one."""
-    return environment.directory("AUTOTUNE_PROGRAMS_DIR") or _data("programs")
+    return _directory("AUTOTUNE_PROGRAMS_DIR") or _data("programs")
 
 
 def _data(name: str) -> Path:
@@ -299,9 +392,9 @@ def site_dirs() -> list[Path]:
     Look-ups prefer the user's records of the same evidence, and prefer these to shipped ones, the
     first directory first.
     """
-    if former := environment.directories(FORMER_SITE_DIR):
-        environment.warn_once(f"{FORMER_SITE_DIR} is now AUTOTUNE_SITE_DIR; rename it")
-    return environment.directories("AUTOTUNE_SITE_DIR") + former
+    if former := _directories(FORMER_SITE_DIR):
+        warn_once(f"{FORMER_SITE_DIR} is now AUTOTUNE_SITE_DIR; rename it")
+    return _directories("AUTOTUNE_SITE_DIR") + former
 
 
 FORMER_SITE_DIR = "AUTOTUNE_WISDOM_DIR"
@@ -332,7 +425,7 @@ def session() -> str | None:
     Raises:
         UsageError: for another text.
     """
-    return environment.word("AUTOTUNE_SESSION", "pycuda", "bindings")
+    return _word("AUTOTUNE_SESSION", "pycuda", "bindings")
 
 
 def nvrtc() -> int | None:
@@ -341,7 +434,7 @@ def nvrtc() -> int | None:
     Raises:
         UsageError: for another text.
     """
-    version = environment.word("AUTOTUNE_NVRTC", "12", "13")
+    version = _word("AUTOTUNE_NVRTC", "12", "13")
     return int(version) if version else None
 
 
@@ -351,7 +444,7 @@ def native() -> bool:
     Raises:
         UsageError: for another text than 0 and 1.
     """
-    return environment.word("AUTOTUNE_NATIVE", "0", "1") != "0"
+    return _word("AUTOTUNE_NATIVE", "0", "1") != "0"
 
 
 def cupy_tf32() -> bool:
@@ -380,8 +473,8 @@ VARIABLES: dict[str, Callable[[], object]] = {
     "AUTOTUNE_PROGRAMS_DIR": programs_dir,
     "AUTOTUNE_SESSION": session,
     "AUTOTUNE_SHIPPED_DIR": shipped_dir,
-    "AUTOTUNE_SITE_DIR": partial(environment.require_directories, "AUTOTUNE_SITE_DIR"),
-    FORMER_SITE_DIR: partial(environment.require_directories, FORMER_SITE_DIR),
+    "AUTOTUNE_SITE_DIR": partial(_require_directories, "AUTOTUNE_SITE_DIR"),
+    FORMER_SITE_DIR: partial(_require_directories, FORMER_SITE_DIR),
 }
 """The environment variables of the package, each with the function that reads it."""
 
@@ -389,7 +482,7 @@ VARIABLES: dict[str, Callable[[], object]] = {
 def faults() -> list[str]:
     """A line for each variable whose name or value is wrong."""
     values = (_fault(name) for name in VARIABLES if name in os.environ)
-    return [*environment.misspelt(VARIABLES), *(fault for fault in values if fault)]
+    return [*misspelt(), *(fault for fault in values if fault)]
 
 
 def _fault(name: str) -> str:

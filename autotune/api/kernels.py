@@ -59,8 +59,6 @@ from autotune.user_kernels.workload import (
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
 
-    pass
-
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,10 +34,6 @@ from autotune.report import listing, record, tables
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    pass
-
-    pass
 
 
 def best(
@@ -197,11 +192,9 @@ class Table:
         self._rendered, self._width = rendered, width
 
     def __str__(self) -> str:
-
         return tables.text_of(self._rendered, self._width)
 
     def _repr_html_(self) -> str:
-
         return tables.html_of(self._rendered, self._width)
 
 
@@ -228,7 +221,6 @@ class RecordList(tuple[TuningRecord, ...]):
 
     @property
     def _table(self) -> Table:
-
         return Table(listing.record_table(listing.record_rows(self, targets.here())), WIDTH)
 
 
@@ -250,11 +242,7 @@ def list_records(device: DeviceLike | None = None) -> RecordList:
     from autotune.records import inventory
 
     slug = None if device is None else targets.resolve(device).slug
-    items = inventory.listed(settings.cache_dir())
-    for item in items:
-        if item.fault is not None:
-            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
-    listed = inventory.recorded(items)
+    listed = inventory.records(settings.cache_dir())
     return RecordList(record for record in listed if slug in (None, record.device.slug))
 
 

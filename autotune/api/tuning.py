@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from autotune.cuda import compiler
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike
-from autotune.measure.measurement import Energy, Failure, Measurement, completed
+from autotune.measure.measurement import completed
 from autotune.measure.objective import Objective
 from autotune.measure.recording import KernelRecording, Origin, Recording, SweepRow
 from autotune.measure.targets import TargetOpener
@@ -29,6 +28,10 @@ from autotune.tuning.trials import Observer
 if TYPE_CHECKING:
     from autotune.measure.runner import Runner
     from autotune.tuning.tunable import QuickTunable
+
+
+if TYPE_CHECKING:
+    pass
 
 
 ProgressLike = bool | Literal["lines"] | Observer
@@ -201,9 +204,3 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
         KernelRecording(record.call, *made, swept).save(path)
     else:
         Recording(record.problem, *made, record.baseline, swept).save(path)
-
-
-def _with_energy(outcome: Measurement | Failure, energy: Energy | None) -> Measurement | Failure:
-    if isinstance(outcome, Failure) or energy is None:
-        return outcome
-    return replace(outcome, energy=energy)

@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 from click.shell_completion import shell_complete
 
-from autotune import environment, settings
+from autotune import settings
 from autotune.cli import cache, device, export, lookup, report, topics, tuning
 from autotune.cli.options import Interrupted, VerbGroup, show_line
 from autotune.errors import AutotuneError, UnsavedError
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     with _written_output(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
-        for line in environment.misspelt(settings.VARIABLES):
+        for line in settings.misspelt():
             print(f"warning: {line}", file=sys.stderr)
         try:
             sys.exit(_run(words))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from autotune.records import Store, TuningRecord
     from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
-    from autotune.retiming import Retimed
+    from autotune.tuning.retiming import Retimed
 
 
 STDOUT = "-"
@@ -148,7 +148,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
         record
         for record in recorded(items)
         if slug in (None, record.device.slug)
-        and (not shapes or any([*matching(shape, (record,), {})] for shape in shapes))
+        and (not shapes or any([*matching(shape, (record,))] for shape in shapes))
     ]
     rows = listing.record_rows(records, targets.here())
     if json:
@@ -441,7 +441,7 @@ def _retimed(
     from autotune.measure import devices, targets
     from autotune.records import Record
     from autotune.report import cache
-    from autotune.retiming import retime
+    from autotune.tuning.retiming import retime
 
     records = [row.record for row in changed if isinstance(row.record, Record)]
     opened = partial(targets.opened, device=device or devices.DEFAULT)

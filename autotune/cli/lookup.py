@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from autotune.records import KernelRecord, Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
-    from autotune.retiming import TimeCheck
+    from autotune.tuning.retiming import TimeCheck
 
 
 TOP = 20
@@ -278,7 +278,7 @@ def _kernels(name: str, device: str | None) -> list[KernelRecord]:
     from autotune.records import KernelRecord, Store
     from autotune.report.selection import selected
 
-    selections = selected((name.strip(),), device, {}, Store(settings.cache_dir())).records
+    selections = selected((name.strip(),), device, Store(settings.cache_dir())).records
     return [record for record in selections if isinstance(record, KernelRecord)]
 
 
@@ -372,11 +372,12 @@ def _checked(
     objective: Objective,
 ) -> list[TimeCheck]:
     """The times of today beside those of a bundle."""
-    from autotune import retiming, settings
+    from autotune import settings
     from autotune.api import lookups
     from autotune.cuda import compiler
     from autotune.measure import targets
     from autotune.records import Record, exchange
+    from autotune.tuning import retiming
 
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
     resolved = targets.resolve(device)

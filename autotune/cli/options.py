@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
 
 import click
 from click import Context, Parameter
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from autotune.measure.objective import Objective
-
-
-from typing import get_args
-
-if TYPE_CHECKING:
     from autotune.records import TuningRecord
 
 

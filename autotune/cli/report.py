@@ -67,7 +67,7 @@ def report(
     if open_page and printed and out is None:
         raise UsageError("--json and --csv write no page to open; give --out")
     store = Store(settings.cache_dir())
-    selection = selected(shapes, device, {}, store, family)
+    selection = selected(shapes, device, store, family)
     data = pages.analysed(selection, store)
     if out is not None or not printed:
         path = out or DEFAULT_OUT

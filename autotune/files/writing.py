@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from autotune import environment, settings
+from autotune import settings
 from autotune.errors import CacheError
 from autotune.files import limits
 from autotune.files.reading import opened, read
@@ -50,7 +50,7 @@ def ensure(directory: Path) -> Path:
 
 def _is_of_a_home(directory: Path) -> bool:
     """Whether a new directory lies in this user's home, outside what is shared with a group."""
-    if (home := environment.home()) is None:
+    if (home := settings.home()) is None:
         return True
     inside = directory.absolute().is_relative_to(home)
     return inside and not directory.parent.stat().st_mode & stat.S_IWGRP

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -90,6 +91,15 @@ def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
     store = Store(root)
     for path in sorted(root.glob("*/**/*"), key=str):
         yield from _item(store, path, thorough=thorough)
+
+
+def records(root: Path) -> list[TuningRecord]:
+    """The records of the cache below `root`, by device and title; a broken file costs a warning."""
+    items = listed(root)
+    for item in items:
+        if item.fault is not None:
+            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
+    return recorded(items)
 
 
 def recorded(items: Iterable[Item]) -> list[TuningRecord]:

@@ -17,7 +17,7 @@ from autotune.records.inventory import ChangedRecord, Item, Kind
 from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable
-from autotune.retiming import Retimed, TimeCheck
+from autotune.tuning.retiming import Retimed, TimeCheck
 
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
@@ -30,10 +28,6 @@ from autotune.records import (
 )
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
-
-if TYPE_CHECKING:
-    from autotune.problem import ProblemDefaults
-
 
 _SHAPE = re.compile(r"\s*[-\d]")
 
@@ -72,7 +66,6 @@ class Selection:
 def selected(
     shapes: Sequence[str],
     device: str | None,
-    options: ProblemDefaults,
     store: Store,
     family: str | None = None,
 ) -> Selection:
@@ -105,15 +98,15 @@ def selected(
     records: dict[TuningRecord, None] = {}
     answers: list[Answer] = []
     for shape in shapes:
-        matches = tuple(matching(shape, recorded, options))
+        matches = tuple(matching(shape, recorded))
         records |= dict.fromkeys(matches)
         if not matches:
             if family is not None:
                 where = "" if resolved is None else f" on {resolved.name}"
                 raise NotFoundError(f"{shape}: the {family} family was not tuned alone{where}")
-            answers.append(_answer(shape, resolved, store, options, option, len(shapes) == 1))
+            answers.append(_answer(shape, resolved, store, option, len(shapes) == 1))
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
-    spans = tuple(Span.parse(shape, **options) for shape in shapes if ".." in shape)
+    spans = tuple(Span.parse(shape) for shape in shapes if ".." in shape)
     return Selection(tuple(records), tuple(answers), single, device, spans)
 
 
@@ -144,7 +137,7 @@ def _device(device: str | None, *, wanted: bool) -> Device | None:
 
 def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator[TuningRecord]:
     """The record with the best evidence of every problem, and all of user kernels."""
-    read = _read(store)
+    read = inventory.records(store.root)
     kernels = (record for record in read if isinstance(record, KernelRecord))
     if device is not None and shipped:
         yield from Records(store).records(device)
@@ -165,33 +158,22 @@ def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator
 
 def _of_family(store: Store, device: Device | None, family: str) -> Iterator[TuningRecord]:
     """The records of searches that were asked for one family."""
-    for record in _read(store):
+    for record in inventory.records(store.root):
         apart = isinstance(record, FamilyRecord) and record.family == family
         if apart and (device is None or record.device.slug == device.slug):
             yield record
 
 
-def _read(store: Store) -> list[TuningRecord]:
-    """All records of the store; broken files are skipped with a warning."""
-    items = inventory.listed(store.root)
-    for item in items:
-        if item.fault is not None:
-            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
-    return inventory.recorded(items)
-
-
-def matching(
-    shape: str, records: Iterable[TuningRecord], options: ProblemDefaults
-) -> Iterator[TuningRecord]:
+def matching(shape: str, records: Iterable[TuningRecord]) -> Iterator[TuningRecord]:
     """The records that a word of the command line names."""
     if not _SHAPE.match(shape):
         kernels = (record for record in records if isinstance(record, KernelRecord))
         return (record for record in kernels if shape in record.names)
     gemms = (record for record in records if isinstance(record, Record))
     if ".." in shape:
-        span = Span.parse(shape, **options)
+        span = Span.parse(shape)
         return (record for record in gemms if _inside(record.problem, span))
-    problem = problem_of(shape.strip(), **options)
+    problem = problem_of(shape.strip())
     return (record for record in gemms if record.problem == problem)
 
 
@@ -210,7 +192,6 @@ def _answer(
     shape: str,
     device: Device | None,
     store: Store,
-    options: ProblemDefaults,
     option: str,
     single: bool,
 ) -> Answer:
@@ -226,7 +207,7 @@ def _answer(
         raise NotFoundError(
             f"no size of {shape} is recorded {where}; run `autotune tune {shape}{option}`"
         )
-    problem = problem_of(shape.strip(), **options)
+    problem = problem_of(shape.strip())
     if single or device is None:
         hint = option or (" --device NAME" if device is None else "")
         raise NotFoundError(f"{problem} is not tuned {where}; run `autotune tune {problem}{hint}`")

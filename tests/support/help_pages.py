@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import click
 
-from autotune import cli, environment
+from autotune import cli, settings
 from autotune.cli.topics import TOPICS
 
 VERBS_MOST, OPTIONS_MOST = 16, 90
@@ -30,7 +30,7 @@ def pages() -> list[str]:
     """The lines of the help of every verb and topic, at 80 columns."""
     with (
         patch.dict(os.environ, {"COLUMNS": "80", "HOME": "/"}),
-        patch.object(environment, "home", lambda: "/"),
+        patch.object(settings, "home", lambda: "/"),
     ):
         root = cli.root()
         words = ["", "cache", *(name for name, _ in verbs())]

@@ -24,9 +24,6 @@ MODULE_LINES = 600
 FUNCTION_LINES = 50
 TEST_NAME_LENGTH = 60
 
-LONG_SIGNATURES = set[tuple[str, str]]()
-"""Functions whose signatures list documented arguments or options; only their bodies count."""
-
 
 @cache
 def texts() -> dict[str, str]:
@@ -47,12 +44,10 @@ def lines(node: Function | ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def body_lines(path: str, function: Function) -> int:
-    """Lines of a function without its docstring; of `LONG_SIGNATURES` without the signature."""
+def body_lines(function: Function) -> int:
+    """Lines of a function without its docstring."""
     documented = ast.get_docstring(function, clean=False) is not None
-    signature = function.body[0].lineno - function.lineno
-    exempt = signature if (path, function.name) in LONG_SIGNATURES else 0
-    return lines(function) - exempt - (lines(function.body[0]) if documented else 0)
+    return lines(function) - (lines(function.body[0]) if documented else 0)
 
 
 def bound_names(node: ast.AST) -> Iterator[str]:
@@ -118,21 +113,11 @@ def test_modules_are_short() -> None:
 
 def test_functions_are_short() -> None:
     lengths = {
-        f"{path}:{node.lineno} {node.name}": body_lines(path, node)
+        f"{path}:{node.lineno} {node.name}": body_lines(node)
         for path, node in nodes()
         if isinstance(node, FUNCTIONS)
     }
     assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
-
-
-def test_long_signatures_are_still_needed() -> None:
-    needed = {
-        (path, node.name)
-        for path, node in nodes()
-        if isinstance(node, FUNCTIONS) and (path, node.name) in LONG_SIGNATURES
-        if body_lines("", node) > FUNCTION_LINES
-    }
-    assert needed == LONG_SIGNATURES
 
 
 def test_divisions_round_up_by_ceil_div() -> None:

@@ -14,7 +14,7 @@ import pytest
 from support.paths import ROOT
 from support.privileges import without_privileges
 
-from autotune import environment, settings
+from autotune import settings
 from autotune.errors import CacheError, MissingError, UsageError
 
 
@@ -206,6 +206,6 @@ def test_former_search_path_is_read_with_a_warning(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(tmp_path / "company"))
     monkeypatch.setenv("AUTOTUNE_SITE_DIR", str(tmp_path / "team"))
-    environment.warn_once.cache_clear()
+    settings.warn_once.cache_clear()
     with pytest.warns(UserWarning, match="AUTOTUNE_WISDOM_DIR is now AUTOTUNE_SITE_DIR; rename it"):
         assert settings.site_dirs() == [tmp_path / "team", tmp_path / "company"]

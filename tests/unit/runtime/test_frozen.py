@@ -28,12 +28,12 @@ from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.records import Store, bundle
 from autotune.report import doctor
-from autotune.retiming import retime
 from autotune.runtime import Kernel
 from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 from autotune.settings import Mode
+from autotune.tuning.retiming import retime
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,6 @@ from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
-from autotune import retiming
 from autotune.errors import NotFoundError
 from autotune.lookup.answer import recorded_answer
 from autotune.measure.objective import COLD, HOT
@@ -22,7 +21,8 @@ from autotune.measure.recording import Origin
 from autotune.measure.targets import Target
 from autotune.records import Record, Store, exchange
 from autotune.records.bundle import Bundle
-from autotune.retiming import TimeCheck
+from autotune.tuning import retiming
+from autotune.tuning.retiming import TimeCheck
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.codec import loads
-from autotune.retiming import Retimed, retime
 from autotune.tuning.pipeline import Compile
+from autotune.tuning.retiming import Retimed, retime
 
 WIDTHS = (23, 16, 8, 32)
 
