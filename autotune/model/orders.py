@@ -2,7 +2,7 @@
 
 Kernels that add the products of an element of C in one order give a row the same bits in every
 batch. `families.summation` names orders; here they restrict the rules, the space and legality.
-Records (`OrderedRecord`), look-ups (`lookup.batch_invariant`) and tuning (`api.invariant`) build on
+Records (`FamilyRecord`), look-ups (`lookup.batch_invariant`) and tuning (`api.invariant`) build on
 it; nothing else of the model knows orders.
 """
 
@@ -88,11 +88,8 @@ def feasible(problem: Problem, device: Device, family: str, order: str) -> space
     return space.enumerated(rules_of(family, problem, device, order))
 
 
-def sample(problem: Problem, device: Device, order: str | None) -> list[Config]:
-    """A sample of the legal configurations of an order of summation, or of any; see
-    `space.sample`."""
-    if order is None:
-        return space.sample(problem, device)
+def sample(problem: Problem, device: Device, order: str) -> list[Config]:
+    """A sample of the legal configurations of an order of summation; see `space.sample`."""
     spaces = (feasible(problem, device, name, order) for name in families_of(AUTO, problem))
     return [config for legal in spaces for config in space.spread(legal.configs, space.SAMPLE)]
 
