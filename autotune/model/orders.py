@@ -88,8 +88,11 @@ def feasible(problem: Problem, device: Device, family: str, order: str) -> space
     return space.enumerated(rules_of(family, problem, device, order))
 
 
-def sample(problem: Problem, device: Device, order: str) -> list[Config]:
-    """A sample of the legal configurations of an order of summation; see `space.sample`."""
+def sample(problem: Problem, device: Device, order: str | None) -> list[Config]:
+    """A sample of the legal configurations of an order of summation, or of any; see
+    `space.sample`."""
+    if order is None:
+        return space.sample(problem, device)
     spaces = (feasible(problem, device, name, order) for name in families_of(AUTO, problem))
     return [config for legal in spaces for config in space.spread(legal.configs, space.SAMPLE)]
 
