@@ -32,9 +32,9 @@ from autotune.model.orders import legality, order_of
 from autotune.model.space import Space, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
-from autotune.records import Entry, OrderedRecord, Provenance, Record, Records, Store
-from autotune.records.ordered import order_slug
+from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
 from autotune.records.ranges import Range
+from autotune.records.record import order_slug
 from autotune.settings import cache_dir
 from autotune.tuning import loop
 from autotune.tuning.options import Search
@@ -148,10 +148,10 @@ class OrderedGemm(GemmTunable):
         entries: Sequence[Entry],
         baseline: Measurement | None,
         provenance: Provenance,
-    ) -> OrderedRecord:
+    ) -> FamilyRecord:
         """The record of the order."""
         shared = device, evidence, tuple(entries), baseline, provenance, self.problem
-        return OrderedRecord(*shared, self.family, self.order)
+        return FamilyRecord(*shared, self.family, self.order)
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _references(
         NotFoundError: if the smallest M has none of the order.
     """
     problem = span.at(span.low)
-    record = records.ordered(device, problem, order)
+    record = records.store.ordered(device, problem, order)
     if record is not None:
         return (record.best.config,)
     ranked = ordered_by_time(problem, device, order)

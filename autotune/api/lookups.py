@@ -23,7 +23,6 @@ from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import (
     FamilyRecord,
-    OrderedRecord,
     Record,
     Records,
     Store,
@@ -164,7 +163,7 @@ def warnings_of(
 
 def _tuning(record: Record, option: str) -> str:
     """The command that tunes a record again."""
-    if not isinstance(record, OrderedRecord):
+    if not (isinstance(record, FamilyRecord) and record.order):
         return f"autotune tune {record.title}{option}"
     from autotune.lookup.batch_invariant import range_command, range_of
 

@@ -271,7 +271,7 @@ def _recorded(
 ) -> Record | None:
     """The record that a search of the family or the order would continue."""
     if order is not None:
-        return records.ordered(device, problem, order)
+        return records.store.ordered(device, problem, order)
     if family != AUTO:
         return records.store.family(device, problem, family)
     return records.load(device, problem)

@@ -18,7 +18,7 @@ from autotune.model.legality import as_tuned
 from autotune.model.orders import OrderedLegality, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import sized
-from autotune.records import OrderedRecord, Records
+from autotune.records import FamilyRecord, Records
 from autotune.records.ranges import Range, path_of
 from autotune.records.record import BEST_FIRST
 
@@ -108,7 +108,7 @@ def range_command(problem: Problem, tuned: Range | None = None, option: str = ""
     return f"autotune tune {tuned or f'1..{most}x{shape}'} --batch-invariant{option}"
 
 
-def range_of(record: OrderedRecord, records: Records) -> Range | None:
+def range_of(record: FamilyRecord, records: Records) -> Range | None:
     """The batch-invariant range that a record is a point of."""
     ranges = records.invariant_ranges(record.device)
     own = (
@@ -159,11 +159,11 @@ def _recorded(
 ) -> Answer | None:
     """The answer of a recorded configuration of the range's order; None if none is legal."""
     for point in _points(tuned, problem):
-        record = records.ordered(device, point, tuned.order or "")
+        record = records.store.ordered(device, point, tuned.order or "")
         if record is None:
             continue
         decides = recorded_objective(record, objective)
-        legal = OrderedLegality(problem, as_tuned(device, record.device), record.order)
+        legal = OrderedLegality(problem, as_tuned(device, record.device), tuned.order or "")
         entry = best_legal(record, problem, device, decides, legal=legal)
         if entry is None:
             continue

@@ -2,7 +2,7 @@
 
 Kernels that add the products of an element of C in one order give a row the same bits in every
 batch. `families.summation` names orders; here they restrict the rules, the space and legality.
-Records (`OrderedRecord`), look-ups (`lookup.batch_invariant`) and tuning (`api.invariant`) build on
+Records (`FamilyRecord`), look-ups (`lookup.batch_invariant`) and tuning (`api.invariant`) build on
 it; nothing else of the model knows orders.
 """
 

@@ -10,7 +10,6 @@ checks and prunes its files, and `exchange` exports, imports and merges records.
 from __future__ import annotations
 
 from autotune.records.kernel_record import KernelRecord
-from autotune.records.ordered import OrderedRecord
 from autotune.records.record import Entry, FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.store import MergeOutcome, Records, Store
 
@@ -19,7 +18,6 @@ __all__ = [
     "FamilyRecord",
     "KernelRecord",
     "MergeOutcome",
-    "OrderedRecord",
     "Provenance",
     "Record",
     "Records",

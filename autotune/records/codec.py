@@ -49,7 +49,6 @@ from autotune.records.kernel_record import (
     KernelRecord,
     KernelSource,
 )
-from autotune.records.ordered import OrderedRecord
 from autotune.records.record import (
     BEST_FIRST,
     Entry,
@@ -156,10 +155,8 @@ class _RecordFields:
         if self.problem is None:
             raise ValueError("problem is missing")
         made = self.baseline, self.provenance, self.problem
-        if self.family is not None and self.order is not None:
-            return OrderedRecord(*shared, *made, self.family, self.order)
         if self.family is not None:
-            return FamilyRecord(*shared, *made, self.family)
+            return FamilyRecord(*shared, *made, self.family, self.order)
         return Record(*shared, *made)
 
 
@@ -260,9 +257,10 @@ def _subject(record: TuningRecord) -> dict[str, object]:
     if isinstance(record, Record):
         fields = record.problem.fields().items()
         problem = {name: value for name, value in fields if value != USUAL.get(name)}
-        family = {"family": record.family} if isinstance(record, FamilyRecord) else {}
-        order = {"order": record.order} if isinstance(record, OrderedRecord) else {}
-        return {"problem": problem, **family, **order}
+        if not isinstance(record, FamilyRecord):
+            return {"problem": problem}
+        order = {"order": record.order} if record.order else {}
+        return {"problem": problem, "family": record.family, **order}
     raise TypeError(f"{type(record).__name__} has no form on disk")
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,7 @@ from autotune.files.compressed import is_compressed
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import (
+    FamilyRecord,
     KernelRecord,
     MergeOutcome,
     Record,
@@ -31,7 +33,6 @@ from autotune.records import (
 from autotune.records.bundle import START, Bundle, Submission
 from autotune.records.inventory import scan
 from autotune.records.merging import stale
-from autotune.records.ordered import OrderedRecord
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST, folder_of, weakness
 
@@ -73,7 +74,7 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
     """
     wanted = _matching(problems)
     best: dict[tuple[str, Problem], Record] = {}
-    ordered: list[OrderedRecord] = []
+    ordered: list[tuple[Problem, str, FamilyRecord]] = []
     tuned: list[Range] = []
     for item in scan(store.root):
         content = item.content
@@ -82,14 +83,16 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
         if isinstance(content, Range):
             if content.family is None and all(map(wanted, content.points)):
                 tuned.append(content)
-        elif isinstance(content, OrderedRecord) and wanted(content.problem):
-            ordered.append(content)
-        elif type(content) is Record and wanted(content.problem):
+        elif isinstance(content, FamilyRecord):
+            if content.order and wanted(content.problem):
+                ordered.append((content.problem, content.order, content))
+        elif isinstance(content, Record) and wanted(content.problem):
             key = folder_of(content.device, content.evidence), content.problem
             if key not in best or weakness(content) < weakness(best[key]):
                 best[key] = content
-    ordered.sort(key=lambda record: (record.problem, record.order))
-    return Bundle((*(best[key] for key in sorted(best)), *ordered), tuple(tuned))
+    ordered.sort(key=itemgetter(0, 1))
+    records = *(best[key] for key in sorted(best)), *(record for *_, record in ordered)
+    return Bundle(records, tuple(tuned))
 
 
 def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:

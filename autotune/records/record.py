@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args
 
@@ -31,6 +32,10 @@ BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 
 PREDICTED = ".predicted.json"
 """How the names of predicted files end."""
+
+
+ORDERED = "ordered"
+"""The store's folder for records of one order of summation."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,11 @@ class TuningRecord(ABC):
 
     FOLDER: ClassVar[str]
     """The store's folder for records of this kind."""
+
+    @property
+    def folder(self) -> str:
+        """The store's folder for this record."""
+        return self.FOLDER
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -242,25 +252,42 @@ class Record(TuningRecord):
 
 @dataclass(frozen=True)
 class FamilyRecord(Record):
-    """The record of a search that was asked for one kernel family.
+    """The record of a search that was asked for one kernel family or one order of summation.
 
     It stands apart from the problem's `Record`, which look-ups take: the best of one family may be
-    far from the best.
+    far from the best. The record of an order (see `families.summation`) serves the sizes of a
+    batch-invariant range and nothing else.
     """
 
     family: Name
+    order: Text | None = None
 
     FOLDER: ClassVar[str] = "families"
 
     @property
+    def folder(self) -> str:
+        """The folder of families, or of orders."""
+        return ORDERED if self.order else self.FOLDER
+
+    @property
     def title(self) -> str:
-        """The problem and the family, as `autotune tune` takes them."""
-        return f"{self.problem} --family {self.family}"
+        """The problem and the option that restricted its search."""
+        return f"{self.problem} {self.option}"
+
+    @property
+    def option(self) -> str:
+        """The restriction of the search, as `autotune tune` takes it."""
+        return "--batch-invariant" if self.order else f"--family {self.family}"
 
     @property
     def slug(self) -> str:
-        """The problem's slug and the family."""
-        return f"{self.problem.slug}-{self.family}"
+        """The problem's slug, and the family or a hash of the order."""
+        return f"{self.problem.slug}-{order_slug(self.order) if self.order else self.family}"
+
+
+def order_slug(order: str) -> str:
+    """An order of summation as part of a file name."""
+    return sha256(order.encode()).hexdigest()[:12]
 
 
 def folder_of(device: Device, evidence: Evidence) -> str:

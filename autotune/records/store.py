@@ -48,20 +48,27 @@ from autotune.records.merging import (
     reconcile,
     same_tools,
 )
-from autotune.records.ordered import OrderedRecord, order_slug
 from autotune.records.ranges import Range
 from autotune.records.record import (
     BEST_FIRST,
+    ORDERED,
     FamilyRecord,
     Record,
     TuningRecord,
     first_of_best,
     first_of_each_problem,
     folder_of,
+    order_slug,
     paths_of,
 )
 
-KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, OrderedRecord, KernelRecord)
+KINDS: dict[str, type[TuningRecord]] = {
+    Record.FOLDER: Record,
+    FamilyRecord.FOLDER: FamilyRecord,
+    ORDERED: FamilyRecord,
+    KernelRecord.FOLDER: KernelRecord,
+}
+"""The records in each folder."""
 
 
 G = TypeVar("G", bound=Record)
@@ -84,11 +91,11 @@ class Store:
 
     def path(self, device: Device, problem: Problem, evidence: Evidence = "measured") -> Path:
         """The file of a problem's record."""
-        return self._path(Record, device, problem.slug, evidence)
+        return self._path(Record.FOLDER, device, problem.slug, evidence)
 
     def path_of(self, record: TuningRecord) -> Path:
         """The file of a record."""
-        return self._path(type(record), record.device, record.slug, record.evidence)
+        return self._path(record.folder, record.device, record.slug, record.evidence)
 
     def save(self, record: R, failed: Collection[Config] = (), timed: Collection[Config] = ()) -> R:
         """Merges the record into the one on disk (see `merging.merge`) and returns the result.
@@ -148,8 +155,8 @@ class Store:
 
     def paths(self) -> Iterator[Path]:
         """The files of all records, readable or not."""
-        for kind in KINDS:
-            yield from sorted((self.root / kind.FOLDER).glob("*/*.json"))
+        for folder in KINDS:
+            yield from sorted((self.root / folder).glob("*/*.json"))
 
     def read(self, path: Path) -> TuningRecord | None:
         """The record in one of `paths`, None if the file is gone.
@@ -157,8 +164,7 @@ class Store:
         Raises:
             ValueError: if the file is broken, or holds a record that belongs in another file.
         """
-        folders = {self.root / kind.FOLDER: kind for kind in KINDS}
-        return self._parse(path, folders[path.parent.parent])
+        return self._parse(path, KINDS[path.parent.parent.name])
 
     def load(
         self, device: Device, problem: Problem, evidence: Evidence | None = None
@@ -181,16 +187,17 @@ class Store:
         """As `load`, of searches that were asked for one kernel family."""
         return self._first(FamilyRecord, device, f"{problem.slug}-{family}", evidence)
 
-    def ordered(self, device: Device, problem: Problem, order: str) -> OrderedRecord | None:
+    def ordered(self, device: Device, problem: Problem, order: str) -> FamilyRecord | None:
         """As `load`, of searches in an order of summation."""
-        return self._first(OrderedRecord, device, f"{problem.slug}-{order_slug(order)}")
+        slug = f"{problem.slug}-{order_slug(order)}"
+        return self._first(FamilyRecord, device, slug, folder=ORDERED)
 
     def kernel(self, device: Device, call: KernelCall) -> KernelRecord | None:
         """The record of a user kernel's call; None if there is none.
 
         A broken file is skipped with a warning.
         """
-        return self._read(self._path(KernelRecord, device, call.slug, "measured"), KernelRecord)
+        return self._first(KernelRecord, device, call.slug, "measured")
 
     def kernels(self, name: str) -> list[KernelRecord]:
         """All records that have that name (`KernelRecord.names`), in the order of their texts and
@@ -238,11 +245,17 @@ class Store:
         return reasons
 
     def _first(
-        self, kind: type[R], device: Device, slug: str, evidence: Evidence | None = None
+        self,
+        kind: type[R],
+        device: Device,
+        slug: str,
+        evidence: Evidence | None = None,
+        *,
+        folder: str | None = None,
     ) -> R | None:
         """The record with that evidence, or the best."""
         kinds = BEST_FIRST if evidence is None else (evidence,)
-        paths = (self._path(kind, device, slug, of) for of in kinds)
+        paths = (self._path(folder or kind.FOLDER, device, slug, of) for of in kinds)
         records = (self._read(path, kind) for path in paths)
         return next((record for record in records if record is not None), None)
 
@@ -254,11 +267,9 @@ class Store:
         loaded = (self._read(path, kind) for path in chosen)
         return (record for record in loaded if record is not None)
 
-    def _path(
-        self, kind: type[TuningRecord], device: Device, slug: str, evidence: Evidence
-    ) -> Path:
+    def _path(self, folder: str, device: Device, slug: str, evidence: Evidence) -> Path:
         suffix = "" if evidence == "measured" else f".{evidence}"
-        return self.root / kind.FOLDER / folder_of(device, evidence) / f"{slug}{suffix}.json"
+        return self.root / folder / folder_of(device, evidence) / f"{slug}{suffix}.json"
 
     def _quarantine_path(self, device: Device) -> Path:
         return self.root / "quarantine" / f"{device.slug}.jsonl"
@@ -354,10 +365,6 @@ class Records:
     def invariant_ranges(self, device: Device) -> tuple[Range, ...]:
         """The batch-invariant ranges of the device: measured before replayed before predicted."""
         return _by_evidence(ranges.load_invariant(self.store.root, device))
-
-    def ordered(self, device: Device, problem: Problem, order: str) -> OrderedRecord | None:
-        """The record of a problem in an order of summation; None if there is none."""
-        return self.store.ordered(device, problem, order)
 
     def _elsewhere(self, device: Device, problem: Problem) -> Iterator[Record | None]:
         """The problem's records under the device's other names, then the shipped one."""

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.lookup.fingerprints import Fingerprint
-from autotune.records import FamilyRecord, KernelRecord, OrderedRecord, TuningRecord
+from autotune.records import FamilyRecord, KernelRecord, TuningRecord
 from autotune.records.exchange import ImportResult
 from autotune.records.inventory import ChangedRecord, Item, Kind
 from autotune.records.ranges import Range
@@ -218,10 +218,8 @@ def _evidence(content: TuningRecord | Range) -> str:
         return f"ranges, {content.evidence}"
     if isinstance(content, KernelRecord):
         return "user kernels"
-    if isinstance(content, OrderedRecord):
-        return f"{content.evidence}, batch-invariant"
     if isinstance(content, FamilyRecord):
-        return f"{content.evidence}, of one family"
+        return f"{content.evidence}, {'batch-invariant' if content.order else 'of one family'}"
     return content.evidence
 
 

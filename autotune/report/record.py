@@ -17,7 +17,6 @@ from autotune.records import (
     Entry,
     FamilyRecord,
     KernelRecord,
-    OrderedRecord,
     Provenance,
     Record,
     TuningRecord,
@@ -130,7 +129,7 @@ def to_json(
         "interrupted": record is not None and record.provenance.interrupted,
         "family": record.family if isinstance(record, FamilyRecord) else None,
         "best_of_all": overall and _best_json(overall, answer.objective),
-        "order": answer.record.order if isinstance(answer.record, OrderedRecord) else None,
+        "order": answer.record.order if isinstance(answer.record, FamilyRecord) else None,
         "record": encode(answer.record) if answer.record else None,
     }
 
@@ -172,10 +171,9 @@ def _answer(result: Record | Answer, objective: Objective) -> Answer:
 
 def _subject(answer: Answer) -> str:
     """The problem, with the family if that was tuned alone, or that it keeps an order."""
-    if isinstance(answer.record, OrderedRecord):
-        return f"{answer.problem} --batch-invariant"
-    alone = isinstance(answer.record, FamilyRecord)
-    return answer.record.title if alone and answer.record else str(answer.problem)
+    if isinstance(answer.record, FamilyRecord):
+        return f"{answer.problem} {answer.record.option}"
+    return str(answer.problem)
 
 
 def _best_of_all(overall: Record, objective: Objective) -> tuple[Entry, float | None]:

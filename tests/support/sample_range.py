@@ -10,7 +10,7 @@ from autotune.device import find
 from autotune.families.config import Config
 from autotune.model import orders
 from autotune.problem import Problem
-from autotune.records import OrderedRecord, Store, ranges
+from autotune.records import FamilyRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
 from support.sample_records import entry, record
 
@@ -39,6 +39,6 @@ def save(root: Path, source: str = "5e1f") -> None:
         entries = [replace(entry(16, 1.0 + n), config=each) for n, each in enumerate(of_order(m))]
         plain = record(*entries, problem=sized(m), device=H100, source=source)
         made = plain.device, plain.evidence, plain.entries, plain.baseline, plain.provenance
-        store.save(OrderedRecord(*made, plain.problem, "auto", ORDER))
+        store.save(FamilyRecord(*made, plain.problem, "auto", ORDER))
     segments = Segment(4, 32, 16), Segment(33, 256, 256)
     ranges.save(root, Range(H100, TOP, "m", segments, 0.03, order=ORDER))

@@ -24,7 +24,7 @@ from autotune.measure.targets import TargetOpener
 from autotune.model import orders
 from autotune.model.orders import order_of
 from autotune.problem.arguments import Span
-from autotune.records import OrderedRecord, Record, Records, Store
+from autotune.records import FamilyRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
 from autotune.tuning.options import Search
 from autotune.tuning.tunable import GemmTunable, QuickTunable
@@ -102,7 +102,7 @@ def test_range_and_its_records_keep_the_order(tmp_path: Path) -> None:
     assert load(tmp_path, H100) == ()
     for point in tuned.points:
         own = Store(tmp_path).ordered(H100, point, ORDER)
-        assert isinstance(own, OrderedRecord)
+        assert isinstance(own, FamilyRecord)
         assert {str(order_of(item.config, point)) for item in own.entries} == {ORDER}
         assert Records(Store(tmp_path)).load(H100, point) is None
     assert {getattr(item, "order", None) for item in FakePlace.tuned} == {ORDER}

@@ -20,7 +20,7 @@ from autotune.errors import NotFoundError, UsageError
 from autotune.export import write
 from autotune.measure import targets
 from autotune.measure.recording import Origin
-from autotune.records import OrderedRecord, Store
+from autotune.records import FamilyRecord, Store
 
 BEST = ("--device", "h100", "--batch-invariant")
 UNSERVED = "64x64x128:bf16:nt"
@@ -45,7 +45,7 @@ def test_choose_is_the_kernel_of_the_range() -> None:
 
 def test_best_is_the_record_of_a_tuned_size() -> None:
     found = autotune.best(sized(16), device="h100", batch_invariant=True)
-    assert isinstance(found, OrderedRecord)
+    assert isinstance(found, FamilyRecord)
     assert (found.order, found.best.config) == (ORDER, of_order(16)[0])
     with pytest.raises(NotFoundError, match=r"no tuned size .* `autotune best 20x512x1024:bf16:nt"):
         autotune.best(sized(20), device="h100", batch_invariant=True)

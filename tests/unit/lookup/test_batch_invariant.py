@@ -24,7 +24,7 @@ from autotune.lookup.lookup import recorded
 from autotune.model import orders, space
 from autotune.model.orders import order_of
 from autotune.problem import Problem
-from autotune.records import OrderedRecord, Records, Store, exchange, ranges
+from autotune.records import FamilyRecord, Records, Store, exchange, ranges
 from autotune.records.ranges import Range, Segment
 
 H100 = find("h100")
@@ -48,12 +48,12 @@ def of_order(m: int, order: str = ORDER) -> tuple[Config, ...]:
     return orders.feasible(sized(m), H100, "wgmma", order).configs
 
 
-def ordered(m: int, *configs: Config, order: str = ORDER) -> OrderedRecord:
+def ordered(m: int, *configs: Config, order: str = ORDER) -> FamilyRecord:
     """A record whose configurations take 1, 2 ... microseconds; cuBLAS takes half of one."""
     entries = [replace(entry(16, 1.0 + i), config=config) for i, config in enumerate(configs)]
     plain = record(*entries, problem=sized(m), device=H100, baseline_us=0.5)
     shared = plain.device, plain.evidence, plain.entries, plain.baseline, plain.provenance
-    return OrderedRecord(*shared, plain.problem, "auto", order)
+    return FamilyRecord(*shared, plain.problem, "auto", order)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from autotune.lookup.lookup import lookup
 from autotune.measure.objective import HOT
 from autotune.measure.without_gpu import PredictedRunner
 from autotune.problem import Problem
-from autotune.records import OrderedRecord, Record, Records, Store, bundle, codec, shipped
+from autotune.records import FamilyRecord, Record, Records, Store, bundle, codec, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
 from autotune.records.shipped import _file as bundle_file
@@ -155,7 +155,7 @@ def test_replaced_file_of_the_same_time_is_read_again(shipped_folder: Path) -> N
 def test_record_in_an_order_of_summation_is_not_looked_up(shipped_folder: Path) -> None:
     plain = tuned(16, 9.0)
     values = {field.name: getattr(plain, field.name) for field in fields(plain)}
-    ship(shipped_folder, [plain, OrderedRecord(**values, family="auto", order="simt")])
+    ship(shipped_folder, [plain, FamilyRecord(**values, family="auto", order="simt")])
     assert shipped.records(H100) == (plain,)
     assert shipped.record(H100, SQUARE) == plain
 

@@ -18,7 +18,7 @@ from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.model import orders
 from autotune.problem import Problem
-from autotune.records import OrderedRecord, Store, ranges
+from autotune.records import FamilyRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.runtime.launcher import Driver
 
@@ -47,7 +47,7 @@ def config(tmp_path: Path) -> Config:
     config = orders.feasible(TOP, device, "mma", ORDER).configs[0]
     plain = record(replace(entry(16, 9.0), config=config), problem=TOP, baseline_us=1.0)
     fields = plain.entries, plain.baseline, plain.provenance, TOP, "auto", ORDER
-    Store(tmp_path).save(OrderedRecord(device, "measured", *fields))
+    Store(tmp_path).save(FamilyRecord(device, "measured", *fields))
     segments = (Segment(1, 64, 64),)
     ranges.save(tmp_path, Range(device, TOP, "m", segments, 0.0, order=ORDER))
     return config
