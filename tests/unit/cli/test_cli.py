@@ -23,12 +23,11 @@ from autotune.device import Device
 from autotune.errors import DeviceError, UsageError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.measure import devices, targets
-from autotune.measure.recording import Origin
+from autotune.measure import devices
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.model import space
 from autotune.problem import Problem
-from autotune.records import Store, bundle
+from autotune.records import Record, Store, bundle
 from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.report.record import render
@@ -397,41 +396,24 @@ def gpu(only: Device, index: int = 0) -> Device:
     return only
 
 
-def ship(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ships a stale record."""
+def ship(folder: Path, monkeypatch: pytest.MonkeyPatch, shipped: Record = STALE) -> None:
+    """Ships a record, by default a stale one."""
     folder.mkdir()
-    (folder / "h100.jsonl.xz").write_bytes(bundle.dumps([STALE]))
+    (folder / "h100.jsonl.xz").write_bytes(bundle.dumps([shipped]))
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder))
 
 
 def test_replayed_tuning_never_hides_a_shipped_measurement(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ship(tmp_path / "shipped", monkeypatch)
-    assert run("tune", str(SQUARE), "--device", "replay:h100", "--trials", "5") == 0
+    ship(tmp_path / "shipped", monkeypatch, replace(STALE, problem=PROBLEM))
+    assert run(*TUNE) == 0
     (replayed,) = (tmp_path / "cache" / "records").glob("*/*.json")
     assert replayed.name.endswith(".replayed.json")
     capsys.readouterr()
-    for verb in (("best",), ("best", "--exact")):
-        found = answer(capsys, *verb, str(SQUARE), "--device", "replay:h100")
-        assert found["evidence"] == "measured"
-
-
-def test_best_notes_another_driver_without_a_warning(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    recorded = replace(entry(16, 900.0), config=tiled(16))
-    Store(tmp_path / "cache").save(record(recorded))
-    monkeypatch.setattr(targets, "here", lambda: Origin("13.1", "NVRTC 13.0", "tiled:5e1f mma:3a"))
-    assert run("best", str(SQUARE), "--device", "h100") == 0
-    assert capsys.readouterr().err == "note: it was measured with driver 13.0, now 13.1\n"
-
-
-def test_best_exact_finds_tuned_problems_only(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run("best", "--exact", "64x64x64", "--device", "h100") == 3
-    assert "run `autotune tune 64x64x64:f32:nn --device h100`" in capsys.readouterr().err
+    for options in ((), ("--exact",)):
+        found = answer(capsys, "best", *options, SHAPE, "--device", DEVICE)
+        assert (found["evidence"], found["time_us"]) == ("measured", 900.0)
 
 
 RANGE = ("tune", "30..64x64x64", "--device", "h100", "--family", "tiled", "--trials", "3")

@@ -1,0 +1,160 @@
+"""Stamps the stale shipped records whose machine code is the same, and lists the others.
+
+    python scripts/stamp_records.py
+
+compiles the configurations of a record with the tree that made it and with this one. That tree is
+the commit whose kernel sources have the record's hash, in a git worktree. Needs NVRTC of the
+recorded version and the history of this repository, and no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import digests
+import typer
+
+from autotune import settings
+from autotune.cuda.program import code_digest
+from autotune.families.source_text import hash_of
+from autotune.measure import targets
+from autotune.records import Entry, Record, bundle, shipped
+from autotune.records.merging import stale, winners_of
+from autotune.records.stamping import restamped
+
+ROOT = Path(__file__).resolve().parents[1]
+# Runs in any tree: prints the hashes of its kernel sources, then the programs of each case.
+COMPILE = """
+import importlib, json, os, sys
+from concurrent.futures import ThreadPoolExecutor
+def having(name, *modules):
+    for module in modules:
+        try: found = importlib.import_module("autotune." + module)
+        except ImportError: continue
+        if hasattr(found, name): return found
+registry = having("kernel_sources", "families.registry", "families")
+compiler = having("compile", "cuda.compiler", "compiler")
+source_hash = having("source_hash", "cuda.program", "compiler").source_hash
+Config = having("Config", "families.config", "config").Config
+from autotune.problem import Problem
+hashes = {"": source_hash(*registry.kernel_sources())}
+for name, family in getattr(registry, "FAMILIES", {}).items():
+    if hasattr(family, "sources"): hashes[name] = source_hash(*family.sources)
+print(json.dumps(hashes), flush=True)
+def compiled(line):
+    problem, config, arch = json.loads(line)
+    try:
+        plan = registry.plan(Config.parse(config), Problem.parse(problem))
+        made = [compiler.compile(each.template, arch, cache=None) for each in plan.launches]
+        return [[p.cubin.hex(), p.registers, p.shared] for p in made]
+    except Exception: return []
+with ThreadPoolExecutor(os.cpu_count()) as threads:
+    for programs in threads.map(compiled, sys.stdin): print(json.dumps(programs), flush=True)
+"""
+Case = tuple[str, str, str]
+"""The problem, the configuration and the architecture of an entry, as texts."""
+
+
+def main() -> None:
+    """Stamps records in the shipped files, and lists those whose code changed."""
+    today = targets.here()
+    for path in shipped.paths(settings.shipped_dir()):
+        content = bundle.loads(path.read_bytes())
+        new = [*stamped(content.records)]
+        if new != list(content.records):
+            path.write_bytes(b"".join(bundle.written(bundle.Bundle(new, content.ranges))))
+            digests.write(path)
+        left = [record for record in new if stale(record, today)]
+        same = sum(map(bool, (stale(each, today) for each in content.records))) - len(left)
+        print(f"{path.name}: {len(new)} records, {same} stamped, {len(left)} stale")
+        for record in left:
+            print(f"  {record.title} {record.best.config}")
+
+
+def stamped(records: Sequence[Record]) -> Iterator[Record]:
+    """The records, with today's sources where the machine code is the same."""
+    today, codes = targets.here(), dict[tuple[str, Case], str]()
+    rest = [record for record in records if stale(record, today)]
+
+    def same(record: Record, entry: Entry) -> bool:
+        return bool(codes.get(made(record, entry)))
+
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        git(ROOT, "worktree", "add", "--detach", "--quiet", str(tree))
+        try:
+            commits = [*commits_of({made(each, each.best)[0] for each in rest}, tree)]
+            for entries in (winners_of, lambda record: record.entries):
+                wanted = {made(record, entry) for record in rest for entry in entries(record)}
+                for source, commit in commits:
+                    cases = [case for own, case in wanted - codes.keys() if own == source]
+                    git(tree, "checkout", "--quiet", "--detach", commit)
+                    pairs = zip(cases, built(tree, cases), built(ROOT, cases), strict=True)
+                    codes |= {(source, case): old * (old == new) for case, old, new in pairs}
+                rest = [each for each in rest if restamped(each, today, partial(same, each))]
+        finally:
+            git(ROOT, "worktree", "remove", "--force", str(tree))
+    for record in records:
+        kept = restamped(record, today, partial(same, record)) if record in rest else None
+        new = kept or record
+        entries = [replace(e, code=codes.get(made(record, e), e.code)) for e in new.entries]
+        yield replace(new, entries=tuple(entries))
+
+
+def made(record: Record, entry: Entry) -> tuple[str, Case]:
+    """What an entry was compiled from: the hash of its sources, and its case."""
+    source = hash_of(record.provenance.source, entry.config.family)
+    return source, (str(record.problem), str(entry.config), record.device.arch)
+
+
+def commits_of(sources: set[str], tree: Path) -> Iterator[tuple[str, str]]:
+    """The latest commit with each of these hashes of kernel sources."""
+    for commit in git(ROOT, "log", "--full-history", "--format=%H", "--", "cuda_src").split():
+        if sources:
+            git(tree, "checkout", "--quiet", "--detach", commit)
+            own = sources & {*run(tree, [])[0].values()}
+            yield from ((source, commit) for source in own)
+            sources = sources - own
+    if sources:
+        print(f"no commit has the kernel sources {', '.join(sorted(sources))}")
+
+
+def built(tree: Path, cases: Sequence[Case]) -> list[str]:
+    """The hash of the machine code of each case, as a tree compiles it; empty where it fails."""
+    made = run(tree, cases)[1] if cases else []
+    return [
+        code_digest(
+            SimpleNamespace(cubin=bytes.fromhex(cubin), registers=registers, shared=shared)
+            for cubin, registers, shared in programs
+        )
+        for programs in made
+    ]
+
+
+def run(tree: Path, cases: Sequence[Case]) -> tuple[dict[str, str], list[Any]]:
+    """The hashes of a tree's kernel sources by family, and the programs of each case."""
+    command, text = [sys.executable, "-c", COMPILE], "".join(json.dumps(c) + "\n" for c in cases)
+    env = os.environ | {"PYTHONPATH": str(tree)}
+    out = subprocess.run(command, cwd=tree, env=env, input=text, stdout=-1, text=True).stdout
+    hashes, *lists = map(json.loads, out.splitlines() or ["{}"])
+    return hashes, lists or [[] for _ in cases]
+
+
+def git(place: Path, *arguments: str) -> str:
+    """The output of a command of git."""
+    command = ["git", "-C", str(place), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    typer.run(main)
