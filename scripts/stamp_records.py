@@ -42,12 +42,14 @@ def having(name, *modules):
         try: found = importlib.import_module("autotune." + module)
         except ImportError: continue
         if hasattr(found, name): return found
-registry = having("kernel_sources", "families.registry", "families")
+registry = having("plan", "families.registry", "families")
 compiler = having("compile", "cuda.compiler", "compiler")
 source_hash = having("source_hash", "cuda.program", "compiler").source_hash
 Config = having("Config", "families.config", "config").Config
 from autotune.problem import Problem
-hashes = {"": source_hash(*registry.kernel_sources())}
+if hasattr(registry, "kernel_sources"): listed = registry.kernel_sources()
+else: listed = having("KERNEL_SOURCES", "targets").KERNEL_SOURCES
+hashes = {"": source_hash(*listed)}
 for name, family in getattr(registry, "FAMILIES", {}).items():
     if hasattr(family, "sources"): hashes[name] = source_hash(*family.sources)
 print(json.dumps(hashes), flush=True)
