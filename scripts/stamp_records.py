@@ -1,10 +1,7 @@
 """Stamps the stale shipped records whose machine code is the same, and lists the others.
 
-    python scripts/stamp_records.py
-
-compiles the configurations of a record with the tree that made it and with this one. That tree is
-the commit whose kernel sources have the record's hash, in a git worktree. Needs NVRTC of the
-recorded version and the history of this repository, and no GPU.
+Compiles the configurations of a record with the tree that made it and with this one. That tree is
+the commit whose kernel sources have the record's hash. Needs NVRTC and the history, and no GPU.
 """
 
 from __future__ import annotations
@@ -19,10 +16,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import digests
 import typer
+from digests import write
 
 from autotune import settings
 from autotune.cuda.program import code_digest
@@ -63,8 +59,7 @@ def compiled(line):
 with ThreadPoolExecutor(os.cpu_count()) as threads:
     for programs in threads.map(compiled, sys.stdin): print(json.dumps(programs), flush=True)
 """
-Case = tuple[str, str, str]
-"""The problem, the configuration and the architecture of an entry, as texts."""
+Case = tuple[str, str, str]  # problem, configuration and architecture
 
 
 def main() -> None:
@@ -73,14 +68,13 @@ def main() -> None:
     for path in shipped.paths(settings.shipped_dir()):
         content = bundle.loads(path.read_bytes())
         new = [*stamped(content.records)]
-        if new != list(content.records):
-            path.write_bytes(b"".join(bundle.written(bundle.Bundle(new, content.ranges))))
-            digests.write(path)
         left = [record for record in new if stale(record, today)]
-        same = sum(map(bool, (stale(each, today) for each in content.records))) - len(left)
+        same = sum(stale(record, today) is not None for record in content.records) - len(left)
+        if same:
+            path.write_bytes(b"".join(bundle.written(bundle.Bundle(new, content.ranges))))
+            write(path)
         print(f"{path.name}: {len(new)} records, {same} stamped, {len(left)} stale")
-        for record in left:
-            print(f"  {record.title} {record.best.config}")
+        print(*(f"  {record.title} {record.best.config}\n" for record in left), sep="", end="")
 
 
 def stamped(records: Sequence[Record]) -> Iterator[Record]:
@@ -101,7 +95,8 @@ def stamped(records: Sequence[Record]) -> Iterator[Record]:
                 for source, commit in commits:
                     cases = [case for own, case in wanted - codes.keys() if own == source]
                     git(tree, "checkout", "--quiet", "--detach", commit)
-                    pairs = zip(cases, built(tree, cases), built(ROOT, cases), strict=True)
+                    before, after = (built(place, cases)[1] for place in (tree, ROOT))
+                    pairs = zip(cases, before, after, strict=True)
                     codes |= {(source, case): old * (old == new) for case, old, new in pairs}
                 rest = [each for each in rest if restamped(each, today, partial(same, each))]
         finally:
@@ -124,38 +119,30 @@ def commits_of(sources: set[str], tree: Path) -> Iterator[tuple[str, str]]:
     for commit in git(ROOT, "log", "--full-history", "--format=%H", "--", "cuda_src").split():
         if sources:
             git(tree, "checkout", "--quiet", "--detach", commit)
-            own = sources & {*run(tree, [])[0].values()}
+            own = sources & built(tree, [])[0]
             yield from ((source, commit) for source in own)
             sources = sources - own
     if sources:
         print(f"no commit has the kernel sources {', '.join(sorted(sources))}")
 
 
-def built(tree: Path, cases: Sequence[Case]) -> list[str]:
-    """The hash of the machine code of each case, as a tree compiles it; empty where it fails."""
-    made = run(tree, cases)[1] if cases else []
-    return [
-        code_digest(
-            SimpleNamespace(cubin=bytes.fromhex(cubin), registers=registers, shared=shared)
-            for cubin, registers, shared in programs
-        )
-        for programs in made
-    ]
-
-
-def run(tree: Path, cases: Sequence[Case]) -> tuple[dict[str, str], list[Any]]:
-    """The hashes of a tree's kernel sources by family, and the programs of each case."""
-    command, text = [sys.executable, "-c", COMPILE], "".join(json.dumps(c) + "\n" for c in cases)
-    env = os.environ | {"PYTHONPATH": str(tree)}
-    out = subprocess.run(command, cwd=tree, env=env, input=text, stdout=-1, text=True).stdout
+def built(tree: Path, cases: Sequence[Case]) -> tuple[set[str], list[str]]:
+    """The hashes of a tree's kernel sources, and of each case's machine code; empty if it fails."""
+    text, env = "".join(json.dumps(case) + "\n" for case in cases), {"PYTHONPATH": str(tree)}
+    log = None if cases else subprocess.DEVNULL  # a tree before these modules prints nothing
+    run = partial(subprocess.run, cwd=tree, env=os.environ | env, text=True, stderr=log, stdout=-1)
+    out = run([sys.executable, "-c", COMPILE], input=text).stdout
     hashes, *lists = map(json.loads, out.splitlines() or ["{}"])
-    return hashes, lists or [[] for _ in cases]
+    programs = [
+        [SimpleNamespace(cubin=bytes.fromhex(c), registers=r, shared=s) for c, r, s in row]
+        for row in lists
+    ]
+    return {*hashes.values()}, [code_digest(each) for each in programs or [[] for _ in cases]]
 
 
 def git(place: Path, *arguments: str) -> str:
     """The output of a command of git."""
-    command = ["git", "-C", str(place), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.check_output(["git", "-C", str(place), *arguments], text=True)
 
 
 if __name__ == "__main__":
