@@ -90,8 +90,9 @@ def stamped(records: Sequence[Record]) -> Iterator[Record]:
         git(ROOT, "worktree", "add", "--detach", "--quiet", str(tree))
         try:
             commits = [*commits_of({made(each, each.best)[0] for each in rest}, tree)]
-            for entries in (winners_of, lambda record: record.entries):
-                wanted = {made(record, entry) for record in rest for entry in entries(record)}
+            for first in (True, False):
+                chosen = [(r, winners_of(r) if first else r.entries) for r in rest]
+                wanted = {made(record, entry) for record, own in chosen for entry in own}
                 for source, commit in commits:
                     cases = [case for own, case in wanted - codes.keys() if own == source]
                     git(tree, "checkout", "--quiet", "--detach", commit)
@@ -133,7 +134,7 @@ def built(tree: Path, cases: Sequence[Case]) -> tuple[set[str], list[str]]:
     run = partial(subprocess.run, cwd=tree, env=os.environ | env, text=True, stderr=log, stdout=-1)
     out = run([sys.executable, "-c", COMPILE], input=text).stdout
     hashes, *lists = map(json.loads, out.splitlines() or ["{}"])
-    programs = [
+    programs: list[list[Any]] = [
         [SimpleNamespace(cubin=bytes.fromhex(c), registers=r, shared=s) for c, r, s in row]
         for row in lists
     ]

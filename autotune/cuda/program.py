@@ -223,7 +223,7 @@ def _without_parameters(text: bytes) -> bytes:
     bank = low >> np.uint64(_BANK_BITS) & np.uint64(0x1F)
     parameter = constant & (bank == 0) & (low & np.uint64(0xFFF) != _BARRIER)
     low[parameter] &= np.uint64(~(0xFFFF << _OFFSET_BITS) & (1 << 64) - 1)
-    return words.tobytes() + text[whole:]
+    return bytes(words.tobytes()) + text[whole:]
 
 
 @dataclass(frozen=True)

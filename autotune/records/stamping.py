@@ -63,7 +63,7 @@ def stamp(
             lambda record: restamped(record, today, lambda entry: _same(record, entry, compile)),
             comparable,
         )
-        pairs = [Stamped(*pair) for pair in zip(comparable, stamped, strict=True) if pair[1]]
+        pairs = [Stamped(old, new) for old, new in zip(comparable, stamped, strict=True) if new]
     return [pair for pair in pairs if _saved(store, pair)]
 
 

@@ -614,7 +614,9 @@ def test_verify_stamps_records_of_the_same_code(
     store.save(record(source="0ld"))
     store.save(record(problem=SMALL, source="0ld"))
     data = answer(capsys, "cache", "verify", "--device", H100.slug)
-    assert [row["record"] for row in data["stale"]] == [str(SQUARE)]
+    stale = data["stale"]
+    assert isinstance(stale, list)
+    assert [row["record"] for row in stale] == [str(SQUARE)]
     assert data["counts"] == {"stale": 1, "stamped": 1, "other_tools": 0}
     store.save(record(problem=SMALL, source="0ld"))
     last = printed(capsys, "cache", "verify", "--device", H100.slug).splitlines()[-1]
