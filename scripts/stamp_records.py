@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import typer
 from digests import write
@@ -96,15 +97,13 @@ def stamped(records: Sequence[Record]) -> Iterator[Record]:
                 for source, commit in commits:
                     cases = [case for own, case in wanted - codes.keys() if own == source]
                     git(tree, "checkout", "--quiet", "--detach", commit)
-                    before, after = (built(place, cases)[1] for place in (tree, ROOT))
-                    pairs = zip(cases, before, after, strict=True)
+                    pairs = zip(cases, *(built(at, cases)[1] for at in (tree, ROOT)), strict=True)
                     codes |= {(source, case): old * (old == new) for case, old, new in pairs}
                 rest = [each for each in rest if restamped(each, today, partial(same, each))]
         finally:
             git(ROOT, "worktree", "remove", "--force", str(tree))
     for record in records:
-        kept = restamped(record, today, partial(same, record)) if record in rest else None
-        new = kept or record
+        new = (restamped(record, today, partial(same, record)) if record in rest else 0) or record
         entries = [replace(e, code=codes.get(made(record, e), e.code)) for e in new.entries]
         yield replace(new, entries=tuple(entries))
 
