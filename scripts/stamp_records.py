@@ -103,7 +103,7 @@ def stamped(records: Sequence[Record]) -> Iterator[Record]:
         finally:
             git(ROOT, "worktree", "remove", "--force", str(tree))
     for record in records:
-        new = (restamped(record, today, partial(same, record)) if record in rest else 0) or record
+        new = (record in rest and restamped(record, today, partial(same, record))) or record
         entries = [replace(e, code=codes.get(made(record, e), e.code)) for e in new.entries]
         yield replace(new, entries=tuple(entries))
 
