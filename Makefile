@@ -35,6 +35,7 @@ test: $(VENV)/installed
 	$(PYTEST)
 
 check: $(VENV)/installed
+	$(BIN)/python scripts/stale_records.py
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
@@ -60,6 +61,7 @@ gpu-test: $(VENV)/installed-gpu
 	$(BIN)/pytest -m timing tests/gpu
 
 wheel: $(VENV)/installed
+	$(BIN)/python scripts/stale_records.py --refuse
 	rm -rf $(SCRATCH)/wheel
 	$(BIN)/hatchling build -t sdist -d $(SCRATCH)/wheel
 	$(BIN)/pip wheel --quiet --no-deps -w $(SCRATCH)/wheel $(SCRATCH)/wheel/*.tar.gz

@@ -472,6 +472,7 @@ VARIABLES: dict[str, Callable[[], object]] = {
     "AUTOTUNE_PORTFOLIO": str,  # architectures that the build of a wheel compiles kernels for
     "AUTOTUNE_PROGRAMS_DIR": programs_dir,
     "AUTOTUNE_SESSION": session,
+    "AUTOTUNE_SHIP_STALE": str,  # 1 lets `make wheel` ship stale records
     "AUTOTUNE_SHIPPED_DIR": shipped_dir,
     "AUTOTUNE_SITE_DIR": partial(_require_directories, "AUTOTUNE_SITE_DIR"),
     FORMER_SITE_DIR: partial(_require_directories, FORMER_SITE_DIR),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from autotune import settings
-from autotune.device import Device
+from autotune.device import Device, same_model
 from autotune.errors import FrozenError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup import batch_invariant as invariant
@@ -144,7 +144,10 @@ def choose(
 def warnings_of(
     result: Record | Answer, device: DeviceLike, objective: Objective = HOT
 ) -> Iterator[str]:
-    """Why a result may not be the best today, each with the command that mends it."""
+    """Why a result may not be the best today, each with the command that mends it.
+
+    A stale record is named only where a GPU of its model can measure it again.
+    """
     record = result if isinstance(result, Record) else result.record
     if objective.metered and (record is None or record.of(objective) is None):
         command = f"`autotune tune {result.problem}{option(device)} --objective {objective}`"
@@ -152,13 +155,24 @@ def warnings_of(
     if record is None:
         return
     command = f"`{_tuning(record, option(device))}`"
-    if (changed := merging.stale(record, targets.here())) is not None:
-        again = f"; `autotune cache verify --retime` or {command} measures again"
-        yield f"it was measured with {changed}{again if targets.measures(device) else ''}"
+    if _is_here(record, device) and (changed := merging.stale(record, targets.here())) is not None:
+        verify = "`autotune cache verify --retime` or " if _is_own(record) else ""
+        yield f"it was measured with {changed}; {verify}{command} measures again"
     if record.provenance.interrupted:
         yield f"its search was interrupted; {command} continues it"
     elif record.provenance.quick:
         yield f"only a few promising configurations were raced; {command} searches all"
+
+
+def _is_here(record: Record, device: DeviceLike) -> bool:
+    """Whether the device is a GPU of this machine, of the model that a record was measured on."""
+    return targets.measures(device) and same_model(record.device, targets.resolve(device))
+
+
+def _is_own(record: Record) -> bool:
+    """Whether a record is in the user's cache; else it came with the package or a site."""
+    store = _records().store
+    return type(record) is not Record or store.load(record.device, record.problem) == record
 
 
 def _tuning(record: Record, option: str) -> str:

@@ -331,17 +331,24 @@ def _absorb(
 def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     """Check every file and list changed records; exit status 1 if a file is broken.
 
-    A record is stale if its kernel would be compiled from other sources now. It is still used.
-    Another driver or compiler makes no record stale; --retime measures such records again too.
+    A record is stale if the sources of its kernel changed and the machine code did not stay the
+    same. It is still used. verify compiles kernels of changed sources, and keeps records of the
+    same code. Another driver or compiler makes no record stale; --retime measures such records
+    again too.
     """
+    from autotune.cuda import compiler
     from autotune.measure import devices, targets
-    from autotune.records.inventory import scan, verdict
+    from autotune.records.inventory import renewed, scan, verdict
+    from autotune.records.stamping import stamp
     from autotune.report import cache
 
     store, today = _opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
     slug = targets.resolve(device or devices.DEFAULT).slug if retime else _slug_of(store, device)
     count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
+    stale_records = [row.record for row in changed if row.stale]
+    stamped = stamp(stale_records, today, store, partial(compiler.compile, cache=store.root))
+    changed = renewed(changed, stamped, today)
     if not json:
         if broken:
             show(cache.faults(broken))
@@ -349,10 +356,11 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
             if table := cache.changed(changed, stale=stale):
                 show(table)
         stale_count = sum(row.stale for row in changed)
-        print(f"{count} files: {len(broken)} broken, {stale_count} stale records")
+        same = f", {len(stamped)} stamped (same machine code)" if stamped else ""
+        print(f"{count} files: {len(broken)} broken, {stale_count} stale records{same}")
     retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
     if json:
-        show_json(cache.verdict_json(count, broken, changed, retimed))
+        show_json(cache.verdict_json(count, broken, changed, retimed, len(stamped)))
     if broken or any(result.trouble for result in retimed):
         raise click.exceptions.Exit(1)
 

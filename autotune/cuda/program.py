@@ -1,4 +1,4 @@
-"""Compiled programs: their resources, their launch bounds and the hashes of their sources.
+"""Compiled programs: their resources, launch bounds, and the hashes of their code and sources.
 
 `ptxas -v` logs the resources of entry functions and performance losses. A cubin is an ELF file:
 `.nv.info.<symbol>` lists attributes of a kernel, each as a form, a number and a value;
@@ -11,7 +11,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -170,6 +170,60 @@ class Program:
     def bounds(self) -> LaunchBounds:
         """The launches that the kernel allows."""
         return LaunchBounds.of(self.cubin, self.symbol)
+
+
+CODE_DIGITS = 16
+"""Hexadecimal digits of a `code_digest`."""
+
+
+def code_digest(programs: Iterable[Program]) -> str:
+    """A hash of the machine code of a launch sequence; empty if a program has none, or without any.
+
+    It covers the instructions, the constants, the registers and the static shared memory. The
+    offsets of kernel parameters are masked, so that another struct of the same parameters leaves
+    it. Names of symbols are left out: those in unnamed namespaces vary.
+    """
+    parts = [
+        [sorted(_code(program.cubin)), program.registers, program.shared] for program in programs
+    ]
+    if not parts or not all(code for code, *_ in parts):
+        return ""
+    return sha256(json.dumps(parts).encode()).hexdigest()[:CODE_DIGITS]
+
+
+def _code(cubin: bytes) -> Iterator[tuple[str, str]]:
+    """The kind and the hash of each section with instructions or constants; bank 0 has the
+    parameters."""
+    for name, content in sections(cubin).items():
+        kind, _, bank = name[1:].partition(".")
+        if kind == "text":
+            yield kind, sha256(_without_parameters(content)).hexdigest()
+        elif kind == "nv" and (number := _CONSTANTS.match(bank)) and number[1] != "0":
+            yield number[0], sha256(content).hexdigest()
+
+
+_CONSTANTS = re.compile(r"constant(\d+)")
+_FORM_BITS, _CONSTANT_FORMS = 9, (3, 5)  # 3 bits: operand B or C is a constant
+_BANK_BITS, _OFFSET_BITS = 54, 38  # 5 bits and 16 bits
+_BARRIER = 0xB1D  # BAR: its operand form is another
+
+
+def _without_parameters(text: bytes) -> bytes:
+    """Instructions with the offsets into constant bank 0 set to 0.
+
+    An instruction has 16 bytes since compute capability 7.0; the fields stand in its first 8.
+    `nvdisasm` prints `c[0x0][offset]` for exactly these instructions (sm_80 to sm_90).
+    """
+    import numpy as np
+
+    whole = len(text) - len(text) % 16
+    words = np.frombuffer(text[:whole], dtype="<u8").copy()
+    low = words[::2]
+    constant = np.isin(low >> np.uint64(_FORM_BITS) & np.uint64(7), _CONSTANT_FORMS)
+    bank = low >> np.uint64(_BANK_BITS) & np.uint64(0x1F)
+    parameter = constant & (bank == 0) & (low & np.uint64(0xFFF) != _BARRIER)
+    low[parameter] &= np.uint64(~(0xFFFF << _OFFSET_BITS) & (1 << 64) - 1)
+    return bytes(words.tobytes()) + text[whole:]
 
 
 @dataclass(frozen=True)

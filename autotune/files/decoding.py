@@ -91,6 +91,9 @@ QualifiedName = Annotated[str, Meta(max_length=1000, pattern=QUALIFIED)]
 Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)$")]
 """UTC, ISO 8601."""
 
+Code = Annotated[str, Meta(pattern="^([0-9a-f]{16})?$")]
+"""A hash of machine code; empty if it is not known."""
+
 Count = Annotated[int, Meta(ge=0, le=10**15)]
 
 Microseconds = Annotated[float, Meta(gt=0, lt=1e12)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.cuda.program import Program
+from autotune.cuda.program import Program, code_digest
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
@@ -32,6 +32,11 @@ class Candidate:
     programs: tuple[Program, ...]
     resources: Resources
     rows: RowReference | None = None
+
+    @property
+    def code(self) -> str:
+        """The hash of the programs' machine code; empty if the runner needs no programs."""
+        return code_digest(self.programs)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import (
+    Code,
     Name,
     QualifiedName,
     Score,
@@ -76,12 +77,15 @@ class _EntryFields:
     occupancy: Share
     limiter: Text
     params: Mapping[str, Value] | UnsetType = UNSET
+    code: Code = ""
 
     def entry(self) -> Entry:
         config = Config.parse(self.config)
         if self.params is not UNSET and config.values != self.params:
             raise ValueError(f"params of {config} say {shown(self.params)}")
-        return Entry(config, self.measurement, self.resources, self.occupancy, self.limiter)
+        return Entry(
+            config, self.measurement, self.resources, self.occupancy, self.limiter, self.code
+        )
 
 
 @dataclass(frozen=True)
@@ -281,6 +285,7 @@ def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
         "resources": asdict(entry.resources),
         "occupancy": entry.occupancy,
         "limiter": entry.limiter,
+        **({"code": entry.code} if entry.code else {}),
         **_launch_fields(entry, best),
     }
 

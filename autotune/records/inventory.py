@@ -28,6 +28,7 @@ from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
 from autotune.records.merging import changes, stale
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
+from autotune.records.stamping import Stamped
 
 Kind = Literal[
     "record", "kernel", "range", "program", "quarantine", "trials", "journal", "aside", "leftover"
@@ -140,6 +141,17 @@ def verdict(
         if item.content is not None and slug in (None, item.content.device.slug):
             changed += changed_records([item], today)
     return count, broken, sorted(changed, key=lambda row: order(row.record))
+
+
+def renewed(
+    records: Iterable[ChangedRecord], stamped: Iterable[Stamped], today: Origin
+) -> list[ChangedRecord]:
+    """The changed records after stamping: a stamped one counts only if its driver differs."""
+    new = {pair.old: pair.new for pair in stamped}
+    kept = [row for row in records if row.record not in new]
+    pairs = [(record, change(record, today)) for record in new.values()]
+    kept += [ChangedRecord(record, why, stale=False) for record, why in pairs if why is not None]
+    return sorted(kept, key=lambda row: order(row.record))
 
 
 def change(record: TuningRecord, today: Origin) -> str | None:

@@ -79,7 +79,8 @@ def changes(record: TuningRecord, today: HasOrigin) -> str | None:
 def stale(record: TuningRecord, today: HasOrigin) -> str | None:
     """The `changes` if the kernel sources of a winner are among them; else None.
 
-    Another driver or compiler alone makes no record stale.
+    Another driver or compiler alone makes no record stale. Neither do sources whose machine code
+    is the same: `stamping` gives such a record the hash of today's sources.
     """
     if record.evidence != "measured" or not (changed := _changed_sources(record, today)):
         return None
@@ -93,14 +94,19 @@ def _changed_tools(record: TuningRecord, today: HasOrigin) -> list[str]:
     return [f"{name} {old}, now {new}" for name, old, new in pairs if old and new and old != new]
 
 
+def winners_of(record: TuningRecord) -> list[Entry]:
+    """The best entries of a record: hot, cold and by energy; each once."""
+    best = record.best, *(objective.best(record.entries) for objective in OBJECTIVES[1:])
+    return list({entry.config: entry for entry in best if entry}.values())
+
+
 def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     """The changes of the kernel sources of the winners' families, such as `kernel sources 0ld, now
     5e1f`; with the family's name if there are several."""
     made, changed = record.provenance.source, list[str]()
     # A single hash has changed for all its families or for none.
-    further = OBJECTIVES[1:] if ":" in made else ()
-    winners = record.best, *(objective.best(record.entries) for objective in further)
-    families = dict.fromkeys(entry.config.family for entry in winners if entry)
+    winners = winners_of(record) if ":" in made else [record.best]
+    families = dict.fromkeys(entry.config.family for entry in winners)
     for family in families:
         old, new = hash_of(made, family), hash_of(today.source, family)
         if old and new and old != new:
@@ -238,6 +244,7 @@ def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
         run,
         sources,
         str(record.entries),
+        [entry.code for entry in record.entries],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args
@@ -14,7 +14,7 @@ from msgspec import Meta
 from autotune.device import Device, prediction_slug
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files.decoding import Count, Date, Name, Seconds, Share, Text
+from autotune.files.decoding import Code, Count, Date, Name, Seconds, Share, Text
 from autotune.measure.measurement import Evidence, Measurement, tied
 from autotune.measure.objective import (
     COLD,
@@ -43,7 +43,8 @@ class Entry:
     """A recorded configuration with its measurement and resources.
 
     `occupancy` is the share (0..1) of the SM's warps that can be resident, `limiter` the resources
-    that bind it, joined by ` and `.
+    that bind it, joined by ` and `. `code` is the hash of the machine code that was measured
+    (`program.code_digest`), empty in older records; no comparison has it.
     """
 
     config: Config
@@ -51,6 +52,7 @@ class Entry:
     resources: Resources
     occupancy: Share
     limiter: Text
+    code: Code = field(default="", compare=False, repr=False)
 
     @property
     def rank(self) -> tuple[bool, float]:

@@ -141,6 +141,24 @@ class Store:
                 return "better"
         return "equal" if made_from(record, source) else "passed over"
 
+    def exchange(self, old: TuningRecord, new: TuningRecord) -> bool:
+        """Replaces a record by the same one with other sources (see `stamping`); False if the file
+        holds another record by now.
+
+        If the new one has fewer entries, the old one is copied to `.superseded-<n>` first.
+
+        Raises:
+            CacheError: if it cannot be written; the file on disk is then unchanged.
+        """
+        path = self.path_of(old)
+        with files.locked(path.parent):
+            if self._read(path, type(old)) != old:
+                return False
+            if len(new.entries) < len(old.entries):
+                files.copy_aside(path, "superseded")
+            files.write(path, codec.dumps(new))
+        return True
+
     def withdraw(self, record: TuningRecord) -> Path:
         """Sets a record's file aside so that nothing runs its configurations; returns the copy.
 

@@ -128,15 +128,19 @@ def verdict_json(
     broken: Iterable[Item],
     records: Sequence[ChangedRecord],
     retimed: Iterable[Retimed],
+    stamped: int = 0,
 ) -> dict[str, object]:
     """The result of `cache verify` of `count` files as JSON data. `other_tools` are records that
-    are not stale, and were measured with another driver or compiler."""
+    are not stale, and were measured with another driver or compiler. `counts` has their numbers,
+    and how many records were `stamped`."""
+    stale = sum(row.stale for row in records)
     return {
         "files": count,
         "broken": [{"file": str(item.path), "why": item.fault} for item in broken],
         "stale": [_changed_json(row) for row in records if row.stale],
         "other_tools": [_changed_json(row) for row in records if not row.stale],
         "retimed": [_retimed_json(result) for result in retimed],
+        "counts": {"stale": stale, "stamped": stamped, "other_tools": len(records) - stale},
     }
 
 

@@ -194,8 +194,10 @@ def logs_in(folder: Path, stem: str) -> list[Path]:
 
 
 def encode(trial: Trial) -> dict[str, Any]:
-    """A trial as JSON data."""
-    return asdict(trial) | {"config": str(trial.config)}
+    """A trial as JSON data, without the hash of its machine code."""
+    data = asdict(trial) | {"config": str(trial.config)}
+    del data["code"]
+    return data
 
 
 def decode(data: object) -> Trial:

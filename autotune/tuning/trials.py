@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.device import Device
@@ -30,7 +30,8 @@ class Trial:
     """The outcome of one configuration.
 
     `resources` are those of the dominant launch. They, `occupancy` (0..1) and `limiter` are None
-    for a configuration that failed before it could run.
+    for a configuration that failed before it could run. `code` is the hash of its machine code
+    (`program.code_digest`); empty if it was not compiled in this run.
     """
 
     config: Config
@@ -38,13 +39,15 @@ class Trial:
     resources: Resources | None = None
     occupancy: float | None = None
     limiter: str | None = None
+    code: str = field(default="", compare=False, repr=False)
 
     @classmethod
     def of(cls, candidate: Candidate, outcome: Measurement | Failure, device: Device) -> Trial:
         """The trial of a candidate that the runner ran or refused."""
         resources = candidate.resources
         resident = resources.occupancy(device, candidate.plan.main.cluster)
-        return cls(candidate.config, outcome, resources, resident.occupancy, resident.limiter)
+        code = "" if isinstance(outcome, Failure) else candidate.code
+        return cls(candidate.config, outcome, resources, resident.occupancy, resident.limiter, code)
 
     @property
     def time_us(self) -> float:
@@ -68,7 +71,9 @@ class Trial:
             or self.limiter is None
         ):
             return None
-        return Entry(self.config, self.outcome, self.resources, self.occupancy, self.limiter)
+        return Entry(
+            self.config, self.outcome, self.resources, self.occupancy, self.limiter, self.code
+        )
 
 
 class Quarantine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 
 from autotune.cuda.program import CompileFailure, Program
@@ -171,6 +172,18 @@ def program(
         key=template.label,
         log="",
     )
+
+
+def cubin(instruction: int) -> bytes:
+    """A cubin with one instruction."""
+    names = b"\0.text.k\0.names\0"
+    text = struct.pack("<QQ", instruction, 0)
+    body = bytes(64) + text + names
+    headers = [(0, 0, 0, 0, 0, 0), (1, 1, 0, 0, 64, 16), (9, 3, 0, 0, 80, len(names))]
+    table = b"".join(struct.pack("<IIQQQQ", *row) + bytes(24) for row in headers)
+    start = struct.pack("<16sQQQQ", b"\x7fELF", 0, 0, 0, 0)[:0x28]
+    head = start + struct.pack("<Q", len(body)) + bytes(0x3A - 0x30) + struct.pack("<HHH", 64, 3, 2)
+    return head + body[len(head) :] + table
 
 
 def compiled(template: Template, arch: str) -> Program | CompileFailure:

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,15 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import device, settings
 from autotune.cli.options import seconds_of, show
-from autotune.errors import UsageError
+from autotune.device import Device
+from autotune.errors import DeviceError, UsageError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.measure import devices, targets
-from autotune.measure.recording import Origin
+from autotune.measure import devices
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.model import space
 from autotune.problem import Problem
-from autotune.records import Store
+from autotune.records import Record, Store, bundle
 from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.report.record import render
@@ -341,41 +342,78 @@ def test_best_prints_the_expected_loss(capsys: pytest.CaptureFixture[str]) -> No
     assert re.search(r"^expected loss +\d+% against full tuning", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("here", [True, False])
+STALE = record(replace(entry(16, 900.0), config=tiled(16)), source="5e1f")
+
+
 def test_best_warns_of_a_stale_record(
-    here: bool,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    recorded = replace(entry(16, 900.0), config=tiled(16))
-    Store(tmp_path / "cache").save(record(recorded, source="5e1f"))
-    if here:
-        monkeypatch.setattr(devices, "probe", lambda _=0: device.find("h100"))
+    Store(tmp_path / "cache").save(STALE)
+    monkeypatch.setattr(devices, "probe", lambda _=0: device.find("h100"))
     assert run("best", str(SQUARE), "--device", "h100") == 0
     warning = capsys.readouterr().err
     assert warning.startswith("warning: it was measured with ")
     assert "kernel sources 5e1f, now " in warning
-    # Only the GPU can measure again.
-    assert ("`autotune cache verify --retime`" in warning) == here
-    assert (f"`autotune tune {SQUARE} --device h100` measures again" in warning) == here
+    assert "; `autotune cache verify --retime` or `autotune tune " in warning
+    assert f"`autotune tune {SQUARE} --device h100` measures again" in warning
 
 
-def test_best_notes_another_driver_without_a_warning(
+def test_stale_shipped_record_names_tuning_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    recorded = replace(entry(16, 900.0), config=tiled(16))
-    Store(tmp_path / "cache").save(record(recorded))
-    monkeypatch.setattr(targets, "here", lambda: Origin("13.1", "NVRTC 13.0", "tiled:5e1f mma:3a"))
+    ship(tmp_path / "shipped", monkeypatch)
+    monkeypatch.setattr(devices, "probe", lambda _=0: device.find("h100"))
     assert run("best", str(SQUARE), "--device", "h100") == 0
-    assert capsys.readouterr().err == "note: it was measured with driver 13.0, now 13.1\n"
+    warning = capsys.readouterr().err
+    assert f"; `autotune tune {SQUARE} --device h100` measures again" in warning
+    assert "verify" not in warning
 
 
-def test_best_exact_finds_tuned_problems_only(
+@pytest.mark.parametrize("shipped", [True, False])
+@pytest.mark.parametrize("card", [None, "h200"])
+def test_stale_record_of_another_card_warns_of_nothing(
+    shipped: bool,
+    card: str | None,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    assert run("best", "--exact", "64x64x64", "--device", "h100") == 3
-    assert "run `autotune tune 64x64x64:f32:nn --device h100`" in capsys.readouterr().err
+    if shipped:
+        ship(tmp_path / "shipped", monkeypatch)
+    else:
+        Store(tmp_path / "cache").save(STALE)
+    if card is not None:
+        only = device.find(card)
+        monkeypatch.setattr(devices, "probe", partial(gpu, only))
+    assert run("best", str(SQUARE), "--device", "h100") == 0
+    assert capsys.readouterr().err == ""
+
+
+def gpu(only: Device, index: int = 0) -> Device:
+    """The one GPU of a machine."""
+    if index:
+        raise DeviceError("there is no such GPU")
+    return only
+
+
+def ship(folder: Path, monkeypatch: pytest.MonkeyPatch, shipped: Record = STALE) -> None:
+    """Ships a record, by default a stale one."""
+    folder.mkdir()
+    (folder / "h100.jsonl.xz").write_bytes(bundle.dumps([shipped]))
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder))
+
+
+def test_replayed_tuning_never_hides_a_shipped_measurement(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ship(tmp_path / "shipped", monkeypatch, replace(STALE, problem=PROBLEM))
+    assert run(*TUNE) == 0
+    (replayed,) = (tmp_path / "cache" / "records").glob("*/*.json")
+    assert replayed.name.endswith(".replayed.json")
+    capsys.readouterr()
+    for options in ((), ("--exact",)):
+        found = answer(capsys, "best", *options, SHAPE, "--device", DEVICE)
+        assert (found["evidence"], found["time_us"]) == ("measured", 900.0)
 
 
 RANGE = ("tune", "30..64x64x64", "--device", "h100", "--family", "tiled", "--trials", "3")

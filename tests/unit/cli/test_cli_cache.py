@@ -8,7 +8,7 @@ import lzma
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +32,9 @@ from autotune.measure.recording import Origin
 from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges
+from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges, stamping
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records.stamping import Stamped
 
 T4 = find("t4")
 
@@ -599,6 +600,27 @@ def test_retime_measures_stale_records_of_the_gpu(
         f"{SMALL}: 2 measured again, best 101.00 us (was 500.00 us)",
     ]
     assert store.load(T4, SQUARE) == theirs
+
+
+def test_verify_stamps_records_of_the_same_code(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stamped(records: Sequence[Record], *_: object) -> list[Stamped]:
+        (old,) = (record for record in records if record.problem == SMALL)
+        made = replace(old.provenance, source="5e1f")
+        return [Stamped(old, store.save(replace(old, provenance=made)))]
+
+    monkeypatch.setattr(stamping, "stamp", stamped)
+    store.save(record(source="0ld"))
+    store.save(record(problem=SMALL, source="0ld"))
+    data = answer(capsys, "cache", "verify", "--device", H100.slug)
+    stale = data["stale"]
+    assert isinstance(stale, list)
+    assert [row["record"] for row in stale] == [str(SQUARE)]
+    assert data["counts"] == {"stale": 1, "stamped": 1, "other_tools": 0}
+    store.save(record(problem=SMALL, source="0ld"))
+    last = printed(capsys, "cache", "verify", "--device", H100.slug).splitlines()[-1]
+    assert last.endswith("0 broken, 1 stale records, 1 stamped (same machine code)")
 
 
 @pytest.mark.usefixtures("on_gpu")

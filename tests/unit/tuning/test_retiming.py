@@ -8,13 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled, uncompiled
+from support.fake_runner import (
+    ORIGIN,
+    FakeRunner,
+    by_width,
+    compiled,
+    cubin,
+    program,
+    tiled,
+    uncompiled,
+)
 from support.sample_cache import SMALL, entries_of
 from support.sample_records import H100
 
-from autotune.cuda.program import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program, code_digest
 from autotune.device import find
 from autotune.errors import DeviceError, MissingError, RunnerError
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.measure.measurement import Failure, Measurement
@@ -60,6 +70,11 @@ def _again(
     return retimed
 
 
+def with_code(template: Template, arch: str) -> Program:
+    """A program with one instruction, which differs from kernel to kernel."""
+    return replace(program(template, arch), cubin=cubin(hash(template) % 256))
+
+
 def _configs(record: Record | None) -> list[Config]:
     assert record is not None
     return [entry.config for entry in record.entries]
@@ -72,6 +87,17 @@ def test_best_few_are_retimed_and_the_rest_dropped(store: Store) -> None:
     # `by_width`: 101 us at 23, 10 more for each step from there.
     assert new is not None
     assert [entry.measurement.time_us for entry in new.entries] == [101.0, 171.0, 251.0]
+
+
+def test_retimed_entries_have_the_hash_of_their_code(store: Store) -> None:
+    old = store.save(entries_of(*WIDTHS))
+    new = _again(store, old, compile=with_code).new
+    assert new is not None
+    read = loads(store.path_of(new).read_bytes())
+    for entry in read.entries:
+        launches = registry.plan(entry.config, SMALL).launches
+        programs = [with_code(launch.template, H100.arch) for launch in launches]
+        assert entry.code == code_digest(programs) != ""
 
 
 def test_best_cold_is_retimed_with_the_best(store: Store) -> None:
