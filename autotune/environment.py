@@ -65,7 +65,7 @@ def require_directories(name: str) -> None:
     """
     for path in directories(name):
         if not os.access(f"{path}/.", os.R_OK):
-            raise UsageError(f"{name} names {path}, which is no readable folder; correct it")
+            raise UsageError(f"{name} names {path}, which is not a readable folder; correct it")
 
 
 def misspelt(names: Collection[str]) -> list[str]:
@@ -75,7 +75,7 @@ def misspelt(names: Collection[str]) -> list[str]:
     unknown = sorted(name for name in os.environ.keys() - {*names} if name.startswith("AUTOTUNE_"))
     near = {name: get_close_matches(name, names, 1, 0.8) for name in unknown}
     return [
-        f"{name} is no variable of autotune" + (f"; did you mean {close[0]}?" if close else "")
+        f"{name} is not a variable of autotune" + (f"; did you mean {close[0]}?" if close else "")
         for name, close in near.items()
     ]
 

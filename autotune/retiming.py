@@ -44,7 +44,7 @@ from autotune.tuning.pipeline import Compile, Compiler, ahead, prepare
 from autotune.tuning.trials import Quarantine, Trial
 
 TOP = 3
-"""How many entries of a record are timed again by default."""
+"""The number of a record's entries that are timed again by default."""
 
 
 Opened = Callable[[Problem], AbstractContextManager[Target]]
@@ -248,7 +248,7 @@ def references(
     objective: Objective,
 ) -> dict[Problem, float]:
     """The bundle's time of each problem, or of all that it has for the device's model: the one of
-    the best evidence. Predicted times are no reference.
+    the best evidence. Predicted times are not a reference.
 
     Raises:
         NotFoundError: if it has none of a problem.
@@ -284,7 +284,7 @@ def check(
         opened: opens the target that measures a problem.
         chosen: what would run a problem.
         compile: compiles a template for an architecture.
-        objective: which time.
+        objective: objective whose time is compared.
 
     Raises:
         DeviceError: if its times are predicted.

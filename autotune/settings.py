@@ -210,7 +210,7 @@ def cache_dir() -> Path:
     """The cache directory, of records and compiled programs; it may not exist yet.
 
     Raises:
-        CacheError: if it is no directory or cannot be read.
+        CacheError: if it is not a directory or cannot be read.
     """
     directory = cache_place()
     try:

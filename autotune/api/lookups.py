@@ -91,7 +91,7 @@ def _ordered(problem: Problem, resolved: Device, device: DeviceLike) -> Record:
     answer = required(problem, resolved, _records(), option=option(device))
     if answer.record is None or answer.record.problem != problem:
         raise NotFoundError(
-            f"{problem} is no tuned size of its batch-invariant range on {resolved.name}; "
+            f"{problem} is not a tuned size of its batch-invariant range on {resolved.name}; "
             f"`autotune best {problem} --batch-invariant{option(device)}` says what runs"
         )
     return answer.record
@@ -253,7 +253,7 @@ def list_records(device: DeviceLike | None = None) -> RecordList:
     items = inventory.listed(settings.cache_dir())
     for item in items:
         if item.fault is not None:
-            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
+            warnings.warn(f"{item.path}: skipped: {item.fault}", stacklevel=2)
     listed = inventory.recorded(items)
     return RecordList(record for record in listed if slug in (None, record.device.slug))
 

@@ -203,7 +203,7 @@ def tune(
 
 @dataclass(frozen=True)
 class TuneCall:
-    """How a call of `tune` searches what it was given.
+    """The search, device and outputs of one call of `tune`.
 
     Attributes:
         search: as stated, without the limits of its effort.
@@ -409,7 +409,7 @@ def search_at(
     """Searches a problem at a opener, which others may have used before; races it if the
     options are quick."""
     cache = settings.cache_dir()
-    with opener.opening(problem) as opened:
+    with opener.starting(problem) as opened:
         if options.modelled:
             from autotune.model.gaussian_process import import_ahead
 

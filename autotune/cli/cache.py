@@ -142,7 +142,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     slug = _slug_of(store, device)
     for item in items:
         if item.fault is not None:
-            show_line(f"warning: {item.path}: passed over: {item.fault}", sys.stderr)
+            show_line(f"warning: {item.path}: skipped: {item.fault}", sys.stderr)
     records = [
         record
         for record in recorded(items)
@@ -277,7 +277,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     _absorb(store, contents, kernels, json)
     for path, fault in faults.items():
-        show_line(f"warning: {path}: passed over: {fault}", sys.stderr)
+        show_line(f"warning: {path}: skipped: {fault}", sys.stderr)
 
 
 def _readable(items: Iterable[Item], faults: dict[Path, str]) -> Iterator[TuningRecord | Range]:
@@ -334,13 +334,13 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     Another driver or compiler makes no record stale; --retime measures such records again too.
     """
     from autotune.measure import devices, targets
-    from autotune.records.inventory import scan, verdict
+    from autotune.records.inventory import scan, verification
     from autotune.report import cache
 
     store, today = _opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
     slug = targets.resolve(device or devices.DEFAULT).slug if retime else _slug_of(store, device)
-    count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
+    count, broken, changed = verification(scan(store.root, thorough=True), today, slug)
     if not json:
         if broken:
             show(cache.faults(broken))
@@ -351,7 +351,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
         print(f"{count} files: {len(broken)} broken, {stale_count} stale records")
     retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
     if json:
-        show_json(cache.verdict_json(count, broken, changed, retimed))
+        show_json(cache.verification_json(count, broken, changed, retimed))
     if broken or any(result.trouble for result in retimed):
         raise click.exceptions.Exit(1)
 

@@ -315,7 +315,7 @@ def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
     from autotune.measure import devices, targets
 
     if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
-        raise UsageError(f"{number!r} is no device; join lists by commas: --registers 32,40,48")
+        raise UsageError(f"{number!r} is not a device; join lists by commas: --registers 32,40,48")
     return {text: targets.resolve_limits(text) for text in texts or [devices.DEFAULT]}
 
 

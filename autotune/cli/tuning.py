@@ -180,7 +180,7 @@ def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
 
     Raises:
         UsageError: for the name of a user kernel, an impossible shape, a range beside shapes, a
-            file that is no list of shapes, or nothing to tune.
+            file that is not a list of shapes, or nothing to tune.
     """
     from autotune.problem import problem_of
     from autotune.problem.arguments import Span

@@ -59,7 +59,7 @@ class Request:
         text: the CUDA source.
         name: its file's name, for messages.
         expression: the kernel's instance.
-        options: those of the compiler.
+        options: options of the compiler.
         kind: `CUBIN` or `PTX`.
     """
 

@@ -81,7 +81,7 @@ def _gemm(gemm: ExportedGemm) -> dict[str, object]:
         "objective": str(answer.objective),
         "evidence": answer.evidence,
         "time_us": answer.time_us,
-        "regret": answer.expected_loss,
+        "expected_loss": answer.expected_loss,
         "vendor_faster": answer.vendor,
         "note": answer.note,
         "config": str(answer.config),

@@ -63,7 +63,7 @@ def write(path: Path, data: bytes, kind: OutputKind) -> None:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """What is at a path, or at the end of a link; None if nothing is."""
+    """The status of the file at a path, or at the end of a link; None if the path is free."""
     try:
         return path.stat()
     except FileNotFoundError:

@@ -33,7 +33,7 @@ def ensure(directory: Path) -> Path:
     in a directory that a group may write is the group's too.
 
     Raises:
-        CacheError: if it cannot be created, is no directory, cannot be written to, or is a link
+        CacheError: if it cannot be created, is not a directory, cannot be written to, or is a link
             that another user has put into the cache.
     """
     try:
@@ -384,7 +384,7 @@ def locked_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def locked_folder(directory: Path) -> Iterator[None]:
-    """Locks a folder that is not ours, without a file in it; does nothing where that is impossible.
+    """Locks a folder of another owner, without a file in it; does nothing where that is impossible.
 
     Raises:
         OSError: if it stays locked for 30 s.

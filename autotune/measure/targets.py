@@ -92,7 +92,7 @@ class TargetOpener:
         self.close()
 
     @contextmanager
-    def opening(self, problem: Problem) -> Iterator[Callable[[], Target]]:
+    def starting(self, problem: Problem) -> Iterator[Callable[[], Target]]:
         """Starts the runners of a problem, or lets the open ones take it up. The function that it
         yields waits until they are ready. They stay open unless an error leaves the block.
 
@@ -124,9 +124,9 @@ class TargetOpener:
         """The target of the problem, ready.
 
         Raises:
-            AutotuneError: as `opening`.
+            AutotuneError: as `starting`.
         """
-        with self.opening(problem) as ready:
+        with self.starting(problem) as ready:
             return ready()
 
     @property
@@ -214,7 +214,7 @@ def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> 
     """The target of a problem on a device; `seed` is that of a recording's noise.
 
     Raises:
-        AutotuneError: as `TargetOpener.opening`.
+        AutotuneError: as `TargetOpener.starting`.
     """
     with TargetOpener(device, seed=seed) as opener:
         yield opener.target(problem)

@@ -102,7 +102,7 @@ class GaussianProcess:
     """A function of mean 0, conditioned on noisy values at some points.
 
     Args:
-        covariance: of the function.
+        covariance: covariance of the function.
         points: where values were observed, one a row.
         values: one a point.
     """
@@ -129,11 +129,11 @@ class Posterior:
     The values of the observations come with each question, so that they can change.
 
     Attributes:
-        covariance: of the function.
+        covariance: covariance of the function.
         queries: where the function is asked for, one a row.
 
     Args:
-        covariance: of the function.
+        covariance: covariance of the function.
         points: where values are observed, one a row; may be empty.
         queries: where the function is asked for, one a row.
     """

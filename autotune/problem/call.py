@@ -47,7 +47,7 @@ class Operand:
         place: the matrix, A, B or C, that has the shape; for scales, the matrix that they scale.
         argument: its keyword in Python, and its name in messages; `name` by default.
         field: its field in `gemm.h`; `name` by default.
-        letter: of a matrix: `ld` and `stride_` with this letter name its pitch and its stride.
+        letter: letter of a matrix: `ld` and `stride_` with it name its pitch and its stride.
     """
 
     name: str

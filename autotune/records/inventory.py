@@ -117,7 +117,7 @@ def changed_records(items: Iterable[Item], today: Origin) -> list[ChangedRecord]
     ]
 
 
-def verdict(
+def verification(
     items: Iterable[Item], today: Origin, slug: str | None
 ) -> tuple[int, list[Item], list[ChangedRecord]]:
     """The number of files, the broken ones, and the changed records of a device, None for any."""
@@ -301,7 +301,7 @@ def aside(items: Iterable[Item], why: str) -> list[Item]:
 
 
 def older(items: Iterable[Item], seconds: float) -> list[Item]:
-    """The items last written at least so many seconds ago."""
+    """The items last written at least `seconds` ago."""
     latest = time.time() - seconds
     return [item for item in items if item.modified <= latest]
 

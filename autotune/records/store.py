@@ -67,9 +67,10 @@ KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, OrderedRecord, Ke
 G = TypeVar("G", bound=Record)
 
 
-MergeOutcome = Literal["new", "better", "equal", "passed over"]
-"""The effect of merging another store's record: `new`, there was none; `better`, ours was improved
-or replaced; `equal`, nothing changed; `passed over`, ours stayed although its origin differs."""
+MergeOutcome = Literal["new", "better", "equal", "skipped"]
+"""The effect of merging another store's record: `new`, none was present; `better`, the present
+record was improved or replaced; `equal`, nothing changed; `skipped`, the present record stayed
+although its origin differs."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Store:
                 self._set_aside(path, old, merged, source)
                 files.write(path, codec.dumps(merged))
                 return "better"
-        return "equal" if made_from(record, source) else "passed over"
+        return "equal" if made_from(record, source) else "skipped"
 
     def withdraw(self, record: TuningRecord) -> Path:
         """Sets a record's file aside so that nothing runs its configurations; returns the copy.
@@ -178,11 +179,11 @@ class Store:
     def family(
         self, device: Device, problem: Problem, family: str, evidence: Evidence | None = None
     ) -> FamilyRecord | None:
-        """As `load`, of searches that were asked for one kernel family."""
+        """The record of a problem, as `load`, from searches of one kernel family."""
         return self._first(FamilyRecord, device, f"{problem.slug}-{family}", evidence)
 
     def ordered(self, device: Device, problem: Problem, order: str) -> OrderedRecord | None:
-        """As `load`, of searches in an order of summation."""
+        """The record of a problem, as `load`, from searches in an order of summation."""
         return self._first(OrderedRecord, device, f"{problem.slug}-{order_slug(order)}")
 
     def kernel(self, device: Device, call: KernelCall) -> KernelRecord | None:
@@ -206,7 +207,7 @@ class Store:
         return first_of_each_problem(self._all(Record, device, paths))
 
     def family_records(self, device: Device, family: str) -> list[FamilyRecord]:
-        """As `records`, of searches that were asked for one kernel family."""
+        """The records of a device, as `records`, from searches of one kernel family."""
         records = self._all(FamilyRecord, device)
         return first_of_each_problem(record for record in records if record.family == family)
 
@@ -226,7 +227,7 @@ class Store:
         try:
             *lines, _torn = (_bytes(path, limits.QUARANTINE) or b"").split(b"\n")
         except ValueError as error:
-            _warn(f"{path}: passed over: {error}")
+            _warn(f"{path}: skipped: {error}")
             return {}
         reasons: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
@@ -234,7 +235,7 @@ class Store:
                 fields = convert(parse(line), _QuarantineFields, "line")
                 reasons[fields.key] = fields.reason
                 continue
-            _warn(f"{path}: line {number} is broken and passed over")
+            _warn(f"{path}: line {number} is broken and skipped")
         return reasons
 
     def _first(
@@ -274,7 +275,7 @@ class Store:
         try:
             return self._parse(path, kind)
         except ValueError as error:
-            _warn(f"{path}: passed over: {error}")
+            _warn(f"{path}: skipped: {error}")
             return None
 
     def _previous(self, path: Path, kind: type[R]) -> R | None:

@@ -94,7 +94,7 @@ def broken(checks: Sequence[Check]) -> list[Check]:
     return [check for check in checks if check.ok is False and (gpu or check.name not in HARDWARE)]
 
 
-def verdict(checks: Sequence[Check]) -> str:
+def summary(checks: Sequence[Check]) -> str:
     """The state of this machine, in one line that ends with a command to try."""
     if failed := broken(checks):
         names = ", ".join(check.name for check in failed)
@@ -105,7 +105,7 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def render(checks: Sequence[Check]) -> RenderableType:
-    """A row for each check, with its remedy below, then the verdict; grey what is not needed."""
+    """A row for each check, with its remedy below, then the summary; grey what is not needed."""
     failed = broken(checks)
     marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-")}
     table = FittedTable(show_header=False)
@@ -121,7 +121,7 @@ def render(checks: Sequence[Check]) -> RenderableType:
             detail,
             style=None if needed else "dim",
         )
-    return Group(table, Text(verdict(checks), "red" if failed else "green"))
+    return Group(table, Text(summary(checks), "red" if failed else "green"))
 
 
 def gpus() -> list[tuple[str, str]]:

@@ -92,15 +92,15 @@ def records_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
 
 
 def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
-    coldest = record.best_cold
+    cold = record.best_cold
     return RecordRow(
         problem=record.title,
         device=record.device.name,
         evidence=record.evidence,
         time_us=record.best.measurement.time_us,
         ratio=over_vendor(record, record.best, HOT),
-        cold_us=coldest.measurement.cold_us if coldest else None,
-        cold_ratio=over_vendor(record, coldest, COLD),
+        cold_us=cold.measurement.cold_us if cold else None,
+        cold_ratio=over_vendor(record, cold, COLD),
         config=str(record.best.config),
         date=record.provenance.date,
         age_s=seconds_since(record.provenance.date, now),
@@ -240,7 +240,7 @@ def shapes_json(rows: ShapesReport) -> list[dict[str, object]]:
 
 
 def _total(rows: ShapesReport) -> str:
-    """Such as `3 shapes, 60 runs: 1,234.5 us, by cuBLAS 1,300.0 us`."""
+    """The sum of the shapes, such as `3 shapes, 60 runs: 1,234.5 us, by cuBLAS 1,300.0 us`."""
     counts = f"{len(rows)} shapes, {sum(row.count for row in rows)} runs"
     times, vendors = [row.time_us for row in rows], [row.vendor_us for row in rows]
     if not rows or None in times:

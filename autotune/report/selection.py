@@ -176,7 +176,7 @@ def _read(store: Store) -> list[TuningRecord]:
     items = inventory.listed(store.root)
     for item in items:
         if item.fault is not None:
-            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
+            warnings.warn(f"{item.path}: skipped: {item.fault}", stacklevel=2)
     return inventory.recorded(items)
 
 

@@ -158,7 +158,8 @@ class Proposals:
             yield config
 
     def reopened(self) -> bool:
-        """Whether there is room for trials again: other processes ended without using theirs."""
+        """Whether there is room for trials again, because other processes ended without using their
+        share."""
         self._share()
         limited = self.options.trials is not None
         return limited and not self._full and not self._exhausted and self.time_left()

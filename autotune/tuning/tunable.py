@@ -76,7 +76,7 @@ class Candidates:
 
 
 class Tunable(ABC, Generic[R_co]):
-    """Something with configurations that all compute the same.
+    """A computation with several configurations that all give the same result.
 
     The text form says in one line what is tuned. Trials that agree in slug, kinds and hash of the
     sources can be compared.
@@ -125,14 +125,14 @@ class Tunable(ABC, Generic[R_co]):
     def plan(self, config: Config) -> LaunchPlan:
         """The launches of a candidate, with the same text."""
 
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+    def checked(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
         """The measurement, or a failure at the stage "accuracy" if the result is less accurate than
         the vendor library's in `baseline` allows."""
         del baseline
         return measurement
 
     def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
-        """The places of the configurations that `judged` is expected to refuse beside `baseline`,
+        """The places of the configurations that `checked` is expected to refuse beside `baseline`,
         so that they are not tried."""
         del configs, baseline
         return ()
@@ -242,7 +242,7 @@ class GemmTunable(Tunable[Record]):
         """The launches for operands without gaps."""
         return registry.plan(config, self.problem)
 
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+    def checked(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
         """The measurement, or a failure if its error exceeds `relative_bound`."""
         return checked_accuracy(self.problem, measurement, baseline.relative_error)
 

@@ -171,7 +171,7 @@ LARGEST = 10**15
 
 @dataclass(frozen=True)
 class Compilation:
-    """How a user kernel is compiled.
+    """The compilation of a user kernel.
 
         autotune.tune_kernel(..., compile=autotune.Compilation(defines=True))
 

@@ -69,7 +69,7 @@ def _column_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None
 
 
 def _column_stages_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
-    """Why A does not come in so many buffers; None if it may."""
+    """Why A does not come in this number of buffers; None if it may."""
     if p.copy != "ahead":
         return None
     width = p.width(problem, "a", Alignment.dense(problem).a)
@@ -123,7 +123,7 @@ def _split_gain_fault(p: MmaParams, problem: Problem, device: Device) -> str | N
 
 
 def _divides(p: MmaParams, splits: int, problem: Problem) -> bool:
-    """Whether K has so many splits that are long enough, and none of them empty."""
+    """Whether K has this number of splits, each long enough and none empty."""
     longest = longest_split(p.iterations(problem), splits)
     return longest * p.row_bytes >= SPLIT_BYTES
 

@@ -33,10 +33,10 @@ class OccupancyCurve:
 
     Attributes:
         resource: `threads`, `registers` or `shared`, as in `Resources`.
-        values: of the resource: threads a block, registers a thread, bytes a block.
-        occupancy: for each value, a share (0..1).
-        blocks: for each value, resident blocks an SM.
-        limiters: for each value.
+        values: amounts of the resource: threads a block, registers a thread, bytes a block.
+        occupancy: occupancy at each value, a share (0..1).
+        blocks: resident blocks an SM at each value.
+        limiters: limiters at each value.
         winner: the winner's value.
     """
 

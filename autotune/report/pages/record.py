@@ -317,7 +317,8 @@ class Analysis:
         return tuple(column.name for column in self.trials.columns), self.trials.rows
 
     def to_json(self) -> dict[str, object]:
-        """All of it as JSON values: times in microseconds, shares and losses as fractions."""
+        """The page's content as JSON values: times in microseconds, shares and losses as
+        fractions."""
         return asdict(self)
 
     def page(self) -> str:

@@ -333,7 +333,7 @@ WHOLE = bundle.dumps([record()])
 
 
 BROKEN = {
-    "empty": (b"", "it is no bundle"),
+    "empty": (b"", "it is not a bundle"),
     "truncated": (WHOLE[:-30], "cut short"),
     "only its start": (WHOLE[:40], "it is not JSON"),
     "damaged": (WHOLE[:200] + b"\0" * 9 + WHOLE[209:], "it is not xz"),

@@ -127,7 +127,7 @@ def test_broken_file_is_skipped_with_a_warning(tmp_path: Path, broken: dict[str,
     stored.save(tmp_path, tuned_range())
     path = stored.path_of(tmp_path, tuned_range())
     path.write_text(json.dumps(json.loads(path.read_text()) | broken))
-    with pytest.warns(UserWarning, match=f"{path.name}: passed over"):
+    with pytest.warns(UserWarning, match=f"{path.name}: skipped"):
         assert stored.load(tmp_path, H100) == ()
 
 
@@ -212,7 +212,7 @@ def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_points_are_judged_by_the_clusters_of_their_card(
+def test_points_are_checked_by_the_clusters_of_their_card(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rejection(
