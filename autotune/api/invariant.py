@@ -285,8 +285,8 @@ class RangePlace:
     """The device, store and options with which the problems of a range are tuned.
 
     Attributes:
-        opener: where they are measured.
-        store: where the records go.
+        opener: opener of the targets that measure them.
+        store: store of the records.
         order: the order of summation; None for any.
         references: configurations of the order whose rows all others have to compute.
     """

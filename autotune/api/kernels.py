@@ -462,7 +462,7 @@ def read_spec(path: Path) -> dict[str, Any]:
     if not isinstance(spec, Mapping):
         raise UsageError(
             f"{path} has no {NAME}; set it to a dict of the keywords of autotune.tune_kernel, or "
-            "to a function that returns one"
+            "to a function that returns such a dict"
         )
     known_names = [*inspect.signature(tune_kernel).parameters]
     for name in spec:

@@ -182,7 +182,7 @@ def tune_shapes(
     ended.
 
     Args:
-        shapes: how often each shape runs.
+        shapes: number of runs of each shape.
         options: how each shape is searched. All searches share the seconds; None is the default.
         device: as for `autotune.tune`.
         devices: several GPUs of one model in its place.
@@ -343,7 +343,7 @@ def spend(
     """Spends a budget on searches, one after another; what one leaves is shared by the rest.
 
     Args:
-        gains: what tuning each problem can save.
+        gains: time that tuning each problem can save.
         budget_s: seconds for all.
         search: searches a problem for some seconds; returns whether it ended by itself, so that it
             need not go on. The others do if time is left.

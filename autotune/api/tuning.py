@@ -207,11 +207,11 @@ class TuneCall:
 
     Attributes:
         search: as stated, without the limits of its effort.
-        device: where problems are measured.
+        device: device that measures problems.
         numbers: several GPUs in its place; None for none.
         family: kernel family.
         progress: as for `tune`.
-        began: when the call began, by `time.monotonic`.
+        began: start of the call, by `time.monotonic`.
     """
 
     search: Search
@@ -322,7 +322,7 @@ def shown(
     notebook.
 
     Args:
-        problem: what is tuned; None for a user kernel.
+        problem: problem to tune; None for a user kernel.
         options: the search, with its limits.
         progress: as for `tune`.
     """

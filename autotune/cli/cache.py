@@ -1,4 +1,4 @@
-"""The verbs below `autotune cache`: list, export, import, verify and prune what is recorded."""
+"""The verbs below `autotune cache`: list, export, import, verify and prune records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ device_filter = click.option(
 )
 @click.pass_context
 def cache(context: click.Context) -> None:
-    """List, export, import, verify and prune what is recorded.
+    """List, export, import, verify and prune records.
 
     Without a verb it lists the cache.
     """
@@ -82,7 +82,7 @@ def cache(context: click.Context) -> None:
 @click.option(
     "--fingerprint",
     is_flag=True,
-    help="Print a hash of what would run, equal on two machines if both launch the same kernels.",
+    help="Print a hash of the kernels that look-ups choose; equal kernels have equal hashes.",
 )
 @click.option(
     "--batch-invariant",
@@ -200,7 +200,7 @@ def _show_fingerprint(
 @click.option(
     "--submit",
     is_flag=True,
-    help="Write the measured records of one card with what they were measured with, for the next "
+    help="Write the measured records of one card and the tools that measured them, for the next "
     "release.",
 )
 @device_filter

@@ -286,7 +286,7 @@ class Helpers:
         """The compiled program and the log.
 
         Args:
-            request: what to compile.
+            request: kernel to compile.
             here: whether this process compiles it, unless it is compiling already.
         """
         if not (here and self._here.acquire(blocking=False)):

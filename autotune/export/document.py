@@ -247,7 +247,7 @@ def _unportable(library: ExportedLibrary) -> str:
         return ""
     return (
         "The kernels of these problems use instructions of one architecture alone and have no PTX, "
-        f"so that the general kernel runs instead, if there is one: {', '.join(problems)}.\n"
+        f"so the general kernel, if present, runs instead: {', '.join(problems)}.\n"
     )
 
 

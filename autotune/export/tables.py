@@ -262,7 +262,7 @@ class _TableWriter:
         elif isinstance(value, str):
             word, value = _WORDS.index(value), 0
         elif not isinstance(value, int):
-            raise TypeError(f"a kernel takes the number {value!r}; C tables hold whole ones")
+            raise TypeError(f"a kernel takes the number {value!r}; C tables hold whole numbers")
         return f"{{{numbers(_TYPES.index(argument.type), word, int(starts), offset, value)}}}"
 
 

@@ -94,8 +94,8 @@ def gather_kernels(
 
     Args:
         name: the name of the library.
-        records: what to export.
-        objective: what chooses a configuration.
+        records: records to export.
+        objective: objective that chooses a configuration.
         ptx: whether to add the PTX of the kernels, for later GPUs.
 
     Raises:

@@ -354,7 +354,7 @@ def locked(directory: Path) -> Iterator[None]:
         except TimeoutError as error:
             raise CacheError(
                 f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
-                "that one has ended"
+                "that process has ended"
             ) from error
         except OSError as error:
             raise unwritable(Path(error.filename or directory), 0, error) from error

@@ -51,7 +51,7 @@ def fingerprint(
 
     Args:
         problems: the problems.
-        device: what would run them.
+        device: device that would run them.
         store: the user's records.
         find: the look-up.
 

@@ -121,7 +121,7 @@ def nearest(
         record: the problem's own record, which is predicted or has no entry that is legal today;
             None if there is none.
         records: all records.
-        objective: what decides.
+        objective: objective that ranks.
     """
     near = Neighbourhood.of(problem, device, records, objective)
     answer = None if near.learnt else recorded_prediction(problem, device, record)
@@ -290,8 +290,8 @@ def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
     how: How = "predicted" if record is None else "nearest" if here else "related"
     vendor, tune = False, tune_command(problem)
     if record is None:
-        corrected = ", corrected by what is recorded of other problems" if near.learnt else ""
-        using = f"the model's choice{corrected}; {tune} finds a better one"
+        corrected = ", corrected by the records of other problems" if near.learnt else ""
+        using = f"the model's choice{corrected}; {tune} finds a better configuration"
     else:
         where = "" if here else f" on {record.device.name}"
         beside = _name_beside(record.problem, problem)

@@ -53,7 +53,7 @@ class Contenders:
         objective: the time that decides: `cold` only if the nearest record has cold times.
         learnt: samples of the nearest records.
         configs: the candidates; the first round comes first.
-        count: how many the first round has at most.
+        count: most configurations of the first round.
     """
 
     problem: Problem

@@ -62,10 +62,10 @@ class TargetOpener:
     stay open: their processes take longer to start than a race takes. Close it after use.
 
     Attributes:
-        device: where problems are measured.
+        device: device that measures problems.
 
     Args:
-        device: where problems are measured.
+        device: device that measures problems.
         numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
             `all`.
         seed: random seed of a recording's noise.
@@ -268,8 +268,8 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     and its identity.
 
     Args:
-        device: where.
-        tunable: what is measured, for messages.
+        device: device that measures.
+        tunable: name of the tunable, for messages.
 
     Raises:
         MissingError: if this machine has no such GPU, or nothing to measure with.
@@ -285,15 +285,15 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     if index is None:
         raise MissingError(
             f"{tunable}: {resolve(device).name} is not in this machine, and the time of a "
-            "user kernel cannot be predicted; `autotune.kernel_occupancy` shows without a GPU what "
-            "its configurations occupy"
+            "user kernel cannot be predicted; `autotune.kernel_occupancy` shows its occupancy "
+            "without a GPU"
         )
     try:
         probed = devices.probe(index)
     except MissingError as error:
         raise MissingError(
-            f"{error}; without a GPU `autotune.kernel_occupancy` shows what the configurations of "
-            "a user kernel occupy"
+            f"{error}; without a GPU `autotune.kernel_occupancy` shows the occupancy of a user "
+            "kernel"
         ) from error
     check_compilable(probed)
     return index, probed
@@ -322,7 +322,7 @@ def ordinal_of(device: DeviceLike) -> int:
     if isinstance(source, LocalGpu):
         return source.index
     if isinstance(source, Replayed):
-        raise DeviceError(f"{device} is a recording, not a GPU; give `gpu` or the number of one")
+        raise DeviceError(f"{device} is a recording, not a GPU; give `gpu` or the number of a GPU")
     return devices.index_of(source)
 
 

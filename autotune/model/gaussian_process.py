@@ -103,7 +103,7 @@ class GaussianProcess:
 
     Args:
         covariance: covariance of the function.
-        points: where values were observed, one a row.
+        points: observed points, one a row.
         values: one a point.
     """
 
@@ -130,12 +130,12 @@ class Posterior:
 
     Attributes:
         covariance: covariance of the function.
-        queries: where the function is asked for, one a row.
+        queries: points to predict, one a row.
 
     Args:
         covariance: covariance of the function.
         points: where values are observed, one a row; may be empty.
-        queries: where the function is asked for, one a row.
+        queries: points to predict, one a row.
     """
 
     def __init__(self, covariance: Covariance, points: Floats, queries: Floats) -> None:
@@ -229,7 +229,7 @@ def fit(
 
     Args:
         start: the covariance to begin with.
-        points: where values were observed, one a row.
+        points: observed points, one a row.
         values: one a point.
         groups: numbers of consecutive dimensions that share a length scale; None shares none.
     """

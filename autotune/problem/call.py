@@ -40,7 +40,7 @@ class Operand:
 
     Attributes:
         name: in launch plans, in kernels and in the C library.
-        kind: how it is stored.
+        kind: storage of the operand.
         element: its element type in a problem.
         present: whether a problem has it.
         optional: whether a call may leave it out although the problem has it.

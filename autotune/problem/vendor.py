@@ -125,7 +125,7 @@ def obstacle(torch: Any, tensor: Any) -> str | None:
     do; None if one can."""
     kind = type(tensor)
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return f"is a {kind.__qualname__}, whose memory is not its own; give a plain torch.Tensor"
+        return f"is a {kind.__qualname__}, which does not own its memory; give a plain torch.Tensor"
     if tensor.is_nested:
         return "is nested; give a plain tensor, such as by torch.nested.to_padded_tensor"
     if tensor.layout is not torch.strided:
@@ -141,6 +141,6 @@ def obstacle(torch: Any, tensor: Any) -> str | None:
     if lacking:
         return (
             "has no memory (a lazy zero, a tensor inside a transform of torch.func, or one not "
-            "initialised); give a plain tensor, of a lazy zero its .clone()"
+            "initialised); give a plain tensor; for a lazy zero, its .clone()"
         )
     return None

@@ -99,7 +99,7 @@ def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:
 
     Args:
         content: records that `chosen` chose.
-        today: what this machine would measure with.
+        today: tools with which this machine would measure.
         cublas: the version of cuBLAS; empty if it is not known.
 
     Raises:
@@ -197,7 +197,7 @@ def absorb(
     Args:
         store: the target.
         contents: records and ranges of other caches.
-        today: what this machine would measure with.
+        today: tools with which this machine would measure.
         kernels: whether to merge user kernels too, which bring source code of their author; else
             they are left out.
 

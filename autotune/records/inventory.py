@@ -330,7 +330,7 @@ def mend(item: Item) -> str:
         return "deleted; it is compiled again when needed"
     # The target of a link may be a file that those who share the cache must not read.
     if not item.path.is_symlink() and item.kind == "quarantine" and _without_broken_lines(item):
-        return "broken lines left out; the damaged one is kept beside it"
+        return "broken lines left out; the damaged file is kept beside it"
     return f"set aside as {files.move_aside(item.path, 'broken').name}"
 
 

@@ -206,7 +206,7 @@ def source_fault(
     """
     for option in options:
         if not _OPTION.fullmatch(option):
-            return f"option {shown(option)} of the compiler is not one that a record may have"
+            return f"option {shown(option)} of the compiler is not allowed in a record"
     for path, text in files.items():
         for header in _headers(text):
             if header is None or not _inside(header, (dirname(path), *folders), files):

@@ -99,7 +99,9 @@ class Range:
             raise ValueError("a range without segments; give at least one")
         for before, after in zip(self.segments, self.segments[1:], strict=False):
             if after.low != before.high + 1:
-                raise ValueError(f"segment {after.low}.. follows one that ends at {before.high}")
+                raise ValueError(
+                    f"segment {after.low}.. follows a segment that ends at {before.high}"
+                )
         if self.high != getattr(self.problem, self.dimension):
             raise ValueError(f"the segments end at {self.high}, the problem is {self.problem}")
 

@@ -47,7 +47,7 @@ _WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
 
 
-_REBUILD = "install a wheel of this platform, or build one where there is a C compiler"
+_REBUILD = "install a wheel of this platform, or build it on a machine with a C compiler"
 
 
 _REINSTALL = "pip install --force-reinstall tile-autotune"
@@ -71,10 +71,10 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: what was checked.
+        name: name of the check.
         ok: whether it works; None if it is absent but not needed.
-        detail: what was found, in a line.
-        remedy: what to do about it; empty if nothing.
+        detail: finding, in a line.
+        remedy: remedy; empty if none is needed.
     """
 
     name: str

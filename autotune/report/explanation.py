@@ -57,7 +57,7 @@ class Fit:
     """The placement of a configuration's blocks on a device.
 
     Attributes:
-        resources: what a block takes of an SM.
+        resources: resources of an SM that a block takes.
         source: where its registers come from: `recorded`, `compiled` or `estimated`.
         occupancy: the resident blocks and what limits them.
         tile: rows and columns of C that a block computes at a time.

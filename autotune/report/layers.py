@@ -149,7 +149,7 @@ def compare_layer(
     Args:
         layer: the layers.
         row_counts: values of M; None takes all that are recorded.
-        records: what was measured.
+        records: measured records.
         min_gain: least gain over cuBLAS, 0.05 = 5 %.
     """
     counts = records.row_counts(layer) if row_counts is None else tuple(row_counts)
@@ -230,8 +230,8 @@ def _outcome(row: Row) -> str:
 
 
 QUANTIZED_NOTE = (
-    "gain: PyTorch's time over that of the quantised layer with its input's quantisation, less 1; "
-    "error: of its result, relative to PyTorch's"
+    "gain: PyTorch's time over the quantised layer's, input quantisation included, less 1; "
+    "error: of the layer's result, relative to PyTorch's"
 )
 
 

@@ -28,13 +28,13 @@ class RecordRow:
     Attributes:
         problem: the problem, or the call of a user kernel.
         device: the device's name.
-        evidence: what its times rest on.
+        evidence: evidence of its times.
         time_us: microseconds of its best configuration.
         ratio: cuBLAS's time over it, above 1 where it is faster; None if cuBLAS was not timed.
         cold_us: microseconds of its best configuration with L2 flushed; None if not measured.
         cold_ratio: cuBLAS's time over that.
         config: its best configuration.
-        date: when it was saved, UTC.
+        date: date of the record, UTC.
         age_s: seconds since then; None if the date cannot be read.
         interrupted: whether its search did not end.
         quick: whether it is of a race of a few configurations.
@@ -148,7 +148,7 @@ class ShapeRow:
 
     Attributes:
         problem: the shape.
-        count: how often it runs.
+        count: number of its runs.
         answer: what is recorded for it; None without a record.
         searched_s: seconds of its searches; 0 if it was not searched.
         why: why its search failed, or why there was none; None if it was searched.

@@ -73,7 +73,7 @@ class CallOptions(NamedTuple):
         compute: the precision or None.
         accumulate: how sums of fp8 are added up, or None.
         scale: the granularity of the scales or None.
-        policy: what the call may do.
+        policy: policy of the call.
     """
 
     alpha: float = 1.0

@@ -443,7 +443,7 @@ def width_of(n: Any, activation: str | None) -> Any:
         return n
     if n % (2 * GATE_SPAN):
         raise ProblemError(
-            f"{SWIGLU} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of values; B "
+            f"{SWIGLU} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of their values; B "
             f"has {n}: make it by autotune.interleave"
         )
     return n // 2

@@ -124,7 +124,7 @@ def patch(
         search: how to tune; its seconds, 20 by default, are for each shape and number of rows on
             average, and shared as in `autotune.tune`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
-        file: where to print; None is standard output.
+        file: file to print to; None is standard output.
         compute: `f8`, `f8e5` (inputs in e5m2) or `i8` to quantise the layers; else None.
         scale: granularity of the scales: `row`, `tensor` or `block` (not of `i8`).
         accumulate: how fp8 products are summed: `exact` or `fast`.

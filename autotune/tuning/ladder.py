@@ -53,8 +53,8 @@ class Ladder(Part):
     """The steps in fp32, followed by those on tensor cores.
 
     Attributes:
-        device: where they ran.
-        evidence: what the times rest on.
+        device: device on which they ran.
+        evidence: evidence of the times.
         higher: the steps on tensor cores, one part for each precision.
         missing: steps that are left out, and why.
         untuned: steps that run the cost model's choice, as nothing is recorded for them.

@@ -124,7 +124,7 @@ class Proposals:
 
     Attributes:
         search: proposes configurations and learns from trials.
-        log: where configurations are claimed.
+        log: log in which configurations are claimed.
         leaderboard: the trials so far.
         observer: receives the event that ends the search early.
         options: limit the number of trials.

@@ -110,7 +110,7 @@ class Progress:
 
     Attributes:
         trials: configurations evaluated, those of earlier runs included.
-        failures: how many of them failed.
+        failures: number of failed trials.
         best: the fastest so far; None if none has a time.
         seconds: since the run began.
         busy: the share (0..1) of that time in which the devices worked on candidates.
@@ -188,8 +188,8 @@ class Leaderboard:
     The vendor baseline sets the accuracy that trials are held to, often after they ran.
 
     Attributes:
-        trials: in the order in which they finished.
-        failures: how many of them failed.
+        trials: trials in the order in which they finished.
+        failures: number of failed trials.
         best: the fastest by the objective; None if none has such a time.
         baseline: the vendor baseline; None checks nothing.
         closest: the most accurate of the refused trials, with its error; None before the first.
@@ -322,7 +322,7 @@ class Leaderboard:
         ]
         time = self._objective.time
         if time is not HOT and any(trial.time_us < math.inf for trial in self.trials):
-            return f"{time} times are not known here; minimise the hot ones"
+            return f"{time} times are not known here; minimise the hot times"
         if not failures:
             return "none was tried; allow more trials or time"
         stages = Counter(failure.stage for _, failure in failures)

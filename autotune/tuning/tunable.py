@@ -53,8 +53,8 @@ class Candidates:
     """The configurations to choose from, at least one, and the number rejected for each reason.
 
     Attributes:
-        ranked: those that a model ranked, the best predicted first.
-        unranked: the rest.
+        ranked: configurations that a model ranked, the best predicted first.
+        unranked: configurations that no model ranked.
         rejected: number of configurations that cannot run, by reason.
     """
 
@@ -283,7 +283,7 @@ class GemmTunable(Tunable[Record]):
             return unserved(self.problem, runner.device, self.family)
         kernel = "configuration" if self.family == AUTO else f"{self.family} configuration"
         reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
-        why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
+        why = f"rejected: {reasons}" if reasons else "it knows no problem of that kind"
         return f"no {kernel} can run {self.problem} on {runner.device.name}; {why}"
 
 

@@ -32,6 +32,11 @@ LEFT_OVER_WORDS = (
     *("workplace", "stake", "judg", "verdict", "passed over", "untold", "poorly known"),
 )
 """Words and beginnings of words that the project no longer uses."""
+MESSAGE_WORDS = re.compile(
+    r"(?<!\bthere )\b(is|are) no [a-z]|\btold\b|\bso many\b|\bof which\b"
+    r"|\bwhat (it|they) (is|are) for\b|\bthose of\b|\bposed\b|\bstays? empty\b"
+)
+"""Phrases that no message, title or help text uses."""
 FORMER_VARIABLE = "AUTOTUNE_WISDOM_DIR"
 """A variable of the environment whose former name is still read for one release."""
 MODULE_LINES = 600
@@ -115,6 +120,18 @@ def left_over_words(text: str) -> list[str]:
     return [match[0] for match in re.finditer(rf"\b({words})\w*", separated, re.IGNORECASE)]
 
 
+def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines and texts of the strings that are not docstrings; `{}` replaces a value."""
+    known = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            known.update(map(id, node.values))
+            parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and id(node) not in known:
+            yield node.lineno, node.value if isinstance(node.value, str) else ""
+
+
 def test_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
     for path, node in nodes():
@@ -194,6 +211,33 @@ class Row:
 """
     found = [docstring for _, docstring in sorted(docstrings(ast.parse(source)))]
     assert found == ["Module.", "Constant.", "Class.", "Field.", "Method."]
+
+
+def test_messages_use_plain_words() -> None:
+    phrases = [
+        f"{path}:{line}: {message}"
+        for path, text in texts().items()
+        for line, message in messages(ast.parse(text))
+        if MESSAGE_WORDS.search(message)
+    ]
+    assert phrases == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('raise ValueError(f"{path} is no folder")', True),
+        ('raise ValueError(f"{pair} are " f"no kernels")', True),
+        ('TITLE = "operands and what they are for"', True),
+        ('help = "the values, or those of the fastest"', True),
+        ('raise ValueError("there is no folder")', False),
+        ('raise ValueError(f"{path} is not a folder")', False),
+        ('"""This is no message."""', False),
+    ],
+)
+def test_unclear_phrases_are_found_in_messages(source: str, found: bool) -> None:
+    texts = [message for _, message in messages(ast.parse(source))]
+    assert any(map(MESSAGE_WORDS.search, texts)) == found
 
 
 def test_left_over_words_are_gone() -> None:

@@ -53,7 +53,7 @@ class Residency:
     """The occupancy around a winner.
 
     Attributes:
-        resources: what the winner's block takes.
+        resources: resources of the winner's block.
         occupancy: the winner's, a share (0..1).
         curves: over threads, registers and shared memory.
     """
@@ -221,7 +221,7 @@ def sweep_page(devices: Mapping[str, SmLimits], sweep: Sweep) -> str:
         plot(
             resource,
             f"Resident warps of an SM by {name} of a block",
-            f"Warps by {escape(name)}; the other resources are those of the marked block.",
+            f"Warps by {escape(name)}; the other resources are as in the marked block.",
             "short",
         )
         for resource, name in names.items()

@@ -299,7 +299,7 @@ class Overview:
             "problems": {
                 "columns": [{"name": name, "kind": kind} for name, _, kind in COLUMNS],
                 "rows": self.table[1],
-                "caption": "Problems. Of the roofline, hot: what L2 holds is not moved; cold: "
+                "caption": "Problems. Of the roofline, hot: without the data that L2 holds; cold: "
                 "every matrix is moved once.",
                 "file": "problems.csv",
             }

@@ -68,7 +68,7 @@ def document(
 
     Args:
         title: title of the window and the first heading, as plain text.
-        sections: in their order.
+        sections: sections in their order.
         head: HTML between the first heading and the sections.
         data: JSON values for scripts, which read them by `page.data(name)`.
         script: JavaScript of this page, run after plotly.js and `page.js`.

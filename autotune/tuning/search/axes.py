@@ -149,7 +149,7 @@ class SearchSpace:
 
     Attributes:
         axes: one for each parameter that varies.
-        count: how many configurations there are.
+        count: number of configurations.
     """
 
     axes: Sequence[Axis]

@@ -60,9 +60,9 @@ class FeasibleSampler(BaseSampler):
 
     Args:
         space: all configurations.
-        history: what was tried so far.
+        history: trials so far.
         guesses: indices of configurations, the best first.
-        sure: how many of the guesses are always tried.
+        sure: number of guesses that are always tried.
         engine: None draws evenly.
         random: generator of every draw.
     """

@@ -285,7 +285,7 @@ def test_missing_gpu_suggests_other_devices(
 ) -> None:
     message = (
         "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver; or give another "
-        "device: --device replay:h100 for recorded times, --device h100 for predicted ones"
+        "device: --device replay:h100 for recorded times, --device h100 for predicted times"
     )
     assert refused(capsys, *arguments) == (1, message)
 

@@ -68,7 +68,7 @@ def test_text_states_the_varying_dimension() -> None:
     [
         ({"dimension": "batch"}, "dimension is 'batch'"),
         ({"segments": ()}, "without segments"),
-        ({"segments": (TWO[0], Segment(18, 512, 512))}, "18.. follows one that ends at 16"),
+        ({"segments": (TWO[0], Segment(18, 512, 512))}, "18.. follows a segment that ends at 16"),
         ({"segments": TWO[:1]}, "end at 16, the problem is 512x1024x1024:f32:nn"),
         ({"loss": -0.1}, "loss is -0.1"),
         ({"evidence": "guessed"}, "unknown evidence 'guessed'"),

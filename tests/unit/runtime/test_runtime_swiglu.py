@@ -90,7 +90,7 @@ def test_result_may_be_empty(case: Case, torch: FakeTorch) -> None:
 @pytest.mark.parametrize(
     ("shape", "keywords", "message"),
     [
-        ((3, 24), {}, "epilogue swiglu takes 8 columns of gates and 8 of values; N is"),
+        ((3, 24), {}, "epilogue swiglu takes 8 columns of gates and 8 of their values; N is"),
         ((3, 32), {"alpha": 2.0}, "alpha is 2.0, beta 0.0; swiglu takes alpha=1 and beta=0"),
     ],
 )
