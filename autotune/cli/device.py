@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.command("doctor", cls=VerbCommand)
 @json_option
 def doctor(json: bool) -> None:
-    """Check the dependencies of autotune, and print the missing packages.
+    """Check the installation, and print the missing packages.
 
     Exit status 1 if a check fails that this machine needs: the driver, the GPU and PyCUDA count
     only on a machine with a GPU.

@@ -78,7 +78,7 @@ def _require_own(path: Path, kind: OutputKind) -> None:
         start, _ = first_stream(head, HEAD)
     if head and not start.startswith(kind.starts):
         raise AutotuneError(
-            f"{path} exists and is no {kind.noun} of autotune; give another path, or remove it"
+            f"{path} exists and is not a {kind.noun} of autotune; give another path, or remove it"
         )
 
 

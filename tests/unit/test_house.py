@@ -33,7 +33,7 @@ LEFT_OVER_WORDS = (
 )
 """Words and beginnings of words that the project no longer uses."""
 MESSAGE_WORDS = re.compile(
-    r"(?<!\bthere )\b(is|are) no [a-z]|\btold\b|\bso many\b|\bof which\b"
+    r"(?<!\bthere )\b(is|are) no [a-z{]|\btold\b|\bso many\b|\bof which\b"
     r"|\bwhat (it|they) (is|are) for\b|\bthose of\b|\bposed\b|\bstays? empty\b"
 )
 """Phrases that no message, title or help text uses."""
