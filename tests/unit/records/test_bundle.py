@@ -381,7 +381,7 @@ BROKEN = {
         r"entries\[0\]\.resources\.registers is 32\.5; it must be a whole number",
     ),
     "malformed baseline": (in_line(0, "baseline", value={}), r"baseline\.time_us is missing"),
-    "a range with a gap": (in_line(1, "segments", 1, 0, value=70), "follows one that ends"),
+    "a range with a gap": (in_line(1, "segments", 1, 0, value=70), "follows a segment that ends"),
     "no range": (in_line(1, "segments", value=None), "segments is None; it must be a list"),
 }  # fmt: skip
 

@@ -184,7 +184,7 @@ def written(**source: object) -> dict[str, object]:
 
 
 HOSTILE: list[tuple[dict[str, object], str]] = [
-    ({"options": ["--time=/tmp/x"]}, "option '--time=/tmp/x' of the compiler is not one that"),
+    ({"options": ["--time=/tmp/x"]}, "option '--time=/tmp/x' of the compiler is not allowed in"),
     ({"files": [["a/t.cu", '#include "/etc/passwd"']]}, "a/t.cu includes '/etc/passwd'; a record"),
     ({"files": [["a/t.cu", "#in\0clude"]]}, "a character of the code 0"),
     ({"files": [["a/t.cu", ""], ["", ""]]}, "path '' of a source is empty"),
