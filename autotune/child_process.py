@@ -25,7 +25,7 @@ def start(
     """Starts a process, and returns the connection to it.
 
     Args:
-        module: where the function is.
+        module: module of the function.
         function: called there with the file descriptor of the child's end of the pipe.
         stdin, stderr: as for `subprocess.Popen`. Standard output is discarded.
 

@@ -76,7 +76,7 @@ class VerificationError(AutotuneError):
 
 
 class NotFoundError(AutotuneError):
-    """Nothing is recorded for what was asked."""
+    """No record, recording or kernel exists for the request."""
 
     exit_status = 3
 

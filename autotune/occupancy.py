@@ -370,7 +370,7 @@ class Curve:
     plotly draws it by the line shape `STAIRS`, matplotlib by `step(amounts, shares, where="pre")`.
 
     Attributes:
-        amounts: of the resource, ascending.
+        amounts: amounts of the resource, ascending.
         resident: the occupancy with each amount.
     """
 

@@ -69,7 +69,7 @@ def _require_directories(name: str) -> None:
     """
     for path in _directories(name):
         if not os.access(f"{path}/.", os.R_OK):
-            raise UsageError(f"{name} names {path}, which is no readable folder; correct it")
+            raise UsageError(f"{name} names {path}, which is not a readable folder; correct it")
 
 
 def misspelt() -> list[str]:
@@ -81,7 +81,7 @@ def misspelt() -> list[str]:
     )
     near = {name: get_close_matches(name, VARIABLES, 1, 0.8) for name in unknown}
     return [
-        f"{name} is no variable of autotune" + (f"; did you mean {close[0]}?" if close else "")
+        f"{name} is not a variable of autotune" + (f"; did you mean {close[0]}?" if close else "")
         for name, close in near.items()
     ]
 
@@ -305,7 +305,7 @@ def cache_dir() -> Path:
     """The cache directory, of records and compiled programs; it may not exist yet.
 
     Raises:
-        CacheError: if it is no directory or cannot be read.
+        CacheError: if it is not a directory or cannot be read.
     """
     directory = cache_place()
     try:

@@ -113,14 +113,14 @@ def row_of(recording: Recording, digests: Sequence[RecordDigest]) -> Row:
     errors = ModelError(device, samples(near, HOT))
     belief = errors.predict(configs, problem, [resources[config] for config in configs])
     place = int(belief.cautious(nearest.CAUTION).argmin())
-    picked, doubt = configs[place], float(belief.deviations[place])
+    picked, deviation = configs[place], float(belief.deviations[place])
     best = min(measured, key=lambda config: measured[config])
     return Row(
         problem=str(problem),
         how="nearest",
         ratio=measured[best] / measured[picked],
-        expected=expected_loss("near", doubt),
-        doubt=doubt,
+        expected=expected_loss("near", deviation),
+        deviation=deviation,
         picked=str(picked),
         best=str(best),
         picked_us=measured[picked],
@@ -151,14 +151,14 @@ def times(recording: Recording) -> dict[Config, float]:
 
 def fitted(rows: Sequence[Row], models: Sequence[float]) -> dict[str, Any]:
     """The mean loss by standard deviation, made non-decreasing, and that of the cost model."""
-    ordered = sorted((row.doubt or 0.0, row.ratio) for row in rows)
+    ordered = sorted((row.deviation or 0.0, row.ratio) for row in rows)
     size = math.ceil(len(ordered) / BINS)
     bins = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     losses = [round(1 / geomean([ratio for _, ratio in pairs]) - 1, 3) for pairs in bins]
     rising = [max(losses[: place + 1]) for place in range(len(losses))]
     return {
-        "near": {"doubts": [round(pairs[0][0], 3) for pairs in bins[1:]], "losses": rising},
-        "model": {"doubts": [], "losses": [round(1 / geomean(models) - 1, 3)]},
+        "near": {"deviations": [round(pairs[0][0], 3) for pairs in bins[1:]], "losses": rising},
+        "model": {"deviations": [], "losses": [round(1 / geomean(models) - 1, 3)]},
     }
 
 

@@ -28,7 +28,7 @@ class Row:
         ratio: the time of the best configuration over that of the picked one, at most about 1; 0 if
             the picked one failed.
         expected: the expected loss, 0.05 for 5 %.
-        doubt: the model's standard deviation for the picked configuration; None if unknown.
+        deviation: the model's standard deviation for the picked configuration; None if unknown.
         picked, best: configurations.
         picked_us, best_us: their times.
         lookup_s: seconds of the look-up.
@@ -38,7 +38,7 @@ class Row:
     how: str
     ratio: float
     expected: float | None
-    doubt: float | None
+    deviation: float | None
     picked: str
     best: str
     picked_us: float | None

@@ -71,7 +71,7 @@ def main(
             picked = coming.pop().result()
             coming = [pool.submit(pick, after) for after in left[place + 1 : place + 2]]
             try:
-                with opener.opening(problem) as ready:
+                with opener.starting(problem) as ready:
                     target = ready()
                     recorded = record(
                         *(problem, target.runner, picked, paths[problem]),

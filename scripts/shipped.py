@@ -166,7 +166,7 @@ def tune_at(problem: Problem, places: TargetOpener, store: Store, options: Searc
     Raises:
         AutotuneError: if nothing could be measured.
     """
-    with places.opening(problem) as ready:
+    with places.starting(problem) as ready:
         target = ready()
         return tune(
             *(GemmTunable(problem), target.runner, store, options),

@@ -169,14 +169,14 @@ def with_targets(
     A worker process that imports PyTorch takes seconds to start.
     """
 
-    def opening(problem: Problem) -> OpenTarget:
+    def starting(problem: Problem) -> OpenTarget:
         stack = ExitStack()
         return OpenTarget(stack.enter_context(targets.opened(problem, device)), stack)
 
     with ThreadPoolExecutor(1, "open") as pool:
-        coming = [pool.submit(opening, problem) for problem in problems[:1]]
+        coming = [pool.submit(starting, problem) for problem in problems[:1]]
         for turn, problem in enumerate(problems, 1):
-            coming += [pool.submit(opening, after) for after in problems[turn : turn + 1]]
+            coming += [pool.submit(starting, after) for after in problems[turn : turn + 1]]
             yield problem, coming.pop(0)
 
 

@@ -200,7 +200,7 @@ def probes(span: Span) -> tuple[int, ...]:
 
 
 def promising_orders(span: Span, device: Device, configs: int) -> list[OrderForecast]:
-    """The orders that serve every probe, the best predicted first, with so many configurations
+    """The orders that serve every probe, the best predicted first, with `configs` configurations
     each."""
     sizes = probes(span)
     least: dict[int, float] = {}
@@ -247,7 +247,7 @@ def _raced(
 ) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {forecast.order: 0.0 for forecast in forecasts}
-    with files.temporary_folder() as folder:  # these races are no records
+    with files.temporary_folder() as folder:  # these races are not recorded
         place = RangePlace(opener, Store(folder))
         for size in forecasts[0].best:
             problem = span.at(size)
@@ -264,7 +264,8 @@ def _raced(
 def _references(
     span: Span, order: str, device: Device, records: Records, option: str
 ) -> tuple[Config, ...]:
-    """Configurations for the smallest M, one of which all others are compared with, on few rows.
+    """Configurations for the smallest M. All other configurations are compared with one of them, on
+    few rows.
 
     Raises:
         NotFoundError: if the smallest M has none of the order.
@@ -281,11 +282,11 @@ def _references(
 
 @dataclass(frozen=True)
 class RangePlace:
-    """Where problems of a range are tuned.
+    """The device, store and options with which the problems of a range are tuned.
 
     Attributes:
-        opener: where they are measured.
-        store: where the records go.
+        opener: opener of the targets that measure them.
+        store: store of the records.
         order: the order of summation; None for any.
         references: configurations of the order whose rows all others have to compute.
     """
@@ -322,7 +323,7 @@ class RangePlace:
     def run(self, tunable: GemmTunable, options: Search, observer: Observer | None) -> Record:
         """Tunes a problem; where the device measures, rows are compared with the reference's."""
         compile = partial(compiler.compile, cache=cache_dir())
-        with self.opener.opening(tunable.problem) as opened:
+        with self.opener.starting(tunable.problem) as opened:
             target = opened()
             runner = target.runner
             if self.order and runner.evidence == "measured":
@@ -373,7 +374,7 @@ class _CheckedRunner:
 
 
 class RowChecks:
-    """Has every candidate compared with the reference.
+    """Row checks of a run, which compare every candidate with the reference.
 
     Each candidate gets other rows: 1 to 200 of them, at either end of C. What a launch of these
     rows alone computes does not depend on the rows beside them. So no two candidates of different

@@ -424,7 +424,7 @@ def tune_spec(
         fields: replacements for fields of the file's `search`. An objective replaces a score too.
 
     Raises:
-        UsageError: for a file that is no specification, and as `tune_kernel`.
+        UsageError: for a file that is not a specification, and as `tune_kernel`.
         AutotuneError: as `tune_kernel`.
     """
     keywords = {**read_spec(path), **changes}
@@ -439,7 +439,7 @@ def spec_occupancy(path: Path, device: str | None) -> KernelTable:
     """The occupancy of the kernel of a specification; needs no GPU if the device is named.
 
     Raises:
-        UsageError: for a file that is no specification, and as `kernel_occupancy`.
+        UsageError: for a file that is not a specification, and as `kernel_occupancy`.
     """
     keywords = read_spec(path)
     names = inspect.signature(kernel_occupancy).parameters
@@ -460,7 +460,7 @@ def read_spec(path: Path) -> dict[str, Any]:
     if not isinstance(spec, Mapping):
         raise UsageError(
             f"{path} has no {NAME}; set it to a dict of the keywords of autotune.tune_kernel, or "
-            "to a function that returns one"
+            "to a function that returns such a dict"
         )
     known_names = [*inspect.signature(tune_kernel).parameters]
     for name in spec:
@@ -484,7 +484,7 @@ def _require(path: Path, keywords: Mapping[str, object], *names: str) -> None:
 def _run(path: Path) -> dict[str, Any]:
     """The variables of a Python file, which may import what lies beside it."""
     if not path.is_file():
-        raise UsageError(f"{path} is no file; give a Python file with {NAME}")
+        raise UsageError(f"{path} is not a file; give a Python file with {NAME}")
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:

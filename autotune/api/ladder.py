@@ -75,4 +75,4 @@ def _best_simt(
     for entry in tuned.entries:
         if entry.config.family == family:
             return LadderChoice(entry.config, "tuned")
-    raise AutotuneError(f"the best of {problem} are no simt kernels; give a larger N than 16")
+    raise AutotuneError(f"the best of {problem} are not simt kernels; give a larger N than 16")

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+if TYPE_CHECKING:
+    pass
+
+    pass
+
+
 def best(
     *problem: ProblemLike | int,
     device: DeviceLike = DEFAULT,
@@ -85,7 +91,7 @@ def _ordered(problem: Problem, resolved: Device, device: DeviceLike) -> Record:
     answer = required(problem, resolved, _records(), option=option(device))
     if answer.record is None or answer.record.problem != problem:
         raise NotFoundError(
-            f"{problem} is no tuned size of its batch-invariant range on {resolved.name}; "
+            f"{problem} is not a tuned size of its batch-invariant range on {resolved.name}; "
             f"`autotune best {problem} --batch-invariant{option(device)}` says what runs"
         )
     return answer.record

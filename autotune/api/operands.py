@@ -55,23 +55,24 @@ def quantize(x: Any, dtype: Any = "e4m3", scale: Any = "row", out: Any = None) -
 
 
 def interleave(gate: Any, up: Any, axis: int = 0) -> Any:
-    """The weights of a gate and of what it is for as one, as `activation="swiglu"` takes them: 8
-    outputs of the gate, 8 of the other, and so on.
+    """The weights of a gate and of its values, interleaved as `activation="swiglu"` takes them: 8
+    outputs of the gate, 8 of the values, and so on.
 
         weight = autotune.interleave(mlp.gate_proj.weight, mlp.up_proj.weight)
         hidden = autotune.matmul(x, weight.T, activation="swiglu")  # silu(x gate.T) * (x up.T)
 
-    Scales of the rows of two weights become those of the rows of the one in the same way. Those of
-    blocks belong to the interleaved weight: quantise that.
+    Scales of the weights' rows are interleaved in the same way. Scales of blocks belong to the
+    interleaved weight: quantise that weight.
 
     Args:
         gate: the weight of the gate, (n / 2, k) as `torch.nn.Linear` has it, of NumPy, PyTorch or
             CuPy.
-        up: the other weight, of the same shape and type.
+        up: the weight of the values, of the same shape and type.
         axis: the axis of the outputs; 1 for (k, n / 2).
 
     Raises:
-        ArrayError: for weights that differ in shape or type, or whose outputs are no multiple of 8.
+        ArrayError: for weights that differ in shape or type, or whose outputs are not multiples of
+            8.
     """
     shape = tuple(gate.shape)
     if shape != tuple(up.shape) or gate.dtype != up.dtype:

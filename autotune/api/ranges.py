@@ -57,15 +57,15 @@ CAUTION = 1.0
 
 
 ENDS = 0.5
-"""Share of a budget for the ends of a range; the rest is for judging the sizes between and racing
-some of them."""
+"""Share of a budget for the ends of a range; the rest is for the sizes between: comparing them, and
+racing some."""
 
 
 TuneUntil = Callable[[Problem, float | None], Record]
 """Tunes a problem until a time by `time.monotonic`; None sets none."""
 
 
-Surveys = Mapping[Problem, Sequence[Config]]
+Samples = Mapping[Problem, Sequence[Config]]
 
 
 def tune(
@@ -148,7 +148,7 @@ def cover(
         BudgetError: if the deadline, by `time.monotonic`, is over before both ends are tuned.
     """
     records, clock, tuned = Records(store), _Clock(deadline), dict[int, Record]()
-    surveys = cache(lambda: _surveys(span, device, order))
+    samples = cache(lambda: _samples(span, device, order))
     pending = [*dict.fromkeys((span.high, span.low))]
     while pending:
         size = pending.pop()
@@ -165,8 +165,8 @@ def cover(
         tuned[size] = record
         if pending:
             continue
-        with clock.judging():
-            evidence = tuned, records.records(device), surveys()
+        with clock.comparing():
+            evidence = tuned, records.records(device), samples()
             losses = expected(span, device, *evidence, objective, order)
             covered = _range(span, device, tuned, losses, objective, family, order)
             ranges.save(store.root, covered)
@@ -182,7 +182,7 @@ def cover(
 
 
 class _Clock:
-    """Divides the time until a deadline among the searches of a range and the judgements after
+    """Divides the time until a deadline among the searches of a range and the comparisons after
     them, which take seconds as well.
 
     Args:
@@ -194,21 +194,22 @@ class _Clock:
         self._kept_s = 0.0 if deadline is None else (1 - ENDS) * (deadline - monotonic())
 
     def turn(self, waiting: int) -> float | None:
-        """When the next of as many searches has to end; None for no end."""
+        """The deadline of the next search, when `waiting` searches share the time; None for no
+        end."""
         now = monotonic()
         ends = now + (self._deadline - now - self._kept_s) / waiting
         return None if ends == math.inf else ends
 
     @contextmanager
-    def judging(self) -> Iterator[None]:
-        """Keeps as many seconds for the next judgement as this one takes."""
+    def comparing(self) -> Iterator[None]:
+        """Keeps as many seconds for the next comparison as this one takes."""
         began = monotonic()
         yield
         self._kept_s = monotonic() - began
 
     @property
     def goes_on(self) -> bool:
-        """Whether the budget has time for one more probe and its judgement."""
+        """Whether the budget has time for one more probe and its comparison."""
         return monotonic() + 2 * self._kept_s < self._deadline
 
 
@@ -232,7 +233,7 @@ def expected(
     device: Device,
     tuned: Mapping[int, Record],
     records: Sequence[Record],
-    surveys: Surveys,
+    samples: Samples,
     objective: Objective = HOT,
     order: str | None = None,
 ) -> dict[int, dict[int, float]]:
@@ -240,7 +241,7 @@ def expected(
     of the next above, by size; infinite where that configuration cannot run."""
     by_problem = {record.problem: record for record in (*records, *tuned.values())}
     model = learn_errors(device, by_problem.values(), objective)
-    pool = _pool(model, tuned, surveys)
+    pool = _pool(model, tuned, samples)
     cards = {device, *(as_tuned(device, record.device) for record in tuned.values())}
     losses: dict[int, dict[int, float]] = {}
     for probe in span.probes:
@@ -284,17 +285,17 @@ def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
     return timed and record.evidence != "predicted" and ended
 
 
-def _pool(model: ModelError, tuned: Mapping[int, Record], surveys: Surveys) -> list[Config]:
+def _pool(model: ModelError, tuned: Mapping[int, Record], samples: Samples) -> list[Config]:
     """Configurations that include one close to the best at every size of the span."""
     pool = {entry.config: None for record in tuned.values() for entry in record.entries}
-    for problem, configs in surveys.items():
+    for problem, configs in samples.items():
         times = _times(model, configs, problem)
         best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]
         pool |= dict.fromkeys(configs[place] for place in best)
     return [*pool]
 
 
-def _surveys(span: Span, device: Device, order: str | None) -> Surveys:
+def _samples(span: Span, device: Device, order: str | None) -> Samples:
     """Configurations at the ends and in the middle of a span."""
     sizes = (span.low, round(math.sqrt(span.low * span.high)), span.high)
     problems = dict.fromkeys(map(span.at, sizes))

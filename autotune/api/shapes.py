@@ -66,7 +66,7 @@ ShapesLike = Mapping[ProblemLike, int] | Iterable[ProblemLike]
 
 
 class Shapes(Counter[Problem]):
-    """How often each GEMM runs; a `collections.Counter` of problems with a file."""
+    """The number of runs of each GEMM: a `collections.Counter` of problems that has a file."""
 
     @classmethod
     def of(cls, shapes: ShapesLike, **fields: Unpack[ProblemDefaults]) -> Shapes:
@@ -95,7 +95,7 @@ class Shapes(Counter[Problem]):
         """The shapes in a file that `save` wrote, or in a text with a line for each.
 
         Raises:
-            UsageError: if it cannot be read or is no such file.
+            UsageError: if it cannot be read or is not such a file.
         """
         try:
             data = files.read(Path(path), limits.DOCUMENT)
@@ -182,7 +182,7 @@ def tune_shapes(
     ended.
 
     Args:
-        shapes: how often each shape runs.
+        shapes: number of runs of each shape.
         options: how each shape is searched. All searches share the seconds; None is the default.
         device: as for `autotune.tune`.
         devices: several GPUs of one model in its place.
@@ -202,8 +202,8 @@ def tune_shapes(
     began = monotonic()
     place = _Place(targets.resolve(device), targets.measures(device), options, family)
     rows = {problem: place.row(problem, count) for problem, count in shapes.items()}
-    stakes = {row.problem: place.stake(row) for row in rows.values() if row.why is None}
-    count = sum(not stake.settled for stake in stakes.values())
+    gains = {row.problem: place.gain(row) for row in rows.values() if row.why is None}
+    count = sum(not gain.settled for gain in gains.values())
     budget = options.shared_seconds(count)
     with (
         observing(count, budget) as observed,
@@ -219,7 +219,7 @@ def tune_shapes(
             took = row.searched_s - earlier.searched_s
             return row.why is not None or took < ENDED * seconds
 
-        spend(stakes, budget - (monotonic() - began), search)
+        spend(gains, budget - (monotonic() - began), search)
     report = ShapesReport(place.tuned(row) for row in rows.values())
     reasons = [row.why for row in report]
     if NO_TIME in reasons and None not in reasons:
@@ -250,12 +250,12 @@ def _searched(row: ShapeRow, search: Callable[[], object]) -> ShapeRow:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where shapes are tuned, and how.
+    """The device, options and family with which shapes are tuned.
 
     Attributes:
         device: the device.
         measured: whether times on it are measured.
-        options: of the searches.
+        options: options of the searches.
         family: the kernel family that is searched.
     """
 
@@ -273,19 +273,19 @@ class _Place:
             return ShapeRow(problem, count, None, why=str(error))
         return ShapeRow(problem, count, self._answer(problem))
 
-    def stake(self, row: ShapeRow) -> Stake:
+    def gain(self, row: ShapeRow) -> Gain:
         """The time that tuning a shape can save."""
         least_us = 1e6 * roofline.least_hot_seconds(row.problem, self.device)
         time_us = row.time_us or row.count * max(least_us, LAUNCH_US)
         record = row.answer.record if row.answer else None
         if row.answer is None or record is None:
-            return Stake(time_us, UNTUNED_LOSS)
+            return Gain(time_us, UNTUNED_LOSS)
         if record.problem != row.problem:
-            return Stake(time_us, row.answer.expected_loss or 0.0)
+            return Gain(time_us, row.answer.expected_loss or 0.0)
         usable = record.evidence == "measured" or not self.measured
         if self.options.quick and usable:
-            return Stake(time_us, 0.0)
-        return Stake(time_us, UNTUNED_LOSS, record.provenance.seconds if usable else 0.0)
+            return Gain(time_us, 0.0)
+        return Gain(time_us, UNTUNED_LOSS, record.provenance.seconds if usable else 0.0)
 
     def tuned(self, row: ShapeRow) -> ShapeRow:
         """The row of a shape after the searches."""
@@ -293,7 +293,7 @@ class _Place:
             return row
         if row.searched_s:
             return replace(row, answer=self._answer(row.problem))
-        return replace(row, why=TUNED if self.stake(row).settled else NO_TIME)
+        return replace(row, why=TUNED if self.gain(row).settled else NO_TIME)
 
     def _answer(self, problem: Problem) -> Answer | None:
         """The recorded answer alone: a guess takes a second a shape, and no search needs it."""
@@ -305,7 +305,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class Stake:
+class Gain:
     """The time that tuning a problem can save.
 
     Attributes:
@@ -335,7 +335,7 @@ class Stake:
 
 
 def spend(
-    stakes: Mapping[T, Stake],
+    gains: Mapping[T, Gain],
     budget_s: float,
     search: Callable[[T, float], bool],
     clock: Callable[[], float] = monotonic,
@@ -343,29 +343,29 @@ def spend(
     """Spends a budget on searches, one after another; what one leaves is shared by the rest.
 
     Args:
-        stakes: what tuning each problem can save.
+        gains: time that tuning each problem can save.
         budget_s: seconds for all.
         search: searches a problem for some seconds; returns whether it ended by itself, so that it
             need not go on. The others do if time is left.
         clock: the time in seconds.
     """
-    began, pending = clock(), {key: stake for key, stake in stakes.items() if not stake.settled}
+    began, pending = clock(), {key: gain for key, gain in gains.items() if not gain.settled}
     while seconds := shares(pending, budget_s - (clock() - began)):
         problem = max(seconds, key=lambda key: pending[key].saving_us)
-        stake, started = pending.pop(problem), clock()
+        gain, started = pending.pop(problem), clock()
         if search(problem, seconds[problem]):
             continue
-        spent = replace(stake, searched_s=stake.searched_s + clock() - started)
+        spent = replace(gain, searched_s=gain.searched_s + clock() - started)
         if not spent.settled:
             pending[problem] = spent
 
 
-def shares(stakes: Mapping[T, Stake], budget_s: float) -> dict[T, float]:
+def shares(gains: Mapping[T, Gain], budget_s: float) -> dict[T, float]:
     """Seconds for each search, the most promising first; those that would get less than `LEAST_S`
     get none."""
-    chosen = sorted(stakes, key=lambda key: stakes[key].saving_us, reverse=True)
+    chosen = sorted(gains, key=lambda key: gains[key].saving_us, reverse=True)
     while chosen and budget_s >= LEAST_S:
-        rates = [math.log(max(stakes[key].saving_us, 1e-300)) for key in chosen]
+        rates = [math.log(max(gains[key].saving_us, 1e-300)) for key in chosen]
         rate = (sum(rates) - budget_s / TIME_CONSTANT_S) / len(chosen)
         seconds = {
             key: TIME_CONSTANT_S * (own - rate) for key, own in zip(chosen, rates, strict=True)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from autotune.tuning.tunable import QuickTunable
 
 
+if TYPE_CHECKING:
+    pass
+
+
 ProgressLike = bool | Literal["lines"] | Observer
 """Whether progress is shown, as a bar or as lines; or the caller's observer."""
 
@@ -42,7 +46,7 @@ def shown(
     notebook.
 
     Args:
-        problem: what is tuned; None for a user kernel.
+        problem: problem to tune; None for a user kernel.
         options: the search, with its limits.
         progress: as for `tune`.
     """
@@ -129,7 +133,7 @@ def search_at(
     """Searches a problem at a opener, which others may have used before; races it if the
     options are quick."""
     cache = settings.cache_dir()
-    with opener.opening(problem) as opened:
+    with opener.starting(problem) as opened:
         if options.modelled:
             from autotune.model.gaussian_process import import_ahead
 

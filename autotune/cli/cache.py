@@ -1,4 +1,4 @@
-"""The verbs below `autotune cache`: list, export, import, verify and prune what is recorded."""
+"""The verbs below `autotune cache`: list, export, import, verify and prune records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ device_filter = click.option(
 )
 @click.pass_context
 def cache(context: click.Context) -> None:
-    """List, export, import, verify and prune what is recorded.
+    """List, export, import, verify and prune records.
 
     Without a verb it lists the cache.
     """
@@ -83,7 +83,7 @@ def cache(context: click.Context) -> None:
 @click.option(
     "--fingerprint",
     is_flag=True,
-    help="Print a hash of what would run, equal on two machines if both launch the same kernels.",
+    help="Print a hash of the kernels that look-ups choose; equal kernels have equal hashes.",
 )
 @click.option(
     "--batch-invariant",
@@ -143,7 +143,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     slug = _slug_of(store, device)
     for item in items:
         if item.fault is not None:
-            show_line(f"warning: {item.path}: passed over: {item.fault}", sys.stderr)
+            show_line(f"warning: {item.path}: skipped: {item.fault}", sys.stderr)
     records = [
         record
         for record in recorded(items)
@@ -201,7 +201,7 @@ def _show_fingerprint(
 @click.option(
     "--submit",
     is_flag=True,
-    help="Write the measured records of one card with what they were measured with, for the next "
+    help="Write the measured records of one card and the tools that measured them, for the next "
     "release.",
 )
 @device_filter
@@ -278,7 +278,7 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     _absorb(store, contents, kernels, json)
     for path, fault in faults.items():
-        show_line(f"warning: {path}: passed over: {fault}", sys.stderr)
+        show_line(f"warning: {path}: skipped: {fault}", sys.stderr)
 
 
 def _readable(items: Iterable[Item], faults: dict[Path, str]) -> Iterator[TuningRecord | Range]:
@@ -338,14 +338,14 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     """
     from autotune.cuda import compiler
     from autotune.measure import devices, targets
-    from autotune.records.inventory import renewed, scan, verdict
+    from autotune.records.inventory import renewed, scan, verification
     from autotune.records.stamping import stamp
     from autotune.report import cache
 
     store, today = _opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
     slug = targets.resolve(device or devices.DEFAULT).slug if retime else _slug_of(store, device)
-    count, broken, changed = verdict(scan(store.root, thorough=True), today, slug)
+    count, broken, changed = verification(scan(store.root, thorough=True), today, slug)
     stale_records = [row.record for row in changed if row.stale]
     stamped = stamp(stale_records, today, store, partial(compiler.compile, cache=store.root))
     changed = renewed(changed, stamped, today)
@@ -360,7 +360,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
         print(f"{count} files: {len(broken)} broken, {stale_count} stale records{same}")
     retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
     if json:
-        show_json(cache.verdict_json(count, broken, changed, retimed, len(stamped)))
+        show_json(cache.verification_json(count, broken, changed, retimed, len(stamped)))
     if broken or any(result.trouble for result in retimed):
         raise click.exceptions.Exit(1)
 

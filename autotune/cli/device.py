@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.command("doctor", cls=VerbCommand)
 @json_option
 def doctor(json: bool) -> None:
-    """Check what autotune depends on, and print what to install.
+    """Check the installation, and print the missing packages.
 
     Exit status 1 if a check fails that this machine needs: the driver, the GPU and PyCUDA count
     only on a machine with a GPU.
@@ -315,7 +315,7 @@ def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
     from autotune.measure import devices, targets
 
     if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
-        raise UsageError(f"{number!r} is no device; join lists by commas: --registers 32,40,48")
+        raise UsageError(f"{number!r} is not a device; join lists by commas: --registers 32,40,48")
     return {text: targets.resolve_limits(text) for text in texts or [devices.DEFAULT]}
 
 

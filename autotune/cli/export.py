@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "--name",
     metavar="WORD",
     help="Name of the library, its functions and its files: a C identifier.  [default: gemm, or "
-    "that of the user kernel]",
+    "the name of the user kernel]",
 )
 @click.option(
     "--format",
@@ -97,7 +97,7 @@ def export(
     """Write the kernels of shapes as a C library, or one by one, with their launch plans.
 
     A shape that is not tuned gets the kernel that `best` prints, and is marked so. User kernels
-    are exported as `tune` recorded them, for all devices or those of --device.
+    are exported as `tune` recorded them, for all devices, or for the devices of --device.
     """
     from autotune import export
     from autotune.measure.devices import DEFAULT

@@ -61,11 +61,11 @@ TOP = 20
     required=False,
     metavar="[CONFIG]",
     text="With --why, a configuration to compare, such as tiled:tile_width=16. Parameters that it "
-    "leaves open are the winner's, or those of the fastest by the cost model.",
+    "leaves open are the winner's, or the values of the fastest by the cost model.",
 )
 @device_option
 @click.option("--exact", is_flag=True, help="Print tuned problems only; exit status 3 for others.")
-@family_option("Print what was tuned for this family alone; exit status 3 if nothing.")
+@family_option("Print the record tuned for this family alone; exit status 3 without one.")
 @objective_option
 @batch_invariant_option
 @click.option("--why", is_flag=True, help="Say why it won, and of a CONFIG why it did not.")
@@ -105,7 +105,7 @@ def best(
 ) -> None:
     """Print the best kernel of a shape: as recorded, or else as its neighbours suggest.
 
-    --why says what made it win, --trials what was tried. A configuration is printed in the form
+    --why says why it won, --trials lists its trials. A configuration is printed in the form
     that --why takes.
     """
     from autotune.problem import problem_of

@@ -24,12 +24,12 @@ DEFAULT_OUT = Path("report.html")
 @click.command("report", cls=VerbCommand)
 @shape_argument(
     "[MxNxK|KERNEL]...",
-    "Shapes, ranges of them or user kernels; none for everything in the cache.",
+    "Shapes, ranges or user kernels; none reports the whole cache.",
     nargs=-1,
     shell_complete=complete_named,
 )
 @device_option
-@family_option("Searches that were asked for this kernel family alone.")
+@family_option("Report searches of this kernel family alone.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -108,7 +108,7 @@ def _shapes(formatter: click.HelpFormatter) -> None:
 
 
 def _devices(formatter: click.HelpFormatter) -> None:
-    formatter.write_text("A device says where times come from, and every answer says so too.")
+    formatter.write_text("The device states the source of times, and every answer repeats it.")
     with formatter.section("Devices"):
         formatter.write_dl(
             [

@@ -96,7 +96,10 @@ _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
     "serve the precision]"
 )
 @click.option(
-    "--jobs", type=int, metavar="N", help="Compiler threads.  [default: one a core but one]"
+    "--jobs",
+    type=int,
+    metavar="N",
+    help="Compiler threads.  [default: the number of cores less one]",
 )
 @objective_choice("What to minimise")
 @click.option(
@@ -147,8 +150,8 @@ def tune(
     """Search the fastest kernel of a shape and record it. Running it again continues.
 
     One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
-    Several shapes share the budget, by how often they run and by what tuning may gain. The file of
-    a user kernel runs as Python; options replace what its KERNEL says.
+    Several shapes share the budget by their number of runs and the time that tuning may save. The
+    file of a user kernel runs as Python; options replace the values of its KERNEL.
     """
     began = monotonic()  # before imports, which the budget includes
     seconds = None if budget is None else seconds_of(budget, "budget", _BUDGETS, units=" smh")
@@ -180,7 +183,7 @@ def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
 
     Raises:
         UsageError: for the name of a user kernel, an impossible shape, a range beside shapes, a
-            file that is no list of shapes, or nothing to tune.
+            file that is not a list of shapes, or nothing to tune.
     """
     from autotune.problem import problem_of
     from autotune.problem.arguments import Span
@@ -215,7 +218,7 @@ def _kept() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted("what was measured is kept; run again to go on") from None
+        raise Interrupted("the measurements are kept; run again to continue") from None
 
 
 def _tune_shapes(

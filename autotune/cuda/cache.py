@@ -195,7 +195,7 @@ def archive_of(programs: Iterable[Program], sources: dict[str, str]) -> bytes:
 
 
 def installed_count(arch: str) -> int:
-    """How many programs for an architecture came with the package."""
+    """The number of shipped programs for an architecture."""
     return len(_archive(archive_path(arch))[1])
 
 
@@ -244,7 +244,7 @@ def archive_path(arch: str) -> Path:
 
 @lru_cache(maxsize=8)
 def _archive(path: Path) -> tuple[int, Places]:
-    """Where the programs of an archive start, and their places; none if there is no archive."""
+    """The offset of the programs of an archive, and the place of each; none without an archive."""
     try:
         with reading.opened(path) as file:
             line = file.readline(limits.MANIFEST)

@@ -34,7 +34,7 @@ def compile(
     Thread-safe; threads compile in parallel.
 
     Args:
-        template: what to compile.
+        template: kernel to compile.
         arch: the target, such as `sm_90`. A template that needs instructions specific to that
             architecture is compiled for `sm_90a`.
         cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
@@ -87,7 +87,7 @@ def ptx(
     """Compiles one instance of a kernel template to PTX, uncached.
 
     Args:
-        template: what to compile.
+        template: kernel to compile.
         target: the exact target, such as `sm_90a`.
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.

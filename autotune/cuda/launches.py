@@ -1,4 +1,4 @@
-"""What the driver is handed at a launch: packed arguments, tensor maps, and how launches depend.
+"""Launch arguments for the driver: packed parameters, tensor maps and launch dependence.
 
 The driver encodes tensor maps. `cuda.bindings` offers its function, but aligns a CUtensorMap to 16
 bytes where the driver needs 64 (NVIDIA/cuda-python pull request 1692). So the function is called
@@ -144,10 +144,10 @@ class TensorMapEncoder:
 def fault(tensor_map: TensorMap, tensor: PlacedTensor) -> str | None:
     """The rule of `cuTensorMapEncodeTiled` that a tensor map breaks; None if it keeps all."""
     if tensor.address % VECTOR_BYTES:
-        return f"address {tensor.address:#x} is no multiple of {VECTOR_BYTES}"
+        return f"address {tensor.address:#x} is not a multiple of {VECTOR_BYTES}"
     for name, step in zip(("pitch", "stride"), tensor.strides, strict=True):
         if step % VECTOR_BYTES or not 0 < step < STRIDE_LIMIT:
-            return f"a {name} of {step} bytes is no multiple of {VECTOR_BYTES} below 2^40"
+            return f"a {name} of {step} bytes is not a multiple of {VECTOR_BYTES} below 2^40"
     if not all(0 < extent <= LARGEST_EXTENT for extent in tensor.extents):
         return f"extents {tensor.extents} are not all in 1..2^32"
     if not all(0 < side <= LARGEST_BOX for side in tensor_map.box):
@@ -248,7 +248,7 @@ class Layout(NamedTuple):
     Attributes:
         members: the parameters as one C struct, with a value for each cell.
         parameters: the offset of each parameter in bytes.
-        cells: the offset of each parameter that is no struct and of each member of the structs.
+        cells: the offset of each parameter that is not a struct and of each member of the structs.
         size: bytes of all.
     """
 
@@ -295,9 +295,9 @@ class Dependence(IntEnum):
     NONE = 0
     """The product starts after that kernel."""
     ALL = 1
-    """It starts early and waits before it reads."""
+    """A dependent launch: starts early and waits before it reads."""
     OF_A = 2
-    """It starts early and waits before it reads A: its B, or what B holds, was there before."""
+    """A dependent launch whose B was ready before: starts early and waits before it reads A."""
 
 
 CAPABILITY = 9, 0
@@ -310,7 +310,7 @@ def has_dependent_launch(device: Device) -> bool:
 
 
 def dependent_launches(plan: LaunchPlan, device: Device, first: bool = False) -> tuple[bool, ...]:
-    """For each launch of a plan, whether it is a dependent launch.
+    """The dependence of each launch of a plan: whether it is a dependent launch.
 
     Where the device has them, the second and later launches always are, as they follow a kernel of
     the same plan. The first is one if the caller asks for it.

@@ -59,7 +59,7 @@ class Request:
         text: the CUDA source.
         name: its file's name, for messages.
         expression: the kernel's instance.
-        options: those of the compiler.
+        options: options of the compiler.
         kind: `CUBIN` or `PTX`.
     """
 
@@ -286,7 +286,7 @@ class Helpers:
         """The compiled program and the log.
 
         Args:
-            request: what to compile.
+            request: kernel to compile.
             here: whether this process compiles it, unless it is compiling already.
         """
         if not (here and self._here.acquire(blocking=False)):

@@ -139,7 +139,7 @@ class Program:
     """A compiled instance of a kernel template.
 
     Attributes:
-        template: what was compiled.
+        template: kernel that was compiled.
         arch: the target, such as `sm_90`, or `sm_90a` for a template that is specific to it.
         cubin: the machine code.
         symbol: the mangled name of the kernel in the cubin.

@@ -72,7 +72,7 @@ def expected_clusters(capability: tuple[int, int], sms: int) -> Clusters:
 
 
 def least_clusters(sms: int, gpcs: int) -> Clusters:
-    """Clusters of 2, 4 and 8 blocks on the worst card with so many SMs in so many GPCs.
+    """Clusters of 2, 4 and 8 blocks on the worst card with a number of SMs in a number of GPCs.
 
     A GPC has an even number of SMs, two a TPC, so that clusters of s blocks leave at most s - 2 of
     them idle: n SMs in g GPCs hold at least (n - g (s - 2)) / s clusters, rounded up.
@@ -177,7 +177,7 @@ class Device:
         """Clusters of `size` blocks that are resident at once if each block fills an SM.
 
         The SMs of a cluster lie in one GPC (CUDA C++ Programming Guide, thread block clusters), so
-        a GPC whose number of SMs is no multiple of `size` leaves some idle. The number is the
+        a GPC whose number of SMs is not a multiple of `size` leaves some idle. The number is the
         driver's (`cuOccupancyMaxActiveClusters`); where `clusters` is None it is what
         `expected_clusters` knows of such cards. A single block counts as a cluster of 1.
         Before compute capability 9.0 there are no clusters of more.
@@ -266,7 +266,7 @@ class Device:
 
 
 SmLimits: TypeAlias = Device | Sm
-"""What has the limits of an SM that decide how many blocks are resident."""
+"""The SM limits that decide how many blocks are resident."""
 
 
 @lru_cache(maxsize=256)

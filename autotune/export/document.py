@@ -81,7 +81,7 @@ def _gemm(gemm: ExportedGemm) -> dict[str, object]:
         "objective": str(answer.objective),
         "evidence": answer.evidence,
         "time_us": answer.time_us,
-        "regret": answer.expected_loss,
+        "expected_loss": answer.expected_loss,
         "vendor_faster": answer.vendor,
         "note": answer.note,
         "config": str(answer.config),
@@ -247,7 +247,7 @@ def _unportable(library: ExportedLibrary) -> str:
         return ""
     return (
         "The kernels of these problems use instructions of one architecture alone and have no PTX, "
-        f"so that the general kernel runs instead, if there is one: {', '.join(problems)}.\n"
+        f"so the general kernel, if present, runs instead: {', '.join(problems)}.\n"
     )
 
 

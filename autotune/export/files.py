@@ -49,7 +49,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest in a file; None if the file is missing or is no manifest of an export."""
+    """The manifest in a file; None if the file is missing or is not a manifest of an export."""
     if path.is_symlink():
         return None
     try:
@@ -109,7 +109,7 @@ def replace_files(
     """
     for name in contents:
         if Path(name).name != name or name in (".", ".."):
-            raise UsageError(f"{name!r} is no name of a file in {directory}")
+            raise UsageError(f"{name!r} is not a file name in {directory}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _require_own(directory, manifest, contents)
@@ -145,7 +145,7 @@ def _require_own(directory: Path, manifest: str, contents: Mapping[str, bytes]) 
 
 
 def _digest(path: Path, limit: int | None) -> str | None:
-    """The SHA-256 of a file; None if it is no regular file, a link, or larger than the limit."""
+    """The SHA-256 of a file; None if it is not a regular file, a link, or larger than the limit."""
     if path.is_symlink() or not path.is_file():
         return None
     if limit is not None and path.stat().st_size > limit:

@@ -139,7 +139,7 @@ def tables(library: ExportedLibrary) -> str:
 
 
 def vendor_shapes(library: ExportedLibrary) -> str:
-    """For each plan the number of its shape among those of the vendor's library, or -1."""
+    """The index of each plan's shape among the shapes of the vendor's library, or -1."""
     gemms = _TableWriter(library).sorted_gemms()
     wins = [gemm for gemm in gemms if gemm.vendor]
     rows = (str(wins.index(gemm) if gemm.vendor else -1) for gemm in gemms)
@@ -262,7 +262,7 @@ class _TableWriter:
         elif isinstance(value, str):
             word, value = _WORDS.index(value), 0
         elif not isinstance(value, int):
-            raise TypeError(f"a kernel takes the number {value!r}; C tables hold whole ones")
+            raise TypeError(f"a kernel takes the number {value!r}; C tables hold whole numbers")
         return f"{{{numbers(_TYPES.index(argument.type), word, int(starts), offset, value)}}}"
 
 

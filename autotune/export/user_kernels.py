@@ -94,8 +94,8 @@ def gather_kernels(
 
     Args:
         name: the name of the library.
-        records: what to export.
-        objective: what chooses a configuration.
+        records: records to export.
+        objective: objective that chooses a configuration.
         ptx: whether to add the PTX of the kernels, for later GPUs.
 
     Raises:
@@ -294,8 +294,8 @@ def _macros(kernel: ExportedKernel) -> list[str]:
     for macro, value in values.items():
         if not is_macro_name(macro) or (isinstance(value, str) and not _WORD.fullmatch(value)):
             raise AutotuneError(
-                f"{macro}={value} of {kernel.entry.config} is no macro for other programs: format "
-                "h takes numbers and the names of types; give c or cubin"
+                f"{macro}={value} of {kernel.entry.config} is not a macro for other programs: "
+                "format h takes numbers and the names of types; give c or cubin"
             )
     return [f"#define {macro} {value}" for macro, value in values.items()]
 
@@ -326,7 +326,7 @@ def write_kernels(
         ptx: whether to add the kernels' PTX to `c` or `cubin`, for GPUs newer than the devices.
 
     Raises:
-        UsageError: for an unknown format or device, or a name that is no identifier.
+        UsageError: for an unknown format or device, or a name that is not an identifier.
         NotFoundError: if a kernel is not recorded, or its record has no source.
         AutotuneError: if a kernel does not compile, or the folder cannot be written.
     """

@@ -217,7 +217,7 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
     Args:
         launch: the launch of the kernel, which a comment describes.
         program: the compiled instance.
-        title: what the kernel computes, in one line.
+        title: computation of the kernel, in one line.
 
     Raises:
         MissingError: if the installation has no CUDA sources.

@@ -70,7 +70,7 @@ class Config:
         """Refuses parameters that could not be macros: those of user kernels are.
 
         Raises:
-            ConfigError: for a name that C++ uses or reserves, or a value that is no expression.
+            ConfigError: for a name that C++ uses or reserves, or a value that is not an expression.
         """
         for name, value in self.params:
             if not is_macro_name(name) or (isinstance(value, str) and not is_word(value)):

@@ -72,7 +72,7 @@ def parameter_from(function: ValuesFrom, *, for_speed: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Rule:
-    """One reason to reject a candidate before it is compiled.
+    """A reason to reject a candidate before it is compiled.
 
     Attributes:
         reason: a short name that rejections are counted under, such as `shared memory`.
@@ -212,7 +212,7 @@ class Family(Generic[P]):
         summation_order: tells in which order products are added up; None if the order depends on M
             or on the place in C.
         tensor_cores: whether it computes on tensor cores.
-        search_order: its place among those that `--family auto` tries; None leaves it out.
+        search_order: its place among the families that `--family auto` tries; None leaves it out.
         on_ladder: whether the ladder shows it.
         narrow: whether it serves few shapes, with few configurations each, so that all of them can
             be predicted where those that serve any shape do not suit.
@@ -236,7 +236,7 @@ class Family(Generic[P]):
 
     @cached_property
     def parameters(self) -> Mapping[str, Mapping[str, Any]]:
-        """What each parameter's field carries, in the order in which the class declares them."""
+        """The metadata of each parameter's field, in the order in which the class declares them."""
         declared = {field.name: field.metadata for field in fields(self.params)}  # type: ignore[arg-type]
         return {name: declared[name] for name in self.params.__annotations__}
 

@@ -1,4 +1,4 @@
-"""How the K products of an element of C are added up: what decides its bits, and its error.
+"""The order of summation of an element of C, which decides its bits and its error.
 
 Errors are Frobenius norms over that of the product, of operands drawn from N(0, 1), as the
 verification measures them. With u = 2^-24:
@@ -150,12 +150,11 @@ FULL_WAVES, FULL_SPLITS, FULL_SPLITS_OF_FEW, VENDOR_SPLITS = 0.95, 2, 3, 4
 at multiples of 16 bytes: two at most, or three between `FEW_WAVES` and `SEVERAL_WAVES`; the most
 parts of others."""
 FEW_WAVES, USUAL_PART, MANY_WAVES_PART = 2, 400, 300
-"""With fewer waves than that, unless they are full, it may split a long K further, into parts of
-`USUAL_PART` terms or more. With more waves parts have `MANY_WAVES_PART` terms or more: there is
-little to gain, and the shortest recorded one has 360."""
+"""The waves below which cuBLAS may split a long K into parts of `USUAL_PART` terms, unless the
+waves are full. With more waves the parts have `MANY_WAVES_PART` terms or more: there is little to
+gain, and the shortest recorded part has 360."""
 SEVERAL_WAVES, LONG_PART = 4, 1400
-"""With fewer waves than that it may split a very long K further, into parts of `LONG_PART` terms
-or more."""
+"""The waves below which cuBLAS may split a very long K into parts of `LONG_PART` terms or more."""
 THIN, DOT_PARTS, DOT_SUMS = 16, 256, 30
 """Rows or columns of C up to which it may compute dot products of operands that run along K: at
 most `DOT_PARTS` threads add up a part of K each, and adding up their results counts as `DOT_SUMS`

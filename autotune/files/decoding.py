@@ -54,7 +54,7 @@ thread_local throw true try typedef typeid typename union unsigned using virtual
 wchar_t while xor xor_eq
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
-"""The words of C and C++ that are no names, and the namespace `std`."""
+"""The words of C and C++ that are not names, and the namespace `std`."""
 
 _NAME = re.compile(rf"(?!__|_[A-Z]){_IDENTIFIER}")
 _WORD = re.compile(r"[\w:<>*&.+\-/%|^~!=()\[\] ]+")
@@ -111,7 +111,7 @@ Error = Annotated[float, Meta(ge=0, le=1e15)]
 """An error or its bound: operands lie between -1 and 1, and sums have at most 2^31 terms."""
 
 Share = Annotated[float, Meta(ge=0, le=1)]
-"""From 0 to 1."""
+"""A number from 0 to 1."""
 
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 """Rows or columns of a matrix."""
@@ -120,7 +120,7 @@ Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 T = TypeVar("T")
 
 DEPTH = 64
-"""Most lists and objects inside each other: documents of ours have 8."""
+"""Most nested lists and objects: autotune's documents have 8."""
 
 NESTED = 500_000
 """Most lists and objects: each takes 60 to 230 bytes of memory."""
@@ -200,7 +200,7 @@ def require_schema(data: object, name: str, *versions: int) -> Mapping[str, Any]
     """The JSON object, if its `schema` is one of the versions.
 
     Raises:
-        ValueError: if it is no object, or its schema is another one.
+        ValueError: if it is not an object, or its schema is another one.
     """
     if not isinstance(data, dict):
         raise ValueError(f"{name} is {shown(data)}; it must be an object")

@@ -63,7 +63,7 @@ def write(path: Path, data: bytes, kind: OutputKind) -> None:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """What is at a path, or at the end of a link; None if nothing is."""
+    """The status of the file at a path, or at the end of a link; None if the path is free."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def _require_own(path: Path, kind: OutputKind) -> None:
         start, _ = first_stream(head, HEAD)
     if head and not start.startswith(kind.starts):
         raise AutotuneError(
-            f"{path} exists and is no {kind.noun} of autotune; give another path, or remove it"
+            f"{path} exists and is not a {kind.noun} of autotune; give another path, or remove it"
         )
 
 

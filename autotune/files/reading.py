@@ -60,7 +60,7 @@ def content(file: BinaryIO, path: Path, limit: int) -> bytes:
 def opened(
     path: Path, *, append: bool = False, create: bool = False, follow: bool = True
 ) -> BinaryIO:
-    """A regular file, open for reading. Opening never blocks.
+    """A regular file, open for reading. The call never blocks.
 
     Args:
         path: the file.
@@ -71,7 +71,7 @@ def opened(
     Raises:
         OSError: if there is no such file, it cannot be opened, or is not a regular file.
     """
-    # Opening a device may act on it, so its kind is checked before, and again afterwards.
+    # To open a device may act on it, so its kind is checked before, and again afterwards.
     with suppress(*([FileNotFoundError] if create else [])):
         _require_regular(path, path.stat() if follow else path.lstat())
     flags = os.O_RDWR | os.O_APPEND if append else os.O_RDONLY

@@ -33,7 +33,7 @@ def ensure(directory: Path) -> Path:
     in a directory that a group may write is the group's too.
 
     Raises:
-        CacheError: if it cannot be created, is no directory, cannot be written to, or is a link
+        CacheError: if it cannot be created, is not a directory, cannot be written to, or is a link
             that another user has put into the cache.
     """
     try:
@@ -354,7 +354,7 @@ def locked(directory: Path) -> Iterator[None]:
         except TimeoutError as error:
             raise CacheError(
                 f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
-                "that one has ended"
+                "that process has ended"
             ) from error
         except OSError as error:
             raise unwritable(Path(error.filename or directory), 0, error) from error
@@ -384,7 +384,7 @@ def locked_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def locked_folder(directory: Path) -> Iterator[None]:
-    """Locks a folder that is not ours, without a file in it; does nothing where that is impossible.
+    """Locks a folder of another owner, without a file in it; does nothing where that is impossible.
 
     Raises:
         OSError: if it stays locked for 30 s.

@@ -112,7 +112,7 @@ FIRST_RACE_S, RACE_S = 4.6, 1.2
 
 
 def untuned_card(device: Device, shapes: int = 0, option: str = "") -> str:
-    """What to run on a card without records, and how long it takes.
+    """Advice for a card without records: the command to run, and how long it takes.
 
     Args:
         device: the card.
@@ -199,7 +199,7 @@ def best_legal(
     """The record's best entry that the problem can run today and that keeps today's bound on the
     error; None if there is none.
 
-    `accuracy` judges entries that were not verified on the problem; `legal` replaces the judge of
+    `accuracy` checks entries that were not verified on the problem; `legal` replaces the default
     legality.
     """
 
@@ -243,4 +243,4 @@ def _losses() -> dict[str, tuple[list[float], list[float]]]:
     """Ascending deviations for each kind, and the losses below, between and above them."""
     data = resources.files("autotune") / "data" / "expected_loss.json"
     rows = json.loads(data.read_text(encoding="utf-8"))["losses"]
-    return {how: (row["doubts"], row["losses"]) for how, row in rows.items()}
+    return {how: (row["deviations"], row["losses"]) for how, row in rows.items()}

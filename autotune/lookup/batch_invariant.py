@@ -58,7 +58,8 @@ def required(
     objective: Objective = HOT,
     option: str = "",
 ) -> Answer:
-    """As `batch_invariant`; `option` ends the command in the error, such as ` --device h100`.
+    """The answer of `batch_invariant`; `option` ends the command in the error, such as ` --device
+    h100`.
 
     Raises:
         NotFoundError: if no range serves the problem, with the command that tunes one; if no kernel
@@ -142,7 +143,7 @@ def _plain(problem: Problem) -> Problem:
 
 
 def _distance(m: int, tuned: Range) -> float:
-    """How far an M is outside a range, in octaves."""
+    """The distance of an M from a range, in octaves."""
     return math.log2(max(1.0, tuned.low / m, m / tuned.high))
 
 

@@ -104,7 +104,7 @@ class RecordDigest:
         quick: whether it is of a race.
         cold: whether it has cold times.
         baseline: the vendor library's measurement, if it was timed.
-        encoded: its entries as they are written; most are never asked for.
+        encoded: its entries as they are written; most are never decoded.
         source: the state of the record's file, if it is of a store.
     """
 
@@ -152,7 +152,7 @@ class RecordDigest:
 
     @cached_property
     def families(self) -> list[FamilyEntries]:
-        """Its entries."""
+        """The record's entries."""
         return _FAMILIES.decode(self.encoded)
 
     def entries(self) -> Iterator[tuple[Config, Resources]]:
@@ -215,7 +215,7 @@ def loads(data: bytes) -> tuple[str, list[RecordDigest]]:
     try:
         written = msgspec.msgpack.decode(expanded(data, limits.BUNDLE_TEXT), type=_DigestFile)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"it is no digest: {error}") from error
+        raise ValueError(f"it is not a digest: {error}") from error
     devices = [Device.from_json(device) for device in written.devices]
     kinds = written.kinds
     digests = [RecordDigest(devices[row[0]], kinds[row[1]], *row[2:]) for row in written.records]

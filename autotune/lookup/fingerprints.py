@@ -32,8 +32,8 @@ class Fingerprint:
 
     Attributes:
         digest: the SHA-256 of it all, in hexadecimal.
-        shapes: that of each problem; None where nothing would run.
-        ranges: that of each tuned range, by its text.
+        shapes: fingerprint of each problem; None where nothing would run.
+        ranges: fingerprint of each tuned range, by its text.
     """
 
     digest: str
@@ -51,7 +51,7 @@ def fingerprint(
 
     Args:
         problems: the problems.
-        device: what would run them.
+        device: device that would run them.
         store: the user's records.
         find: the look-up.
 

@@ -178,7 +178,7 @@ _AS_WRITTEN = _KeptAnswer.__struct_fields__[4:]
 def kept_choice(
     problem: Problem, device: Device, record: Record | None, records: Records, objective: Objective
 ) -> Answer | None:
-    """As `nearest`, found now or by an earlier process."""
+    """The answer of `nearest`, found now or by an earlier process."""
     path = _path(problem, device, records, objective)
     with suppress(OSError, ValueError, AutotuneError):
         answer = _read(path, problem, device, records)

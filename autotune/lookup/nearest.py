@@ -60,14 +60,15 @@ NEIGHBOURS = 24
 
 
 ENTRIES = 32
-"""Their entries that are candidates: the best of each, then the second best of each."""
+"""The most entries of near records that become candidates: the best of each, then the second
+best."""
 
 
 VARIED = 4
-"""How many of the best candidates are varied in a look-up.
+"""The number of best candidates that a look-up varies.
 
 On 168 drawn shapes for an H200 the best of the adapted members of the portfolio takes 1.7 % longer
-than the best of a survey and its variants, by the cost model; with the variants of four of them
+than the best of a sample and its variants, by the cost model; with the variants of four of them
 0.9 %, a millisecond later. Members as they are take 6 % longer.
 """
 
@@ -79,8 +80,8 @@ most in the mean."""
 
 
 CAUTION = 2.0
-"""Standard deviations by which a configuration is taken to be slower than predicted: poorly known
-configurations are more often slower than predicted than faster."""
+"""Standard deviations by which a configuration is taken to be slower than predicted: configurations
+with few records nearby are more often slower than predicted than faster."""
 
 
 Rank = Callable[[Sequence[Config], Predictions], Iterable[Config]]
@@ -120,7 +121,7 @@ def nearest(
         record: the problem's own record, which is predicted or has no entry that is legal today;
             None if there is none.
         records: all records.
-        objective: what decides.
+        objective: objective that ranks.
     """
     near = Neighbourhood.of(problem, device, records, objective)
     answer = None if near.learnt else recorded_prediction(problem, device, record)
@@ -156,7 +157,7 @@ def shortlist(
 
     Args:
         near: the problem, and the records near it.
-        accuracy: judges configurations.
+        accuracy: checks configurations.
         rank: says which are the best.
         varied: how many of the best are varied in each turn.
     """
@@ -248,12 +249,12 @@ class Neighbourhood:
         """The entries of near records that the problem can run, the best of each record first, with
         their resources as compiled and their records."""
         near = [record for apart, record in self.ranked[:NEIGHBOURS] if apart <= REACH]
-        judges = _judges(self.problem, self.device, near)
+        legalities = _legalities(self.problem, self.device, near)
         entries: dict[Config, tuple[Resources, RecordDigest]] = {}
         seen: set[tuple[Config, Legality]] = set()
         columns = (zip(repeat(row), row.entries()) for row in near)
         for row, (stated, compiled) in filter(None, chain.from_iterable(zip_longest(*columns))):
-            config, legal = for_compute(stated, self.problem), judges[row.device]
+            config, legal = for_compute(stated, self.problem), legalities[row.device]
             if len(entries) == ENTRIES:
                 break
             if (config, legal) not in seen:
@@ -268,14 +269,14 @@ def _near(ranked: Sequence[Near]) -> bool:
     return any(apart <= REACH for apart, _ in ranked[:1])
 
 
-def _judges(
+def _legalities(
     problem: Problem, device: Device, records: Sequence[RecordDigest]
 ) -> dict[Device, Legality]:
     """The legality of entries, by the device of their record: one for all devices with the same
     resident clusters."""
     tuned_on = {row.device: as_tuned(device, row.device) for row in records}
-    judges = {card: Legality(problem, card) for card in tuned_on.values()}
-    return {ran_on: judges[card] for ran_on, card in tuned_on.items()}
+    legalities = {card: Legality(problem, card) for card in tuned_on.values()}
+    return {ran_on: legalities[card] for ran_on, card in tuned_on.items()}
 
 
 def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
@@ -289,8 +290,8 @@ def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
     how: How = "predicted" if record is None else "nearest" if here else "related"
     vendor, tune = False, tune_command(problem)
     if record is None:
-        corrected = ", corrected by what is recorded of other problems" if near.learnt else ""
-        using = f"the model's choice{corrected}; {tune} finds a better one"
+        corrected = ", corrected by the records of other problems" if near.learnt else ""
+        using = f"the model's choice{corrected}; {tune} finds a better configuration"
     else:
         where = "" if here else f" on {record.device.name}"
         beside = _name_beside(record.problem, problem)
@@ -339,8 +340,8 @@ def _name_beside(recorded: Problem, problem: Problem) -> str:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """While it is open, BLAS runs in one thread: a choice multiplies matrices of some hundred rows,
-    for which more threads wait longer than they work."""
+    """Limits BLAS to one thread while it is open: a choice multiplies matrices of some hundred
+    rows, for which more threads wait longer than they work."""
     with _blas().limit(limits=1, user_api="blas"):
         yield
 
@@ -368,7 +369,7 @@ repairs, which choose kernels that take 2.6 % longer, 35 % at worst.
 
 
 def portfolio(problem: Problem, device: Device) -> list[Config]:
-    """The members, adapted to the problem; if none can run, a survey of all configurations."""
+    """The members, adapted to the problem; if none can run, a sample of all configurations."""
     adaptation = Adaptation(problem, device)
     adapted = {config: adaptation(config) for config in members_of(problem, device)}
     suiting = dict.fromkeys(filter(None, adapted.values()))
@@ -383,7 +384,7 @@ def portfolio(problem: Problem, device: Device) -> list[Config]:
 def _repaired(
     configs: Iterable[Config], adaptation: Adaptation, suiting: Collection[Config]
 ) -> dict[Config, None]:
-    """Repaired configurations of the families of which too few suit the problem."""
+    """Repaired configurations of the families that have too few for the problem."""
     counts = Counter(config.family for config in suiting)
     repaired: dict[Config, None] = {}
     for config in configs:

@@ -48,7 +48,7 @@ TEACHERS = 128
 def differences(
     recorded: Problem, recorded_on: Device, asked: Problem, device: Device
 ) -> tuple[float, ...]:
-    """How far apart two problems are in octaves by each difference other than size."""
+    """The distance of two problems in octaves, for each difference other than size."""
     letters = zip(recorded.layout, asked.layout, strict=True)
     outputs_differ = recorded.output_type != asked.output_type and recorded.output != asked.output
     return (
@@ -62,15 +62,15 @@ def differences(
 
 
 def _between(recorded: Precision, asked: Precision) -> float:
-    """How far two precisions are apart, in octaves."""
+    """The distance of two precisions, in octaves."""
     if recorded is asked:
         return 0.0
     return A_TWIN if recorded.name == asked.twin else A_COMPUTE
 
 
 def _eight_bit(recorded: Problem, asked: Problem) -> float:
-    """How far scales and accumulation are apart, in octaves: scales of blocks and promoted sums
-    change the main loop, other scales the epilogue."""
+    """The distance of scales and accumulation, in octaves: block scales and promoted sums change
+    the main loop, other scales the epilogue."""
     blocks = (recorded.scale == "block") != (asked.scale == "block")
     return (
         SCALED_BLOCKS * blocks
@@ -93,7 +93,7 @@ def learn_errors(
 def accuracy_filter(
     problem: Problem, device: Device, records: Iterable[Neighbour], *, verified: bool = False
 ) -> AccuracyFilter:
-    """Judges configurations by the vendor's error where a record has it, else by its bounds.
+    """Checks configurations by the vendor's error where a record has it, else by its bounds.
 
     Look-ups run kernels that nothing has verified: these have to keep the accuracy bound however
     accurate the vendor's library is. A race is `verified`: only kernels that cannot keep it are

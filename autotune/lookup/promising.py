@@ -35,10 +35,10 @@ configuration that is hard to predict costs a single trial."""
 
 
 VARIED = 8, 6
-"""How many of the best are varied, in each of two rounds.
+"""The number of best candidates that are varied, in each of two rounds.
 
 On 100 recorded shapes of an H200, each left out in turn, the best of the eight reaches 0.961 of the
-fastest time, by a model of the shape's own trials. Of a survey of 3,000 configurations of each
+fastest time, by a model of the shape's own trials. Of a sample of 3,000 configurations of each
 family, which takes eight times as long, it reaches 0.957.
 """
 
@@ -53,7 +53,7 @@ class Contenders:
         objective: the time that decides: `cold` only if the nearest record has cold times.
         learnt: samples of the nearest records.
         configs: the candidates; the first round comes first.
-        count: how many the first round has at most.
+        count: most configurations of the first round.
     """
 
     problem: Problem
@@ -74,11 +74,12 @@ class Contenders:
         return self.configs[: self.count]
 
     def without(self, barred: Callable[[Config], bool]) -> Contenders:
-        """Without barred candidates; the next ones take their places in the first round."""
+        """The contenders without barred candidates; the next candidates take their places in the
+        first round."""
         return replace(self, configs=tuple(each for each in self.configs if not barred(each)))
 
     def of_families(self, names: Collection[str]) -> Contenders:
-        """Those of some families alone."""
+        """The contenders of some families alone."""
         first, rest = (
             tuple(config for config in configs if config.family in names)
             for configs in (self.first, self.configs[self.count :])

@@ -32,8 +32,8 @@ from autotune.records import Records
 OVERHEAD_US = 3.0
 """Microseconds beside the roofline's in the time that predictions are multiples of.
 
-It is no lower bound: cuBLAS's shortest recorded products, 128x128x128 in 16 bits, take 2.21 us on
-an H100 and 2.24 us on an H200. Predictions hardly depend on it: with 1, 2 or 3 the median error
+It is not a lower bound: cuBLAS's shortest recorded products, 128x128x128 in 16 bits, take 2.21 us
+on an H100 and 2.24 us on an H200. Predictions hardly depend on it: with 1, 2 or 3 the median error
 over 209 problems of an H200, each left out in turn, is 13.9, 12.8 and 13.0 %.
 """
 
@@ -74,8 +74,8 @@ def beside_vendor(
         ranked = _nearest(problem, device, elsewhere(device, records))
     vendor_us = vendor_time_us(problem, device, ranked, objective)
     answer = replace(answer, vendor_us=vendor_us)
-    doubt = deviation if timed else _untimed_deviation(problem, device, deviation)
-    cautious_us = time_us * math.exp(CAUTION * doubt)
+    spread = deviation if timed else _untimed_deviation(problem, device, deviation)
+    cautious_us = time_us * math.exp(CAUTION * spread)
     if answer.vendor or (vendor_us is not None and vendor_us >= cautious_us):
         return answer
     why = FASTER.format("expected" if timed else "taken")

@@ -21,7 +21,7 @@ OpenBaseline = Callable[[Session, Operands], Run | None]
 
 @dataclass(frozen=True)
 class FlatView:
-    """Everything between the guards of a buffer, as a one-dimensional CUDA array."""
+    """The bytes between the guards of a buffer, as a one-dimensional CUDA array."""
 
     matrix: GuardedMatrix
 

@@ -269,7 +269,7 @@ def suggesting() -> Iterator[None]:
     except MissingError as error:
         raise MissingError(
             f"{error}; or give another device: --device replay:h100 for recorded times, "
-            "--device h100 for predicted ones"
+            "--device h100 for predicted times"
         ) from error
 
 

@@ -94,7 +94,7 @@ def open_counter(bus: str) -> NvmlCounter:
     except pynvml.NVMLError as error:
         raise MissingError(
             f"NVML has no counter of energy for the GPU at {bus}: {error}; GPUs since compute "
-            "capability 7.0 have one, virtual ones may not"
+            "capability 7.0 have it, virtual GPUs may not"
         ) from error
     return NvmlCounter(pynvml, handle)
 
@@ -119,7 +119,7 @@ class EnergyMeter:
     """Measures the energy of runs on a session's stream.
 
     Args:
-        session: where the runs are.
+        session: session of the runs.
         timer: captures them as graphs.
         counter: the GPU's counter.
         now: the time in seconds.

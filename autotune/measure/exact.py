@@ -94,7 +94,7 @@ class Pairing:
 
     Attributes:
         first: the first place without a partner.
-        terms: how many places from there on have none.
+        terms: number of places from there on without a term.
         paired: number of the other places, even.
         factor: factor of the affine map that orders them, coprime to `paired`.
         shift: its shift.

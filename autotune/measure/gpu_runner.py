@@ -96,7 +96,7 @@ class GpuRunner:
         """Starts the workers and waits for nothing.
 
         Args:
-            task: what the candidates compute.
+            task: computation of the candidates.
             index: the GPU.
             bench: `module:function` that opens the measuring bench, called with task and index.
             baseline_bench: likewise for the bench with the vendor library; None for no baseline.

@@ -16,7 +16,8 @@ Evidence = Literal["measured", "replayed", "predicted"]
 Stage = Literal[
     "compile", "resources", "launch", "verify", "accuracy", "timeout", "crash", "quarantined"
 ]
-"""Where a candidate failed; `accuracy`: a correct result, but less accurate than allowed."""
+"""The stage at which a candidate failed; `accuracy`: a correct result, but less accurate than
+allowed."""
 
 RARE_FIELDS = ("energy",)
 """Fields of a measurement that files leave out where nothing was measured."""
@@ -91,7 +92,7 @@ def without_drift(rounds: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
     of the results differ by the median of the paired differences.
 
     Args:
-        rounds: for each candidate its sample of each round.
+        rounds: sample of each candidate in each round.
     """
     usual = [statistics.median(samples) for samples in rounds]
     if len(rounds) < 2 or not all(usual):

@@ -39,7 +39,7 @@ from autotune.problem.call import KernelCall
 SCHEMA = 1
 ROOT = Path(__file__).parents[1] / "data" / "recordings"
 SUFFIX = ".json.gz"
-"""How the names of recordings end."""
+"""The suffixes of recordings' names."""
 
 RECORDING = output.OutputKind("recording", (b'{"schema":1,"problem":', b'{"schema":1,"call":'))
 

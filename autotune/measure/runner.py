@@ -22,7 +22,7 @@ class Candidate:
         config: the configuration.
         plan: its launches.
         programs: one for each launch; empty where the runner needs none.
-        resources: those of the dominant launch.
+        resources: resources of the dominant launch.
         rows: rows of C that it has to compute as another candidate does, bit for bit; None for
             none.
     """

@@ -374,7 +374,7 @@ def pycuda() -> Any:
     try:
         cuda.init()
     except cuda.Error as error:
-        raise MissingError(f"no usable GPU: {error}; `nvidia-smi` shows what is there") from error
+        raise MissingError(f"no usable GPU: {error}; `nvidia-smi` lists the GPUs") from error
     return cuda
 
 

@@ -62,10 +62,10 @@ class TargetOpener:
     stay open: their processes take longer to start than a race takes. Close it after use.
 
     Attributes:
-        device: where problems are measured.
+        device: device that measures problems.
 
     Args:
-        device: where problems are measured.
+        device: device that measures problems.
         numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
             `all`.
         seed: random seed of a recording's noise.
@@ -92,7 +92,7 @@ class TargetOpener:
         self.close()
 
     @contextmanager
-    def opening(self, problem: Problem) -> Iterator[Callable[[], Target]]:
+    def starting(self, problem: Problem) -> Iterator[Callable[[], Target]]:
         """Starts the runners of a problem, or lets the open ones take it up. The function that it
         yields waits until they are ready. They stay open unless an error leaves the block.
 
@@ -124,9 +124,9 @@ class TargetOpener:
         """The target of the problem, ready.
 
         Raises:
-            AutotuneError: as `opening`.
+            AutotuneError: as `starting`.
         """
-        with self.opening(problem) as ready:
+        with self.starting(problem) as ready:
             return ready()
 
     @property
@@ -214,7 +214,7 @@ def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> 
     """The target of a problem on a device; `seed` is that of a recording's noise.
 
     Raises:
-        AutotuneError: as `TargetOpener.opening`.
+        AutotuneError: as `TargetOpener.starting`.
     """
     with TargetOpener(device, seed=seed) as opener:
         yield opener.target(problem)
@@ -268,8 +268,8 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     and its identity.
 
     Args:
-        device: where.
-        tunable: what is measured, for messages.
+        device: device that measures.
+        tunable: name of the tunable, for messages.
 
     Raises:
         MissingError: if this machine has no such GPU, or nothing to measure with.
@@ -285,15 +285,15 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     if index is None:
         raise MissingError(
             f"{tunable}: {resolve(device).name} is not in this machine, and the time of a "
-            "user kernel cannot be predicted; `autotune.kernel_occupancy` shows without a GPU what "
-            "its configurations occupy"
+            "user kernel cannot be predicted; `autotune.kernel_occupancy` shows its occupancy "
+            "without a GPU"
         )
     try:
         probed = devices.probe(index)
     except MissingError as error:
         raise MissingError(
-            f"{error}; without a GPU `autotune.kernel_occupancy` shows what the configurations of "
-            "a user kernel occupy"
+            f"{error}; without a GPU `autotune.kernel_occupancy` shows the occupancy of a user "
+            "kernel"
         ) from error
     check_compilable(probed)
     return index, probed
@@ -322,7 +322,7 @@ def ordinal_of(device: DeviceLike) -> int:
     if isinstance(source, LocalGpu):
         return source.index
     if isinstance(source, Replayed):
-        raise DeviceError(f"{device} is a recording, not a GPU; give `gpu` or the number of one")
+        raise DeviceError(f"{device} is a recording, not a GPU; give `gpu` or the number of a GPU")
     return devices.index_of(source)
 
 

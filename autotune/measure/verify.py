@@ -109,16 +109,16 @@ class Checks:
 PLAIN = ((1.0, 0.0),)
 """Alpha and beta of problems that have no others."""
 KERNEL = Checks(((exact.ALPHA, -1.0),), ((1.0, 0.0),), oracle.tolerance)
-"""For a kernel: it has to read C in the first run and must not read it in the second."""
+"""The verification of a kernel, which has to read C in the first run and must not in the second."""
 THOROUGH = Checks(
     ((exact.ALPHA, 1.0),), ((0.75, -0.5), (0.0, 1.0), (1.0, 0.0)), oracle.tolerance, specials=True
 )
-"""For a kernel that is about to be recorded."""
+"""The verification of a kernel that is about to be recorded."""
 LIBRARY = Checks(
     *(PLAIN * 2, PLAIN * 2, oracle.library_tolerance), draw=Draw.of_library, rounds=True
 )
-"""For a library, which may add partial sums of K in 16 bits, and computes the product and the
-epilogue one after the other. Integers show what the tolerance hides: a dropped tail of K."""
+"""The verification of a library, which may add partial sums of K in 16 bits, and computes the
+epilogue after the product. Integers show what the tolerance hides: a dropped tail of K."""
 
 
 CAPACITY = 128
@@ -166,7 +166,7 @@ AMAX_ERROR = 2.0**-10
 
 @dataclass(frozen=True)
 class Passed:
-    """How far a correct kernel was from the float64 reference in its last run.
+    """The error of a correct kernel against the float64 reference in its last run.
 
     Attributes:
         error: largest absolute error of an element, less what rounding to C's type may change.

@@ -312,7 +312,7 @@ class Worker:
             raise AutotuneError("the worker was stopped before it answered")
 
     def _end_reason(self) -> str:
-        """How the process ended, and the last line of its standard error.
+        """The exit status of the process, and the last line of its standard error.
 
         Raises:
             AutotuneError: if another thread stopped the process.

@@ -415,7 +415,7 @@ def times(
         problem: the GEMM.
         device: the device it runs on.
         resources: resources of the compiled kernels; the family's estimate replaces a None.
-        coefficients: those of the model without a correction; None takes the fitted ones, and
+        coefficients: coefficients of the uncorrected model; None takes the fitted ones, and
             corrects.
     """
     load = Load.of(configs, problem, device, resources)

@@ -102,8 +102,8 @@ class GaussianProcess:
     """A function of mean 0, conditioned on noisy values at some points.
 
     Args:
-        covariance: of the function.
-        points: where values were observed, one a row.
+        covariance: covariance of the function.
+        points: observed points, one a row.
         values: one a point.
     """
 
@@ -129,13 +129,13 @@ class Posterior:
     The values of the observations come with each question, so that they can change.
 
     Attributes:
-        covariance: of the function.
-        queries: where the function is asked for, one a row.
+        covariance: covariance of the function.
+        queries: points to predict, one a row.
 
     Args:
-        covariance: of the function.
+        covariance: covariance of the function.
         points: where values are observed, one a row; may be empty.
-        queries: where the function is asked for, one a row.
+        queries: points to predict, one a row.
     """
 
     def __init__(self, covariance: Covariance, points: Floats, queries: Floats) -> None:
@@ -229,7 +229,7 @@ def fit(
 
     Args:
         start: the covariance to begin with.
-        points: where values were observed, one a row.
+        points: observed points, one a row.
         values: one a point.
         groups: numbers of consecutive dimensions that share a length scale; None shares none.
     """

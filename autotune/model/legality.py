@@ -95,7 +95,7 @@ class FamilyRules:
         domain: the values of each parameter, in the order of the parameters.
         enumerated: the domain, without values that no legal configuration has.
         rules: the rules in their order.
-        verdicts: for each rule, what is wrong with the values it reads; None where it holds.
+        results: for each rule, what is wrong with the values it reads; None where it holds.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -112,7 +112,7 @@ class FamilyRules:
         self.family = kind.name
         self.domain = self.enumerated = kind.domain(problem, device)
         self.rules = kind.rules if rules is None else rules
-        self.verdicts = [
+        self.results = [
             KeptResults(kind, rule.check, rule.needs, (problem, device)) for rule in self.rules
         ]
         self._free = kind.chosen_for_speed
@@ -143,7 +143,7 @@ class FamilyRules:
         place = self.broken(values, self._lasting if recorded else None)
         if place == len(self):
             return None
-        return Rejection(self.rules[place].reason, self.verdicts[place].of(values) or "")
+        return Rejection(self.rules[place].reason, self.results[place].of(values) or "")
 
     def domain_fault(self, config: Config, *, recorded: bool = False) -> Rejection | None:
         """The first parameter, by name or value, outside its domain; None without one."""
@@ -163,8 +163,8 @@ class FamilyRules:
         """The place of the first rule, of all or of those at `places`, that values of the domain
         break; the number of rules if they break none."""
         for place in range(len(self)) if places is None else places:
-            verdicts = self.verdicts[place]
-            if verdicts[verdicts.pick(values)] is not None:
+            results = self.results[place]
+            if results[results.pick(values)] is not None:
                 return place
         return len(self)
 
@@ -184,7 +184,7 @@ class FamilyRules:
 
 
 class Legality:
-    """Judges whether configurations can run a problem on a device; slow ones are legal too.
+    """Decides whether configurations can run a problem on a device; slow ones are legal too.
 
     Args:
         problem: the problem.
@@ -222,7 +222,7 @@ def as_tuned(device: Device, tuned_on: Device) -> Device:
     """The device with the resident clusters of the card of its model that a record was tuned on.
 
     Rules read the clusters to choose what is worth trying. What is worth it on one card still runs
-    on the others, so a record is judged by the clusters of its own.
+    on the others, so the rules read the clusters of the record's card.
     """
     if device.clusters == tuned_on.clusters or not same_model(device, tuned_on):
         return device

@@ -38,11 +38,12 @@ from autotune.model.gaussian_process import Covariance, GaussianProcess
 from autotune.problem import Problem
 
 NOISE, LENGTH = 0.01, 2.0
-"""Of the errors, as logs: the variance of measuring, and the points' length scale."""
+"""Parameters of the model's errors, as logs: the variance of measuring, and the points' length
+scale."""
 
 VENDOR_LENGTH, VENDOR_VARIANCES = 1.5, (0.3, 0.005)
-"""Of the vendor library's times: the length scale in units of `problem_columns`; the variances of
-the log over the roofline's time, and of measuring it."""
+"""Parameters of the vendor library's times: the length scale in units of `problem_columns`; the
+variances of the log over the roofline's time, and of measuring it."""
 
 
 class Prior(NamedTuple):

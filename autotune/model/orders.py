@@ -52,10 +52,10 @@ class OrderedRules(FamilyRules):
         every_m = (rule for rule in kind.rules if not rule.for_shape)
         prescribed = _order_rule(kind.summation_order, order)
         super().__init__(family, problem, device, (prescribed, *every_m))
-        verdicts = self.verdicts[0]
-        needs = verdicts.needs
+        results = self.results[0]
+        needs = results.needs
         combinations = product(*(self.domain[name] for name in needs))
-        fitting = [values for values in combinations if verdicts[values] is None]
+        fitting = [values for values in combinations if results[values] is None]
         used = {name: {values[place] for values in fitting} for place, name in enumerate(needs)}
         self.enumerated = {
             name: tuple(value for value in values if name not in used or value in used[name])
@@ -68,7 +68,7 @@ rules_of = lru_cache(maxsize=32)(OrderedRules)
 
 
 class OrderedLegality(Legality):
-    """Judges whether configurations have an order of summation and can run a problem."""
+    """Decides whether configurations have an order of summation and can run a problem."""
 
     def __init__(self, problem: Problem, device: Device, order: str) -> None:
         super().__init__(problem, device)
@@ -79,7 +79,7 @@ class OrderedLegality(Legality):
 
 
 def legality(problem: Problem, device: Device, order: str | None) -> Legality:
-    """The judge of configurations of an order of summation, or of any."""
+    """The legality of configurations in an order of summation; None takes any order."""
     return Legality(problem, device) if order is None else OrderedLegality(problem, device, order)
 
 

@@ -119,7 +119,7 @@ class _Level:
         name: the parameter.
         values: its values.
         above: the parameters above it.
-        rules: the reasons and verdicts of the rules that it completes.
+        rules: the reasons and results of the rules that it completes.
         below: the next level.
     """
 
@@ -134,7 +134,7 @@ class _Level:
         self._name, self._rules, self._below = name, rules, below
         self._pairs = [(name, value) for value in values]
         self._size: int = below._size * len(below._pairs) if below else 1
-        deciding = {parameter for _, verdicts in rules for parameter in verdicts.needs}
+        deciding = {parameter for _, results in rules for parameter in results.needs}
         self._decide = picker([parameter for parameter in above if parameter in deciding])
         self._reads: set[str] = deciding | below._reads if below else deciding
         reads = [parameter for parameter in above if parameter in self._reads]
@@ -145,7 +145,7 @@ class _Level:
 
     @property
     def examples(self) -> dict[str, str]:
-        """For each reason the first values that broke its rule, and what is wrong with them. Where
+        """The first values that broke the rule of each reason, and what is wrong with them. Where
         rules share a reason, the first rule's count."""
         below = self._below.examples if self._below else {}
         return {**below, **dict(example for _, example in sorted(self._examples.items())[::-1])}
@@ -161,7 +161,7 @@ class _Level:
     def _extend(self, branch: _Branch, prefix: tuple[_Pair, ...], chosen: dict[str, Value]) -> None:
         """Adds to a branch what follows a prefix, which ends with what is chosen above."""
         below = self._below
-        for pair, reason in self._judged(chosen):
+        for pair, reason in self._decided(chosen):
             if reason is not None:
                 branch.rejected[reason] += self._size
                 continue
@@ -173,7 +173,7 @@ class _Level:
             else:
                 below._extend(branch, (*prefix, pair), chosen)
 
-    def _judged(self, chosen: dict[str, Value]) -> list[tuple[_Pair, str | None]]:
+    def _decided(self, chosen: dict[str, Value]) -> list[tuple[_Pair, str | None]]:
         """Each value, named, with the reason for which the first broken rule rejects it."""
         key = self._decide(chosen)
         if (options := self._options.get(key)) is None:
@@ -184,12 +184,12 @@ class _Level:
         return options
 
     def _broken(self, chosen: Values) -> str | None:
-        for place, (reason, verdicts) in enumerate(self._rules):
-            read = verdicts.pick(chosen)
-            detail = verdicts[read]
+        for place, (reason, results) in enumerate(self._rules):
+            read = results.pick(chosen)
+            detail = results[read]
             if detail is not None:
                 if place not in self._examples:
-                    pairs = ", ".join(map("{}={}".format, verdicts.needs, read))
+                    pairs = ", ".join(map("{}={}".format, results.needs, read))
                     self._examples[place] = reason, f"{pairs}: {detail}" if pairs else detail
                 return reason
         return None
@@ -198,7 +198,7 @@ class _Level:
 def _first_level(rules: FamilyRules) -> _Level:
     """The levels of a family, each with the rules that read no parameter below it."""
     domain, below = rules.enumerated, None
-    left = [*zip((rule.reason for rule in rules.rules), rules.verdicts, strict=True)]
+    left = [*zip((rule.reason for rule in rules.rules), rules.results, strict=True)]
     for place, name in reversed([*enumerate(domain)]):
         completed = [row for row in left if name in row[1].needs or place == 0]
         left = [row for row in left if name not in row[1].needs]
@@ -286,8 +286,8 @@ def _refusal(family: str, problem: Problem, device: Device) -> str | None:
     """Why the family runs nothing on such a device; None if it does."""
     rules = FamilyRules.of(family, problem, device)
     first = {name: values[0] for name, values in rules.domain.items()}
-    verdicts = zip(rules.rules, rules.verdicts, strict=True)
-    return next((kept.of(first) for rule, kept in verdicts if rule.reason == ARCHITECTURE), None)
+    results = zip(rules.rules, rules.results, strict=True)
+    return next((kept.of(first) for rule, kept in results if rule.reason == ARCHITECTURE), None)
 
 
 def _reason(family: str, problem: Problem, device: Device) -> str:
@@ -298,7 +298,7 @@ def _reason(family: str, problem: Problem, device: Device) -> str:
 
 
 class AccuracyFilter:
-    """Judges configurations of a problem by their predicted relative error.
+    """Checks configurations of a problem by their predicted relative error.
 
     Args:
         problem: the problem.
@@ -355,7 +355,7 @@ STAGES = "stages"
 """The parameter that follows others: as many buffers as the tile leaves room for."""
 
 REPAIRS = 3
-"""How many parameters `Adaptation.repaired` changes at most, besides the stages."""
+"""The most parameters that `Adaptation.repaired` changes, besides the stages."""
 
 
 def variants(configs: Iterable[Config], problem: Problem, device: Device) -> list[Config]:
@@ -427,7 +427,7 @@ def _legal(values: Values, rules: FamilyRules, repairs: int) -> Values | None:
     """
     broken = rules.broken(values)
     for _ in range(repairs):
-        if broken == len(rules) or STAGES in rules.verdicts[broken].needs:
+        if broken == len(rules) or STAGES in rules.results[broken].needs:
             break
         changes = [*_changes(values, broken, rules)]
         if not changes:
@@ -439,7 +439,7 @@ def _legal(values: Values, rules: FamilyRules, repairs: int) -> Values | None:
 def _changes(values: Values, broken: int, rules: FamilyRules) -> Iterator[tuple[int, Values]]:
     """The values with one parameter changed that the rule at `broken`, the first that they break,
     reads; each with the place of the first rule that it breaks, up to the first legal ones."""
-    for name in reversed(rules.verdicts[broken].needs):
+    for name in reversed(rules.results[broken].needs):
         for value in _by_distance(values[name], rules.domain[name]):
             changed = {**values, name: value}
             place = rules.broken_after_change(changed, name, broken)
@@ -453,7 +453,7 @@ def _with_legal_stages(values: Values, broken: int, rules: FamilyRules) -> Itera
     stages that are. `broken` is the place of the first rule that the values break."""
     if broken == len(rules):
         yield values
-    elif STAGES in rules.verdicts[broken].needs:
+    elif STAGES in rules.results[broken].needs:
         for stages in rules.domain[STAGES]:
             staged = {**values, STAGES: stages}
             if rules.broken_after_change(staged, STAGES, broken) == len(rules):
@@ -462,7 +462,7 @@ def _with_legal_stages(values: Values, broken: int, rules: FamilyRules) -> Itera
 
 @lru_cache(maxsize=4096)
 def _by_distance(value: Value, domain: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The other values of a domain, the nearest first."""
+    """The values of a domain other than the present one, the nearest first."""
     left = (number for number in domain if number != value)
     return tuple(sorted(left, key=lambda number: _distance(number, value)))
 

@@ -1,4 +1,4 @@
-"""How public functions take a problem.
+"""The forms in which public functions take a problem.
 
 These are the same problem:
 
@@ -214,7 +214,7 @@ def sized(problem: Problem, dimension: str, size: int) -> Problem:
 
 
 def distance(a: Problem, b: Problem) -> float:
-    """How far apart two problems are, in octaves: the Euclidean norm of log2 of the ratios of their
+    """The distance of two problems, in octaves: the Euclidean norm of log2 of the ratios of their
     sizes and batches."""
     pairs = ((a.m, b.m), (a.n, b.n), (a.k, b.k), (a.batch, b.batch))
     return math.hypot(*(math.log2(size / size_b) for size, size_b in pairs))

@@ -40,14 +40,14 @@ class Operand:
 
     Attributes:
         name: in launch plans, in kernels and in the C library.
-        kind: how it is stored.
+        kind: storage of the operand.
         element: its element type in a problem.
         present: whether a problem has it.
         optional: whether a call may leave it out although the problem has it.
         place: the matrix, A, B or C, that has the shape; for scales, the matrix that they scale.
         argument: its keyword in Python, and its name in messages; `name` by default.
         field: its field in `gemm.h`; `name` by default.
-        letter: of a matrix: `ld` and `stride_` with this letter name its pitch and its stride.
+        letter: letter of a matrix: `ld` and `stride_` with it name its pitch and its stride.
     """
 
     name: str

@@ -250,7 +250,7 @@ def compute_of(compute: DtypeLike, accuracy: AccuracyText) -> DtypeLike:
 # Python refuses to read numbers of thousands of digits.
 _SIZE = re.compile(r"-?\d{1,99}")
 _SEPARATORS = "x", "×", "*", ",", None
-"""What may stand between the sizes of a shape; None for blanks."""
+"""The separators between the sizes of a shape; None for blanks."""
 _BATCH = re.compile(r"batch=(-?\d{1,99})")
 _NAMED = re.compile(r"(out|scale|e5m2)=([\w.]{1,99})")
 _NAMES = {"out": "output", "scale": "scale", "e5m2": "e5m2"}

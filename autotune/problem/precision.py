@@ -14,7 +14,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ElementType:
-    """How one element of a matrix is stored.
+    """The storage of a matrix element.
 
     Attributes:
         name: as plans and records spell it.
@@ -52,7 +52,7 @@ class ElementType:
 
     @property
     def enumerator(self) -> str:
-        """Its name in `ElementType` of the CUDA sources, in lower case: `s8` for `i8`."""
+        """The element's name in `ElementType` of the CUDA sources, in lower case: `s8` for `i8`."""
         return f"s{self.name[1:]}" if self.integer else self.name
 
 
@@ -142,12 +142,12 @@ EXACT_SUM = SumError(linear=0, drift=0, root=0, constant=0)
 EIGHT_BIT_SUM = SumError(linear=2**14, drift=2**8, root=0, constant=2**18, accepted_drift=2.0**-15)
 """Tensor cores keep 14 bits of the sums of fp8 products."""
 PROMOTED_EIGHT_BIT_SUM = SumError(linear=8, drift=0, root=2**15, constant=2**20, accepted=2.0**-12)
-"""The same where sums of 128 products are added in IEEE fp32."""
+"""The error bound where sums of 128 products are added in IEEE fp32."""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How A and B are stored, multiplied and summed, and what that costs.
+    """A precision: the storage of A and B, their multiplication and summation, and the error.
 
     Attributes:
         name: the problem's `compute`.

@@ -208,7 +208,7 @@ class Problem:
 
     @property
     def output_element(self) -> ElementType:
-        """How C is stored."""
+        """The storage of C."""
         return self.precision.outputs[0] if self.output == "same" else ELEMENT_TYPES[self.output]
 
     @property
@@ -218,12 +218,12 @@ class Problem:
 
     @property
     def bias_element(self) -> ElementType:
-        """How the bias is stored."""
+        """The storage of the bias."""
         return self.precision.outputs[0] if self.has_fp8_output else self.output_element
 
     @property
     def operand_elements(self) -> tuple[ElementType, ElementType]:
-        """How A is stored, and B."""
+        """The storage of A and of B."""
         own, second = self.precision.operand, self.precision.second or self.precision.operand
         return own if "a" in self.e5m2 else second, own if "b" in self.e5m2 else second
 

@@ -1,4 +1,4 @@
-"""What PyTorch offers for a problem: cuBLAS's functions, their sizes, and tensors they can read."""
+"""PyTorch's functions for a problem: cuBLAS's calls, their sizes, and tensors they can read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autotune.problem.problem import Problem
 LAYOUT = "nt"
 """The layout in which PyTorch's 8-bit functions read A and B."""
 ALIGNED = 16
-"""N and K that are no multiple of it are refused in fp8, and padded to it."""
+"""The unit of N and K in fp8: other sizes are refused, and padded to a multiple."""
 INTEGER_ALIGNED, FEWEST_ROWS, PADDED_ROWS = 8, 17, 32
-"""`torch._int_mm` refuses N and K that are no multiple of 8, and less than 17 rows."""
+"""`torch._int_mm` refuses N and K that are not multiples of 8, and less than 17 rows."""
 BLOCKS_ALIGNED, ROWS_ALIGNED = 4, 4
 """Scales along K, and rows, of 1 x 128 blocks come in multiples of these."""
 
@@ -125,7 +125,7 @@ def obstacle(torch: Any, tensor: Any) -> str | None:
     do; None if one can."""
     kind = type(tensor)
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return f"is a {kind.__qualname__}, whose memory is not its own; give a plain torch.Tensor"
+        return f"is a {kind.__qualname__}, which does not own its memory; give a plain torch.Tensor"
     if tensor.is_nested:
         return "is nested; give a plain tensor, such as by torch.nested.to_padded_tensor"
     if tensor.layout is not torch.strided:
@@ -141,6 +141,6 @@ def obstacle(torch: Any, tensor: Any) -> str | None:
     if lacking:
         return (
             "has no memory (a lazy zero, a tensor inside a transform of torch.func, or one not "
-            "initialised); give a plain tensor, of a lazy zero its .clone()"
+            "initialised); give a plain tensor; for a lazy zero, its .clone()"
         )
     return None

@@ -54,7 +54,7 @@ class PartFields:
 
 @dataclass(frozen=True)
 class Submission:
-    """What the records of a submitted bundle were measured with; several values are joined by
+    """The tools that measured the records of a submitted bundle; several values are joined by
     commas.
 
     Attributes:
@@ -63,7 +63,7 @@ class Submission:
         toolkit: the compiler and its version.
         cublas: version of cuBLAS where the bundle was written; empty if it is not known.
         autotune: version of this package.
-        date: of the latest record, UTC.
+        date: date of the latest record, UTC.
         source: hashes of the kernel sources.
     """
 
@@ -76,7 +76,7 @@ class Submission:
     source: Text
 
     def __str__(self) -> str:
-        """One line, without the sources."""
+        """The record as one line, without the sources."""
         cublas = f"cuBLAS {self.cublas or 'unknown'}"
         tools = f"driver {self.driver or 'unknown'}", self.toolkit, cublas
         return ", ".join((self.device, *tools, f"autotune {self.autotune}", self.date))
@@ -102,7 +102,7 @@ def read_header(data: bytes) -> tuple[Header, int]:
         ValueError: if it is broken or of another schema.
     """
     if not is_compressed(data):
-        raise ValueError("it is no bundle, which is compressed by xz")
+        raise ValueError("it is not a bundle, which is compressed by xz")
     start, end = first_stream(data, _HEADER_BYTES)
     line = start.partition(b"\n")[0]
     fields = require_schema(parse(line), "bundle", SCHEMA)
@@ -285,7 +285,7 @@ class BundleReader:
 
     @property
     def submission(self) -> Submission | None:
-        """What the records were measured with, if they were submitted."""
+        """The tools that measured the records, if they were submitted."""
         return self._header.submission
 
     def ranges(self) -> Iterator[Range]:
@@ -352,7 +352,7 @@ class BundleReader:
 
 
 IMPORT_IT = "look-ups read no more of a file; `autotune cache import` takes all of it"
-"""What to do about a file that is too large for look-ups."""
+"""Advice for a file that is too large for look-ups."""
 
 
 def _changed(stated: str, actual: str) -> ValueError:

@@ -207,8 +207,8 @@ def dumps(record: TuningRecord) -> bytes:
 
 
 def line(record: TuningRecord) -> bytes:
-    """The same record as one line, which `loads` reads faster. Parameters stand in the
-    configurations' texts alone.
+    """The record as one line, which `loads` reads faster. Parameters stand in the configurations'
+    texts alone.
 
     Raises:
         ValueError: if a number is not finite.

@@ -47,7 +47,7 @@ class ImportResult:
         subject: the problem, call or range.
         device: the device's name.
         change: the change.
-        why: the reason, if it was passed over; else empty.
+        why: the reason, if it was skipped; else empty.
     """
 
     subject: str
@@ -65,12 +65,12 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
 
     Args:
         store: the cache.
-        slug: of the device; None for all devices.
+        slug: slug of the device; None for all devices.
         problems: texts of problems, or shapes, which stand for all problems of that shape; none for
             all. A range is chosen if all its points are.
 
     Raises:
-        ProblemError: for a text that is no problem.
+        ProblemError: for a text that is not a problem.
     """
     wanted = _matching(problems)
     best: dict[tuple[str, Problem], Record] = {}
@@ -102,7 +102,7 @@ def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:
 
     Args:
         content: records that `chosen` chose.
-        today: what this machine would measure with.
+        today: tools with which this machine would measure.
         cublas: the version of cuBLAS; empty if it is not known.
 
     Raises:
@@ -112,13 +112,13 @@ def submitted(content: Bundle, today: Origin, cublas: str) -> Bundle:
     records = [record for record in content.records if type(record) is Record]
     if len(names := sorted({record.device.name for record in records})) != 1:
         cards = f"records of {', '.join(names)}" if names else "no records"
-        raise UsageError(f"{cards}; a submission has those of one card: give --device")
+        raise UsageError(f"{cards}; a submission has the records of one card: give --device")
     kinds = Counter("stale" if stale(record, today) else record.evidence for record in records)
     if unfit := [f"{kinds[kind]} {kind}" for kind in ("stale", *BEST_FIRST[1:]) if kinds[kind]]:
         raise UsageError(
-            f"of {len(records)} records {', '.join(unfit)}: a submission has measured ones alone; "
-            "`autotune cache verify --retime` measures stale ones again, shapes behind the file "
-            "choose"
+            f"of {len(records)} records {', '.join(unfit)}: a submission has measured records "
+            "alone; `autotune cache verify --retime` measures stale records again; "
+            "to leave records out, name shapes after the file"
         )
     runs = [record.provenance for record in records]
     sources = (run.source.split() for run in runs)
@@ -183,7 +183,7 @@ def check_folder(root: Path, store: Store) -> None:
         UsageError: if it is not a directory, or that of the store itself.
     """
     if not root.is_dir():
-        raise UsageError(f"{root} is no directory; give a cache directory, or import a file")
+        raise UsageError(f"{root} is not a directory; give a cache directory, or import a file")
     if store.root.exists() and root.samefile(store.root):
         raise UsageError(f"{root} is the cache itself; give another directory")
 
@@ -200,7 +200,7 @@ def absorb(
     Args:
         store: the target.
         contents: records and ranges of other caches.
-        today: what this machine would measure with.
+        today: tools with which this machine would measure.
         kernels: whether to merge user kernels too, which bring source code of their author; else
             they are left out.
 
@@ -217,11 +217,11 @@ def absorb(
 
 
 def _adopt(store: Store, record: TuningRecord, today: Origin) -> ImportResult:
-    change: MergeOutcome = "passed over"
+    change: MergeOutcome = "skipped"
     if not (why := _other_source(store, record)):
         change = store.adopt(record, today)
-    if change == "passed over" and not why:
-        why = stale(record, today) or "the one that is there is later, or was made here"
+    if change == "skipped" and not why:
+        why = stale(record, today) or "the present record is later, or was made here"
     return ImportResult(f"{record.title}, {record.evidence}", record.device.name, change, why)
 
 
@@ -240,20 +240,20 @@ def _other_source(store: Store, record: TuningRecord) -> str:
 
 
 def _adopt_range(store: Store, tuned: Range) -> ImportResult:
-    """Of two ranges, the one with the smaller expected loss stands."""
+    """Imports a range: of two, the range with the smaller expected loss stands."""
     path = ranges.path_of(store.root, tuned)
     change: MergeOutcome = "new"
     if path.exists():
         try:
             own = ranges.read(path)
             better = tuned.loss < own.loss
-            change = "equal" if tuned == own else "better" if better else "passed over"
+            change = "equal" if tuned == own else "better" if better else "skipped"
         except ValueError:
             change = "new"
             files.copy_aside(path, "broken")
     if change in ("new", "better"):
         ranges.save(store.root, tuned)
-    why = "the one that is there expects no greater loss" if change == "passed over" else ""
+    why = "the present range expects no greater loss" if change == "skipped" else ""
     subject = f"{tuned}, {tuned.evidence}{tuned.objective.suffix(', ')}"
     return ImportResult(subject, tuned.device.name, change, why)
 

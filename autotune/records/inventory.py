@@ -128,7 +128,7 @@ def changed_records(items: Iterable[Item], today: Origin) -> list[ChangedRecord]
     ]
 
 
-def verdict(
+def verification(
     items: Iterable[Item], today: Origin, slug: str | None
 ) -> tuple[int, list[Item], list[ChangedRecord]]:
     """The number of files, the broken ones, and the changed records of a device, None for any."""
@@ -323,7 +323,7 @@ def aside(items: Iterable[Item], why: str) -> list[Item]:
 
 
 def older(items: Iterable[Item], seconds: float) -> list[Item]:
-    """The items last written at least so many seconds ago."""
+    """The items last written at least `seconds` ago."""
     latest = time.time() - seconds
     return [item for item in items if item.modified <= latest]
 
@@ -352,7 +352,7 @@ def mend(item: Item) -> str:
         return "deleted; it is compiled again when needed"
     # The target of a link may be a file that those who share the cache must not read.
     if not item.path.is_symlink() and item.kind == "quarantine" and _without_broken_lines(item):
-        return "broken lines left out; the damaged one is kept beside it"
+        return "broken lines left out; the damaged file is kept beside it"
     return f"set aside as {files.move_aside(item.path, 'broken').name}"
 
 

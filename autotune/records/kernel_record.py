@@ -94,7 +94,9 @@ class KernelSource:
             raise ValueError("a source with a character of the code 0")
         of_kernel = self.form == self.name or self.form.startswith(f"{self.name}<")
         if not (_NAME.match(self.name) and _FORM.fullmatch(self.form) and of_kernel):
-            raise ValueError(f"{shown(self.form)} is no instance of a kernel {shown(self.name)}")
+            raise ValueError(
+                f"{shown(self.form)} is not an instance of a kernel {shown(self.name)}"
+            )
 
     @property
     def fault(self) -> str | None:
@@ -204,11 +206,11 @@ def source_fault(
     """
     for option in options:
         if not _OPTION.fullmatch(option):
-            return f"option {shown(option)} of the compiler is not one that a record may have"
+            return f"option {shown(option)} of the compiler is not allowed in a record"
     for path, text in files.items():
         for header in _headers(text):
             if header is None or not _inside(header, (dirname(path), *folders), files):
-                named = "what it does not spell out" if header is None else shown(header)
+                named = "a header by a macro" if header is None else shown(header)
                 return f"{path} includes {named}; a record's source has its own headers and CUDA's"
     return None
 

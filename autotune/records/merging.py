@@ -1,4 +1,4 @@
-"""How two records of one problem, device and kind of evidence become one.
+"""The merging of two records of one problem, device and kind of evidence.
 
 Times of two records are comparable if the kernels were compiled from the same sources, whatever the
 driver and the compiler. Only the sources of an entry's own family count. Therefore:

@@ -68,7 +68,7 @@ class Range:
         objective: the time that the loss is of.
         family: the kernel family that was tuned alone; None for all. Look-ups take only ranges of
             all.
-        order: of a batch-invariant range, the order of summation of all its kernels. Only look-ups
+        order: order of summation of all kernels of a batch-invariant range. Only look-ups
             that ask for batch invariance take it.
 
     Raises:
@@ -99,12 +99,14 @@ class Range:
             raise ValueError("a range without segments; give at least one")
         for before, after in zip(self.segments, self.segments[1:], strict=False):
             if after.low != before.high + 1:
-                raise ValueError(f"segment {after.low}.. follows one that ends at {before.high}")
+                raise ValueError(
+                    f"segment {after.low}.. follows a segment that ends at {before.high}"
+                )
         if self.high != getattr(self.problem, self.dimension):
             raise ValueError(f"the segments end at {self.high}, the problem is {self.problem}")
 
     def __str__(self) -> str:
-        """Such as `1..512x4096x4096:bf16:nn`."""
+        """The range as text, such as `1..512x4096x4096:bf16:nn`."""
         shape, *rest = str(self.problem).split(":")
         sizes = shape.split("x")
         sizes[DIMENSIONS.index(self.dimension)] = f"{self.low}..{self.high}"
@@ -144,7 +146,7 @@ class Range:
         return None
 
     def to_json(self) -> dict[str, object]:
-        """As JSON data, with the device."""
+        """The range as JSON data, with the device."""
         objective = {} if self.objective is HOT else {"objective": str(self.objective)}
         return {
             "schema": SCHEMA,
@@ -265,5 +267,5 @@ def _read(path: Path) -> Range | None:
     try:
         return read(path)
     except ValueError as error:
-        warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
+        warnings.warn(f"{path}: skipped: {error}", stacklevel=2)
         return None

@@ -31,7 +31,7 @@ BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 
 
 PREDICTED = ".predicted.json"
-"""How the names of predicted files end."""
+"""The suffix of predicted files' names."""
 
 
 ORDERED = "ordered"
@@ -205,7 +205,7 @@ class TuningRecord(ABC):
 
     @property
     def ties(self) -> tuple[Entry, ...]:
-        """The other entries that are tied with `best`, and need no fewer resources."""
+        """The entries that are tied with `best` and need no fewer resources."""
         best = self.best
         return tuple(
             entry

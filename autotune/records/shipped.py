@@ -73,7 +73,7 @@ def decoded(
         try:
             file = _file(path, files.identity(path.stat()))
         except OSError as error:
-            _warn(f"{path}: passed over: cannot be read: {error.strerror}")
+            _warn(f"{path}: skipped: cannot be read: {error.strerror}")
             continue
         try:
             for reader in file.readers():
@@ -81,7 +81,7 @@ def decoded(
                     yield decode(path, reader)
         except ValueError as error:
             file.fault = str(error)
-            _warn(f"{path}: passed over: {error}")
+            _warn(f"{path}: skipped: {error}")
 
 
 def bundles() -> Iterator[Path]:
@@ -95,12 +95,12 @@ def _folders() -> Iterator[Path]:
         if folder.is_dir():
             yield folder
         else:
-            _warn(f"AUTOTUNE_SITE_DIR: {folder} is no folder: passed over")
+            _warn(f"AUTOTUNE_SITE_DIR: {folder} is not a folder: skipped")
     yield settings.shipped_dir()
 
 
 class _File:
-    """The bundles of a file, of which the headers were read, or why it is skipped."""
+    """The bundles of a file, whose headers were read, or why the file is skipped."""
 
     def __init__(self, path: Path) -> None:
         self._readers: list[BundleReader] = []

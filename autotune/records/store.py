@@ -74,9 +74,10 @@ KINDS: dict[str, type[TuningRecord]] = {
 G = TypeVar("G", bound=Record)
 
 
-MergeOutcome = Literal["new", "better", "equal", "passed over"]
-"""The effect of merging another store's record: `new`, there was none; `better`, ours was improved
-or replaced; `equal`, nothing changed; `passed over`, ours stayed although its origin differs."""
+MergeOutcome = Literal["new", "better", "equal", "skipped"]
+"""The effect of merging another store's record: `new`, none was present; `better`, the present
+record was improved or replaced; `equal`, nothing changed; `skipped`, the present record stayed
+although its origin differs."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Store:
                 self._set_aside(path, old, merged, source)
                 files.write(path, codec.dumps(merged))
                 return "better"
-        return "equal" if made_from(record, source) else "passed over"
+        return "equal" if made_from(record, source) else "skipped"
 
     def exchange(self, old: TuningRecord, new: TuningRecord) -> bool:
         """Replaces a record by the same one with other sources (see `stamping`); False if the file
@@ -202,7 +203,7 @@ class Store:
     def family(
         self, device: Device, problem: Problem, family: str, evidence: Evidence | None = None
     ) -> FamilyRecord | None:
-        """As `load`, of searches that were asked for one kernel family."""
+        """The record of a problem, as `load`, from searches of one kernel family."""
         return self._first(FamilyRecord, device, f"{problem.slug}-{family}", evidence)
 
     def ordered(self, device: Device, problem: Problem, order: str) -> FamilyRecord | None:
@@ -231,7 +232,7 @@ class Store:
         return first_of_each_problem(self._all(Record, device, paths))
 
     def family_records(self, device: Device, family: str) -> list[FamilyRecord]:
-        """As `records`, of searches that were asked for one kernel family."""
+        """The records of a device, as `records`, from searches of one kernel family."""
         records = self._all(FamilyRecord, device)
         return first_of_each_problem(record for record in records if record.family == family)
 
@@ -251,7 +252,7 @@ class Store:
         try:
             *lines, _torn = (_bytes(path, limits.QUARANTINE) or b"").split(b"\n")
         except ValueError as error:
-            _warn(f"{path}: passed over: {error}")
+            _warn(f"{path}: skipped: {error}")
             return {}
         reasons: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
@@ -259,7 +260,7 @@ class Store:
                 fields = convert(parse(line), _QuarantineFields, "line")
                 reasons[fields.key] = fields.reason
                 continue
-            _warn(f"{path}: line {number} is broken and passed over")
+            _warn(f"{path}: line {number} is broken and skipped")
         return reasons
 
     def _first(
@@ -303,7 +304,7 @@ class Store:
         try:
             return self._parse(path, kind)
         except ValueError as error:
-            _warn(f"{path}: passed over: {error}")
+            _warn(f"{path}: skipped: {error}")
             return None
 
     def _previous(self, path: Path, kind: type[R]) -> R | None:

@@ -47,7 +47,7 @@ def seconds_since(date: str, now: datetime) -> float | None:
 
 
 def joules(amount: float) -> str:
-    """Such as `0.1234 J`, `12.34 mJ` or `123.4 uJ`: four digits."""
+    """An energy as text with four digits, such as `0.1234 J`, `12.34 mJ` or `123.4 uJ`."""
     for unit, factor in (("J", 1.0), ("mJ", 1e-3)):
         if amount >= 0.1 * factor:
             return f"{amount / factor:.4g} {unit}"
@@ -80,5 +80,6 @@ def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective)
 
 
 def gain(plain_us: float | None, ours_us: float | None) -> float | None:
-    """The plain time over ours, less 1, so that 0.25 is 25 % faster; None if either is unknown."""
+    """The plain time over the kernel's, less 1, so that 0.25 is 25 % faster; None if either is
+    unknown."""
     return plain_us / ours_us - 1 if plain_us is not None and ours_us else None

@@ -123,7 +123,7 @@ def changed(records: Iterable[ChangedRecord], *, stale: bool) -> FittedTable | N
     return table if rows else None
 
 
-def verdict_json(
+def verification_json(
     count: int,
     broken: Iterable[Item],
     records: Sequence[ChangedRecord],
@@ -191,9 +191,9 @@ def import_summary(results: Sequence[ImportResult]) -> str:
     """The counts of new, better, equal and skipped records, and why each was skipped."""
     counts = Counter(result.change for result in results)
     shown = ", ".join(f"{counts[change]} {change}" for change in ("new", "better", "equal"))
-    over = [result for result in results if result.change == "passed over"]
-    lines = [f"{len(results)} records and ranges: {shown}, {len(over)} passed over"]
-    lines += [f"passed over: {result.subject} on {result.device}: {result.why}" for result in over]
+    over = [result for result in results if result.change == "skipped"]
+    lines = [f"{len(results)} records and ranges: {shown}, {len(over)} skipped"]
+    lines += [f"skipped: {result.subject} on {result.device}: {result.why}" for result in over]
     return "\n".join(lines)
 
 

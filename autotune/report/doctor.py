@@ -47,7 +47,7 @@ _WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
 
 
-_REBUILD = "install a wheel of this platform, or build one where there is a C compiler"
+_REBUILD = "install a wheel of this platform, or build it on a machine with a C compiler"
 
 
 _REINSTALL = "pip install --force-reinstall tile-autotune"
@@ -71,10 +71,10 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: what was checked.
+        name: name of the check.
         ok: whether it works; None if it is absent but not needed.
-        detail: what was found, in a line.
-        remedy: what to do about it; empty if nothing.
+        detail: finding, in a line.
+        remedy: remedy; empty if none is needed.
     """
 
     name: str
@@ -94,7 +94,7 @@ def broken(checks: Sequence[Check]) -> list[Check]:
     return [check for check in checks if check.ok is False and (gpu or check.name not in HARDWARE)]
 
 
-def verdict(checks: Sequence[Check]) -> str:
+def summary(checks: Sequence[Check]) -> str:
     """The state of this machine, in one line that ends with a command to try."""
     if failed := broken(checks):
         names = ", ".join(check.name for check in failed)
@@ -105,7 +105,7 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def render(checks: Sequence[Check]) -> RenderableType:
-    """A row for each check, with its remedy below, then the verdict; grey what is not needed."""
+    """A row for each check, with its remedy below, then the summary; grey what is not needed."""
     failed = broken(checks)
     marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-")}
     table = FittedTable(show_header=False)
@@ -121,7 +121,7 @@ def render(checks: Sequence[Check]) -> RenderableType:
             detail,
             style=None if needed else "dim",
         )
-    return Group(table, Text(verdict(checks), "red" if failed else "green"))
+    return Group(table, Text(summary(checks), "red" if failed else "green"))
 
 
 def gpus() -> list[tuple[str, str]]:

@@ -34,8 +34,8 @@ Finding = Literal["holds", "slow", "broken", "not reached"]
 
 
 @dataclass(frozen=True)
-class RuleVerdict:
-    """The verdict of a rule on a configuration.
+class RuleResult:
+    """The result of a rule on a configuration.
 
     Attributes:
         rule: the rule's short name.
@@ -57,7 +57,7 @@ class Fit:
     """The placement of a configuration's blocks on a device.
 
     Attributes:
-        resources: what a block takes of an SM.
+        resources: resources of an SM that a block takes.
         source: where its registers come from: `recorded`, `compiled` or `estimated`.
         occupancy: the resident blocks and what limits them.
         tile: rows and columns of C that a block computes at a time.
@@ -79,20 +79,20 @@ class Fit:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A configuration of a problem on a device: its verdicts, occupancy and times.
+    """A configuration of a problem on a device: its results, occupancy and times.
 
     Attributes:
         config: the configuration.
         rejection: why it cannot run, else the first reason why the search leaves it out; empty if
             there is none.
-        verdicts: each rule; none if a parameter is missing or has a value of no kernel.
+        results: each rule; none if a parameter is missing or has a value of no kernel.
         fit: how it lies on the device; None if it is rejected by a rule that is not about speed.
         measured_us: its recorded hot time in microseconds; None if it is not recorded.
     """
 
     config: Config
     rejection: str
-    verdicts: tuple[RuleVerdict, ...]
+    results: tuple[RuleResult, ...]
     fit: Fit | None
     measured_us: float | None
 
@@ -123,16 +123,16 @@ def explain(config: Config, answer: Answer, compiled: Resources | None = None) -
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)
     own = answer.record if answer.record and answer.how == "exact" else None
-    verdicts = _verdicts(config, answer, rules, own)
-    faults = {verdict.finding: f"{verdict.rule}: {verdict.detail}" for verdict in verdicts[::-1]}
+    results = _results(config, answer, rules, own)
+    faults = {result.finding: f"{result.rule}: {result.detail}" for result in results[::-1]}
     if "broken" in faults:
-        return Explanation(config, faults["broken"], verdicts, None, None)
+        return Explanation(config, faults["broken"], results, None, None)
     rejection = faults.get("slow", "")
     entries = own.entries if own else ()
     entry = next((entry for entry in entries if entry.config == config), None)
     measured_us = entry.measurement.time_us if entry else None
     fit = _fit(config, answer, compiled, entry.resources if entry else None)
-    return Explanation(config, rejection, verdicts, fit, measured_us)
+    return Explanation(config, rejection, results, fit, measured_us)
 
 
 def completed(text: str, answer: Answer) -> tuple[Config, Mapping[str, Value]]:
@@ -169,15 +169,15 @@ def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Valu
     return ranked[0][1].values if ranked else None
 
 
-def _verdicts(
+def _results(
     config: Config, answer: Answer, rules: FamilyRules, record: Record | None
-) -> tuple[RuleVerdict, ...]:
+) -> tuple[RuleResult, ...]:
     # The rule does not know the vendor's error, even if it is recorded.
     recorded = [record] if record else []
     accuracy = accuracy_filter(answer.problem, answer.device, recorded, verified=True)
     values = config.values
-    verdicts: list[RuleVerdict] = []
-    for rule, kept in zip(rules.rules, rules.verdicts, strict=True):
+    results: list[RuleResult] = []
+    for rule, kept in zip(rules.rules, rules.results, strict=True):
         detail = kept.of(values)
         if rule.reason == ACCURACY and detail is None:
             detail = accuracy.fault(config)
@@ -185,11 +185,11 @@ def _verdicts(
         read = {name: values[name] for name in rule.needs}
         if rule.reason == ACCURACY and (error := accuracy.error(config)) is not None:
             read |= {"error": f"{error:.2g}", "limit": f"{accuracy.limit.error:.2g}"}
-        verdicts.append(RuleVerdict(rule.reason, finding, read, detail or ""))
+        results.append(RuleResult(rule.reason, finding, read, detail or ""))
         if finding == "broken":
             break
-    rest = rules.rules[len(verdicts) :]
-    return (*verdicts, *(RuleVerdict(rule.reason, "not reached", {}) for rule in rest))
+    rest = rules.rules[len(results) :]
+    return (*results, *(RuleResult(rule.reason, "not reached", {}) for rule in rest))
 
 
 def _fit(
@@ -226,7 +226,7 @@ def render(
     *,
     rules: bool = False,
 ) -> RenderableType:
-    """The winner and why it won; before it the verdict on another configuration, and its fit.
+    """The winner and why it won; before it the result on another configuration, and its fit.
 
     Args:
         answer: the answer to a look-up of the problem.
@@ -306,16 +306,16 @@ def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[
 
 def rule_table(explanation: Explanation) -> RenderableType:
     """A row for each rule: what it finds, and the numbers it reads or what is wrong with them."""
-    if not explanation.verdicts:
+    if not explanation.results:
         return Text()
     table = FittedTable()
     table.add("rule", "finding", kind="text")
     table.add("numbers", kind="prose", worth=0.5)
-    for verdict in explanation.verdicts:
+    for result in explanation.results:
         table.add_row(
-            Text(verdict.rule),
-            Text(verdict.finding, style=_STYLES[verdict.finding]),
-            Text(verdict.detail or _pairs(verdict.values)),
+            Text(result.rule),
+            Text(result.finding, style=_STYLES[result.finding]),
+            Text(result.detail or _pairs(result.values)),
         )
     return table
 
@@ -342,7 +342,7 @@ def _placed(answer: Answer, fit: Fit) -> list[str]:
         empty = 1 - fit.waves / math.ceil(fit.waves)
         lines.append(
             f"{fit.blocks:,} blocks of {rows} x {columns} fill the device {fit.waves:.2f} times; "
-            f"{empty:.0%} of the places stay empty"
+            f"{empty:.0%} of the block slots idle"
         )
     bound = attainable(answer.device, fit.flop_per_byte, answer.problem.compute)
     share = bound / answer.device.peak(answer.problem.compute)
@@ -360,7 +360,7 @@ def _encoded(explanation: Explanation) -> dict[str, object]:
     return {
         "config": str(explanation.config),
         "rejection": explanation.rejection,
-        "rules": [asdict(verdict) for verdict in explanation.verdicts],
+        "rules": [asdict(result) for result in explanation.results],
         "fit": {**asdict(fit), "limiter": fit.occupancy.limiter} if fit else None,
         "measured_us": explanation.measured_us,
     }

@@ -37,7 +37,7 @@ SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 
 @dataclass(frozen=True)
 class Rung:
-    """One step, or the vendor baseline; None is unknown.
+    """A step of the ladder, or the vendor baseline; None is unknown.
 
     Attributes:
         name: the step's name.

@@ -1,4 +1,4 @@
-"""Which linear layers of a model gain from tuned kernels by recorded times, and their table."""
+"""The table of a model's linear layers: where tuned kernels gain, by recorded times."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Layer:
         next to nothing.
 
         Raises:
-            ProblemError: if `m` is no possible size.
+            ProblemError: if `m` is not a possible size.
         """
         plain = Problem(m, self.outputs, self.inputs, self.compute, LAYOUT)
         return (replace(plain, epilogue=Epilogue(bias=True)), plain) if self.bias else (plain,)
@@ -84,7 +84,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """Which linear layers of a model were replaced, and why the others were kept.
+    """The report of replaced linear layers, with the reason for each layer that was kept.
 
     Attributes:
         devices: names of the GPUs that hold the layers.
@@ -111,7 +111,7 @@ class Report:
 
 @dataclass(frozen=True)
 class LayerRecords:
-    """The measured problems and tuned ranges of a device, by which its layers are judged."""
+    """The measured problems and tuned ranges of a device, by which its layers are compared."""
 
     device: Device
     records: Records
@@ -141,7 +141,7 @@ class LayerRecords:
         return tuple(sorted({p.m for p in self.problems if p in layer.problems(p.m)}))
 
 
-def judge_layer(
+def compare_layer(
     layer: Layer, row_counts: Iterable[int] | None, records: LayerRecords, min_gain: float
 ) -> tuple[Row, ...]:
     """The layers with each number of rows; all are replaced if one number gains enough.
@@ -149,7 +149,7 @@ def judge_layer(
     Args:
         layer: the layers.
         row_counts: values of M; None takes all that are recorded.
-        records: what was measured.
+        records: measured records.
         min_gain: least gain over cuBLAS, 0.05 = 5 %.
     """
     counts = records.row_counts(layer) if row_counts is None else tuple(row_counts)
@@ -191,7 +191,7 @@ def layer_table(report: Report) -> RenderableType:
 
 
 def _table(first: str, figures: Sequence[str]) -> FittedTable:
-    """An empty table of layers: their names, a column for each figure, and a verdict."""
+    """An empty table of layers: their names, a column for each figure, and the outcome."""
     table = FittedTable()
     table.add(first, kind="prose")
     table.add(*figures)
@@ -208,7 +208,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         cell(row.ours_us, "{:.1f} us"),
         cell(row.cublas_us, "{:.1f} us"),
         cell(row.gain, "{:+.1%}"),
-        _verdict(row),
+        _outcome(row),
     )
 
 
@@ -218,7 +218,7 @@ def _named(names: tuple[str, ...]) -> str:
     return first if len(names) == 1 else f"{len(names)}: {first}, ..."
 
 
-def _verdict(row: Row) -> str:
+def _outcome(row: Row) -> str:
     point = row.problem.m if row.problem else row.m
     times = "" if point == row.m else f" (times of M={point})"
     if not row.replaced:
@@ -230,8 +230,8 @@ def _verdict(row: Row) -> str:
 
 
 QUANTIZED_NOTE = (
-    "gain: PyTorch's time over that of the quantised layer with its input's quantisation, less 1; "
-    "error: of its result, relative to PyTorch's"
+    "gain: PyTorch's time over the quantised layer's, input quantisation included, less 1; "
+    "error: of the layer's result, relative to PyTorch's"
 )
 
 
@@ -269,7 +269,7 @@ class QuantizedRow:
 
 @dataclass(frozen=True)
 class QuantizedReport:
-    """Which linear layers of a model were quantised, and why the others were kept.
+    """The report of quantised linear layers, with the reason for each layer that was kept.
 
     Attributes:
         compute: their precision.

@@ -28,13 +28,13 @@ class RecordRow:
     Attributes:
         problem: the problem, or the call of a user kernel.
         device: the device's name.
-        evidence: what its times rest on.
+        evidence: evidence of its times.
         time_us: microseconds of its best configuration.
         ratio: cuBLAS's time over it, above 1 where it is faster; None if cuBLAS was not timed.
         cold_us: microseconds of its best configuration with L2 flushed; None if not measured.
         cold_ratio: cuBLAS's time over that.
         config: its best configuration.
-        date: when it was saved, UTC.
+        date: date of the record, UTC.
         age_s: seconds since then; None if the date cannot be read.
         interrupted: whether its search did not end.
         quick: whether it is of a race of a few configurations.
@@ -92,15 +92,15 @@ def records_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
 
 
 def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
-    coldest = record.best_cold
+    cold = record.best_cold
     return RecordRow(
         problem=record.title,
         device=record.device.name,
         evidence=record.evidence,
         time_us=record.best.measurement.time_us,
         ratio=over_vendor(record, record.best, HOT),
-        cold_us=coldest.measurement.cold_us if coldest else None,
-        cold_ratio=over_vendor(record, coldest, COLD),
+        cold_us=cold.measurement.cold_us if cold else None,
+        cold_ratio=over_vendor(record, cold, COLD),
         config=str(record.best.config),
         date=record.provenance.date,
         age_s=seconds_since(record.provenance.date, now),
@@ -148,7 +148,7 @@ class ShapeRow:
 
     Attributes:
         problem: the shape.
-        count: how often it runs.
+        count: number of its runs.
         answer: what is recorded for it; None without a record.
         searched_s: seconds of its searches; 0 if it was not searched.
         why: why its search failed, or why there was none; None if it was searched.
@@ -240,7 +240,7 @@ def shapes_json(rows: ShapesReport) -> list[dict[str, object]]:
 
 
 def _total(rows: ShapesReport) -> str:
-    """Such as `3 shapes, 60 runs: 1,234.5 us, by cuBLAS 1,300.0 us`."""
+    """The sum of the shapes, such as `3 shapes, 60 runs: 1,234.5 us, by cuBLAS 1,300.0 us`."""
     counts = f"{len(rows)} shapes, {sum(row.count for row in rows)} runs"
     times, vendors = [row.time_us for row in rows], [row.vendor_us for row in rows]
     if not rows or None in times:

@@ -302,7 +302,7 @@ def best_lines(sweep: Sweep) -> list[str]:
 
 
 def sweep_json(sweep: Sweep, devices: Mapping[str, SmLimits]) -> list[dict[str, object]]:
-    """For each device its name, the rows of all kernels and the best block sizes, if swept."""
+    """The name, the rows of all kernels and, if swept, the best block sizes of each device."""
     return [
         {
             "device": devices[label].name,

@@ -82,7 +82,7 @@ class Speed:
         self.vendor_us = us_of(baseline, self.objective)
 
     def of(self, time_us: float) -> str:
-        """Such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
+        """A speed as text, such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
         suffix = self.objective.time.suffix(" ")
         if self._problem is None:
             return f"{us(time_us)}{suffix}"
@@ -92,7 +92,8 @@ class Speed:
         )
 
     def state(self, progress: Progress, left: float | None) -> str:
-        """Such as `41 trials, best 48.21 TFLOP/s, 93.5% of cuBLAS, 2 failed, 1:05 left`."""
+        """The state of a search, such as `41 trials, best 48.21 TFLOP/s, 93.5% of cuBLAS, 2 failed,
+        1:05 left`."""
         leader = progress.best
         best = "none yet" if leader is None else self.of(leader.time(self.objective))
         text = f"{progress.trials} trials, best {best}, {progress.failures} failed"
@@ -107,7 +108,8 @@ class Speed:
         return f"{text}, then their energy: 2 s each" if self.objective.metered else text
 
     def recorded(self, record: TuningRecord, progress: Progress) -> str:
-        """Such as `recorded 48.21 TFLOP/s, tied with 2 more after 41 trials in 6.5 s`.
+        """The outcome of a search, such as `recorded 48.21 TFLOP/s, tied with 2 more after 41
+        trials in 6.5 s`.
 
         The energy of the best follows if that decides. The baseline is that of the last round, if
         it was timed there.

@@ -89,20 +89,20 @@ def to_json(
 
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
-    calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
-    `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules` to one of
-    cuBLAS; `least_energy` is the configuration that takes the fewest joules. `regret` is the
-    expected loss against full tuning. `family` is the one that was tuned alone, `order` the order
-    of summation of a batch-invariant range, and `best_of_all` the best of the `overall` record.
-    `ties` are the other configurations whose hot times differ by at most 0.5 % from that of the
-    fastest. Unknown values are None.
+    calls it. `best_cold` is the best configuration with L2 flushed, with `cold_us` and
+    `cold_ratio`. `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules`
+    to one of cuBLAS; `least_energy` is the configuration that takes the fewest joules.
+    `expected_loss` is relative to full tuning, `expected_cublas_loss` to cuBLAS. `family`
+    is the family that was tuned alone, `order` the order of summation of a batch-invariant range,
+    and `best_of_all` the best of the `overall` record. `ties` are the other configurations whose
+    hot times differ by at most 0.5 % from that of the fastest. Unknown values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
     record = _own_record(answer)
     baseline = record.baseline if record else None
     cublas = us_of(baseline, answer.objective)
-    coldest = record.best_cold if record else None
+    cold = record.best_cold if record else None
     return {
         "problem": str(answer.problem),
         "device": answer.device.name,
@@ -117,12 +117,12 @@ def to_json(
         "cublas_us": cublas,
         "ratio": cublas / answer.time_us if cublas and answer.time_us else None,
         "vendor": answer.vendor,
-        "regret": answer.expected_loss,
+        "expected_loss": answer.expected_loss,
         "expected_cublas_us": answer.vendor_us,
-        "cublas_regret": answer.vendor_loss,
-        "coldest": str(coldest.config) if coldest else None,
-        "cold_us": coldest.measurement.cold_us if coldest else None,
-        "cold_ratio": over_vendor(record, coldest, COLD) if record else None,
+        "expected_cublas_loss": answer.vendor_loss,
+        "best_cold": str(cold.config) if cold else None,
+        "cold_us": cold.measurement.cold_us if cold else None,
+        "cold_ratio": over_vendor(record, cold, COLD) if record else None,
         **_energy_json(answer, record),
         "ties": [str(entry.config) for entry in record.ties] if record else [],
         "note": "" if record else answer.note,

@@ -45,7 +45,8 @@ class PlainConsole(Console):
 
 
 Kind = Literal["number", "text", "prose"]
-"""How a column is set: numbers to the right and texts to the left, both whole; prose in lines."""
+"""The setting of a column: numbers to the right and texts to the left, both whole; prose in
+lines."""
 
 PADDING = 2
 """Blanks behind each column."""

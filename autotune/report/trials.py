@@ -90,7 +90,7 @@ def subject_of(record: TuningRecord, root: Path) -> Subject:
 
 
 def broken_lines(logs: Sequence[LoggedTrials]) -> str:
-    """How many lines of logs are broken; empty if none are."""
+    """The number of broken lines in logs, as text; empty if none are."""
     count = sum(log.broken for log in logs)
     return f"{count} broken lines of the trial log were skipped" if count else ""
 

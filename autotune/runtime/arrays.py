@@ -58,9 +58,9 @@ class ArrayInfo:
 
 @dataclass(frozen=True)
 class MatrixMemory:
-    """Where the elements of an operand lie: `rows` rows of `columns` elements, `leading` elements
-    apart, in `count` such matrices, `stride` elements apart; and that again along each axis of
-    `outer`, the sizes and strides of further batch axes."""
+    """The memory of an operand: `count` matrices, `stride` elements apart, of `rows` rows of
+    `columns` elements, `leading` elements apart. `outer` has the sizes and strides of further batch
+    axes."""
 
     rows: int
     columns: int
@@ -108,8 +108,8 @@ def check(operand: ArrayInfo, *, vector: bool = False, types: Collection[str] = 
     """The device that holds an operand, checked in all but its strides.
 
     Raises:
-        ArrayError: for an array on the CPU, of a type not in `types`, or that is no matrix or batch
-            of them; no `vector` if it has to be one.
+        ArrayError: for an array on the CPU, of a type not in `types`, or that is not a matrix or
+            a batch of them; no `vector` if it has to be one.
     """
     name = operand.name
     if operand.ordinal is None:
@@ -131,8 +131,8 @@ def check(operand: ArrayInfo, *, vector: bool = False, types: Collection[str] = 
 
 
 def memory_of(operand: ArrayInfo, layout: str | None = None) -> tuple[str, MatrixMemory]:
-    """How an operand with at most one batch axis is stored, `n` row by row or `t` column by column,
-    and where it lies.
+    """The layout and memory of an operand with at most one batch axis: `n` is row by row, `t`
+    column by column.
 
     The stride of an axis of size 1 does not matter, and a batch of stride 0 is one matrix. Where
     both ways fit, `layout` decides; without it the answer is `n`.
@@ -159,7 +159,7 @@ def memory_of(operand: ArrayInfo, layout: str | None = None) -> tuple[str, Matri
 
 
 def check_out(out: ArrayInfo, shape: tuple[int, ...], ordinal: int) -> MatrixMemory:
-    """Where an output of a shape lies on a device, checked.
+    """The checked memory of an output of a shape on a device.
 
     Raises:
         ArrayError: if it is not writable, not row-major, of another shape or on another device.
@@ -184,7 +184,7 @@ def check_disjoint(out: ArrayInfo, memory: MatrixMemory, shape: tuple[int, ...])
 
 
 def check_vector(vector: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixMemory:
-    """Where a vector for `n` columns of type `dtype` lies on a device, checked.
+    """The checked memory of a vector for `n` columns of type `dtype` on a device.
 
     Raises:
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
@@ -204,7 +204,7 @@ def check_vector(vector: ArrayInfo, n: int, ordinal: int, dtype: str) -> MatrixM
 def check_residual(
     residual: ArrayInfo, out: ArrayInfo, memory: MatrixMemory, ordinal: int
 ) -> MatrixMemory:
-    """Where a residual for an output, which lies in `memory`, lies on a device, checked.
+    """The checked memory of a residual on a device; the output lies in `memory`.
 
     Raises:
         ArrayError: if it is not row-major, or of another shape, type or device; or if it has

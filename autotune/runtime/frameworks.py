@@ -359,7 +359,8 @@ class CudaArrayInterface(Framework):
         }
         if len(handles) > 1:
             raise ArrayError(
-                f"the operands are on different streams {sorted(handles)}; bring them onto one"
+                f"the operands are on different streams {sorted(handles)}; bring them onto one "
+                "stream"
             )
         return int(handles.pop()) if handles else 0
 

@@ -133,7 +133,7 @@ class Kernel(Matmul):
             stream: the handle of the stream; 0 is the default stream.
             alpha: factor of the product.
             beta: factor of C.
-            dependent: that of `autotune.Policy`; the current policy is not read.
+            dependent: as in `autotune.Policy`; the current policy is not read.
             words: leading dimensions `lda`, `ldb`, `ldc` and `ldr`, and strides `stride_a`,
                 `stride_b`, `stride_c` and `stride_r` from one matrix of a batch to the next, in
                 elements; None, the default, is without gaps, and a stride of 0 for A or B one
@@ -244,7 +244,8 @@ class Kernel(Matmul):
     def _choice(
         self, checked: CheckedOperands, options: CallOptions, operands: Operands
     ) -> tuple[Config, bool]:
-        """Its own configuration, never the vendor's library: the caller asked for the kernel."""
+        """The kernel's own configuration, never the vendor's library: the caller asked for the
+        kernel."""
         del checked, options, operands
         return self.config, False
 

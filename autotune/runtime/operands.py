@@ -73,7 +73,7 @@ class CallOptions(NamedTuple):
         compute: the precision or None.
         accumulate: how sums of fp8 are added up, or None.
         scale: the granularity of the scales or None.
-        policy: what the call may do.
+        policy: policy of the call.
     """
 
     alpha: float = 1.0
@@ -379,7 +379,7 @@ def checked_operands(
 
 
 def _matrix_memory(problem: Problem, launches: Launches, ordinal: int) -> dict[str, MatrixMemory]:
-    """Where A, B and C lie, checked.
+    """The checked memory of A, B and C.
 
     Raises:
         ArrayError: if no kernel can take them.
@@ -403,7 +403,7 @@ def _further_memory(
     memory: Mapping[str, MatrixMemory],
     ordinal: int,
 ) -> MatrixMemory:
-    """Where an operand beside A, B and C lies, checked.
+    """The checked memory of an operand beside A, B and C.
 
     Raises:
         ArrayError: if the problem does not have it, or no kernel can take it.
@@ -426,7 +426,7 @@ def _further_memory(
 
 
 def number_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
-    """Where a single number lies on a device, checked.
+    """The checked memory of a single number on a device.
 
     Raises:
         ArrayError: if it is not one fp32 number on that device.
@@ -437,7 +437,7 @@ def number_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
 
 
 def scale_memory(operand: ArrayInfo, ordinal: int, first: str = "A") -> MatrixMemory:
-    """Where scales lie on the device of the `first` operand, checked but for their shapes.
+    """The memory of scales on the device of the `first` operand, checked except for their shapes.
 
     Raises:
         ArrayError: if they are not fp32 without gaps on that device.

@@ -50,7 +50,7 @@ TARGETS = {row.name: row for row in ELEMENT_TYPES.values() if row.bytes == 1}
 GRANULARITIES = ("tensor", "row", "block")
 
 LINE = 128
-"""The scales of A start at a multiple of so many bytes."""
+"""The alignment in bytes of the scales of A."""
 
 KEPT_CALLS = 1024
 """Bound calls that are kept. When there are more, all are dropped."""
@@ -123,7 +123,7 @@ def quantizer(runtime: Runtime) -> Quantizer:
 def quantizing_of(
     x: ArrayInfo, target: ElementType, scale: str, source: Place, result: Place, fixed: bool = False
 ) -> Quantizing:
-    """How a checked array is quantised between two places.
+    """The quantisation of a checked array, from one address to another.
 
     Raises:
         ArrayError: if it has too many rows or columns.
@@ -214,7 +214,7 @@ def check_source(x: ArrayInfo) -> tuple[int, MatrixMemory]:
 
 
 def _rows_of(x: ArrayInfo, element_bytes: int) -> MatrixMemory:
-    """Where the rows of an array lie, over all of its axes but the last."""
+    """The memory of an array's rows, over all axes but the last."""
     *sizes, columns = x.shape
     *steps, step = x.strides
     axes = [(size, step) for size, step in zip(sizes, steps, strict=True) if size > 1]
@@ -383,7 +383,7 @@ def bind_quantised(
         runtime: loads the kernels.
         checked: the operands as they are multiplied.
         source: A as it comes.
-        addresses: of the operands as they come.
+        addresses: addresses of the operands as they come.
         options: the other arguments of the call.
     """
     ordinal, problem, place_of_a = checked.ordinal, checked.problem, addresses["a"]

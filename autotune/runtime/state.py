@@ -59,7 +59,7 @@ class UntunedWarning(UserWarning):
 
 
 class Runtime:
-    """Everything that stays loaded between calls: GPUs, answers of the look-up, and executables.
+    """The state that stays loaded between calls: GPUs, answers of the look-up, and executables.
 
     Threads may share it.
 
@@ -313,7 +313,7 @@ def addresses_of(reads: Reads) -> dict[str, int]:
 
 
 def _stack_level() -> int:
-    """How many frames up the package's caller is, for `warnings.warn`."""
+    """The number of frames up to the package's caller, for `warnings.warn`."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

@@ -27,7 +27,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None; `swiglu`,
             for a weight of `autotune.interleave` without a bias, gives half of out_features.
         compute: the precision; see `autotune.torch.mm`.
-        policy: that of `autotune.torch.mm`; None is the current policy of each call.
+        policy: as in `autotune.torch.mm`; None is the current policy of each call.
         device: device of the parameters.
         dtype: type of the parameters.
 
@@ -94,7 +94,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         return result.view(*input.shape[:-1], result.shape[-1])
 
     def extra_repr(self) -> str:
-        """That of `nn.Linear`, with the activation and the compute if they are set."""
+        """The text of `nn.Linear`, with the activation and the compute if they are set."""
         named = (("activation", self.activation), ("compute", self.compute))
         return ", ".join(
             [super().extra_repr(), *(f"{name}={value}" for name, value in named if value)]

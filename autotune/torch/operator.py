@@ -412,7 +412,7 @@ def result_shape(product: Product) -> tuple[Any, ...]:
 
 
 def shape_of(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -> tuple[Any, ...]:
-    """The shape of the result of operands, of which types and devices are not looked at.
+    """The shape of the result of operands, whatever their types and devices.
 
     Raises:
         ArrayError: if the operands do not fit each other.
@@ -437,13 +437,13 @@ def width_of(n: Any, activation: str | None) -> Any:
     """The columns of the result of a product of `n` columns.
 
     Raises:
-        ProblemError: for `swiglu` of columns that are no whole pairs.
+        ProblemError: for `swiglu` of columns that are not whole pairs.
     """
     if activation != SWIGLU:
         return n
     if n % (2 * GATE_SPAN):
         raise ProblemError(
-            f"{SWIGLU} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of what they are for; B "
+            f"{SWIGLU} takes {GATE_SPAN} columns of gates and {GATE_SPAN} of their values; B "
             f"has {n}: make it by autotune.interleave"
         )
     return n // 2

@@ -29,7 +29,7 @@ from autotune.report.layers import (
     QuantizedReport,
     Report,
     Row,
-    judge_layer,
+    compare_layer,
     layer_table,
     quantized_table,
 )
@@ -124,7 +124,7 @@ def patch(
         search: how to tune; its seconds, 20 by default, are for each shape and number of rows on
             average, and shared as in `autotune.tune`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
-        file: where to print; None is standard output.
+        file: file to print to; None is standard output.
         compute: `f8`, `f8e5` (inputs in e5m2) or `i8` to quantise the layers; else None.
         scale: granularity of the scales: `row`, `tensor` or `block` (not of `i8`).
         accumulate: how fp8 products are summed: `exact` or `fast`.
@@ -162,7 +162,7 @@ def patch(
 
 
 def _options(policy: Policy, search: Search | None) -> Search | None:
-    """How the shapes are tuned; None if they are not.
+    """The search that tunes the shapes; None if they are not tuned.
 
     Raises:
         UsageError: for a search that the policy does not make.
@@ -244,10 +244,10 @@ def _patch_by_records(
         if group.obstacle is not None or numbers == {}:
             table.append(Row(group.layer, why=group.obstacle or "not among the shapes"))
             continue
-        judged = judge_layer(group.layer, numbers, records[group.ordinal], min_gain)
-        if judged[0].replaced:
+        compared = compare_layer(group.layer, numbers, records[group.ordinal], min_gain)
+        if compared[0].replaced:
             patched(group.modules, policy)
-        table += judged
+        table += compared
     unknown = sum(row.why == UNKNOWN for row in table)
     for recorded in records.values():
         if unknown and not (recorded.problems or recorded.ranges):
@@ -341,8 +341,8 @@ def _tune_missing(
     Args:
         groups: the layers.
         rows: the numbers of rows, as `patch` takes them.
-        records: those of each GPU.
-        options: of the searches; the budget is that of one shape.
+        records: records of each GPU.
+        options: options of the searches; the budget is for one shape.
     """
     usable = [group for group in groups if group.obstacle is None]
     tuned: list[ShapeRow] = []
@@ -386,12 +386,12 @@ def _patch_by_ranges(
         if options and batch_invariant(_plain(group, 1), device, records) is None:
             span = Span(_plain(group, max(counts)), "m", 1)
             ranges.tune(span, options, device=f"gpu:{group.ordinal}", batch_invariant=True)
-        judged = [
+        compared = [
             _range_row(group, m, batch_invariant(_plain(group, m), device, records)) for m in counts
         ]
-        if all(row.replaced for row in judged):
+        if all(row.replaced for row in compared):
             patched(group.modules, policy)
-        table += judged
+        table += compared
     return Report(tuple(device.name for device in devices.values()), tuple(table))
 
 

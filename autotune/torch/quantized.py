@@ -26,12 +26,12 @@ DTYPES = (torch.float16, torch.bfloat16)
 
 
 RUNS, SAMPLES = 10, 20
-"""Runs of a layer in a graph, and replays of the graph, of which the median counts."""
+"""Runs of a layer in a graph, and replays of the graph, whose median counts."""
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How layers are quantised.
+    """The quantisation of layers.
 
     Attributes:
         compute: `f8`, `f8e5` (inputs in e5m2, weights in e4m3) or `i8`.
@@ -130,7 +130,7 @@ def patch_quantized(
     Args:
         model: the model.
         layers: name, layer and, if no kernel can serve it, the reason.
-        quantization: how.
+        quantization: element type and scales of the quantised layers.
         policy: the policy that the layers keep; None follows the current one at each call.
         sample: an input of the model, or a tuple of its arguments; None times nothing.
         min_gain: the least gain of a layer in time.

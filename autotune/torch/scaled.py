@@ -136,9 +136,9 @@ def scaled_mm(
         use_fast_accum: whether sums of fp8 products stay in the tensor cores all along K, with 14
             bits. By default sums of 128 are added in fp32.
         compute: for an `a` that is quantised: `f8`, `i8`, or `f8e5` for the other type of fp8.
-        policy: that of `autotune.torch.mm`, but not batch-invariant.
+        policy: as in `autotune.torch.mm`, but not batch-invariant.
         residual: (m, n) in `out_dtype`.
-        activation: that of `autotune.torch.mm`.
+        activation: as in `autotune.torch.mm`.
         scale_result: one number that a result in fp8 is multiplied by; None is 1.
         amax: one fp32 number that is raised to the largest size of an fp8 result before its scale.
 
@@ -288,7 +288,7 @@ def _shape_of(product: ScaledProduct) -> tuple[Any, ...]:
     """The shape of the result.
 
     Raises:
-        ArrayError: for operands that are no matrices or do not fit each other.
+        ArrayError: for operands that are not matrices or do not fit each other.
         ProblemError: for an unknown activation, or a residual with an activation.
     """
     a, b = product.a, product.b
@@ -318,7 +318,7 @@ def quantize(x: Any, scale: str = "row", dtype: Any = torch.float8_e4m3fn) -> tu
 
     Raises:
         UsageError: for another granularity or dtype.
-        ArrayError: for a tensor that is no matrix.
+        ArrayError: for a tensor that is not a matrix.
     """
     q, scales = torch.ops.autotune.quantize.default(x, scale, dtype)
     return q, scales

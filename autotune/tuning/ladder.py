@@ -53,8 +53,8 @@ class Ladder(Part):
     """The steps in fp32, followed by those on tensor cores.
 
     Attributes:
-        device: where they ran.
-        evidence: what the times rest on.
+        device: device on which they ran.
+        evidence: evidence of the times.
         higher: the steps on tensor cores, one part for each precision.
         missing: steps that are left out, and why.
         untuned: steps that run the cost model's choice, as nothing is recorded for them.
@@ -89,7 +89,7 @@ class LadderChoice:
 
 
 class LadderTarget(Protocol):
-    """Where one precision of the ladder is measured, such as a `targets.Target`."""
+    """A target that measures one precision of the ladder, such as a `targets.Target`."""
 
     @property
     def runner(self) -> Runner: ...
@@ -173,7 +173,7 @@ def recorded(
     """The steps as they were recorded, without those that were not.
 
     Args:
-        recording: of the problem in fp32.
+        recording: recording of the problem in fp32.
         find: gives the recording in another precision; None, or raises `NotFoundError`, if there is
             none.
 

@@ -157,7 +157,7 @@ class Run(Generic[R]):
         log = open_log(tunable, runner, store, origin, self._axes, options.storage)
         self._log = opened.enter_context(closing(log))
         ranking = options.objective, options.score, options.reach
-        self.leaderboard = Leaderboard(*ranking, tunable.judged)
+        self.leaderboard = Leaderboard(*ranking, tunable.checked)
         for trial in self._standing():
             self.leaderboard.add(trial)
         self._extended_at = -1
@@ -317,7 +317,7 @@ class Run(Generic[R]):
     # Compile ahead, measure and learn.
 
     def _evaluate(self) -> None:
-        """Tries the proposals, and ends with all trials in the log and judged."""
+        """Tries the proposals, and ends with all trials in the log and checked."""
         proposals, board = self._proposals, self.leaderboard
         prepared = ahead(
             proposals.asked(),

@@ -145,7 +145,8 @@ class Search:
         )
 
     def each_limited(self, family: str = "auto") -> Search:
-        """As `limited`, for problems that share the seconds: without default seconds."""
+        """The search as `limited` makes it, for problems that share the seconds: without default
+        seconds."""
         return replace(self.limited(family), seconds=self.seconds)
 
     def shared_seconds(self, searches: int) -> float:

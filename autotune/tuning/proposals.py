@@ -124,7 +124,7 @@ class Proposals:
 
     Attributes:
         search: proposes configurations and learns from trials.
-        log: where configurations are claimed.
+        log: log in which configurations are claimed.
         leaderboard: the trials so far.
         observer: receives the event that ends the search early.
         options: limit the number of trials.
@@ -158,7 +158,8 @@ class Proposals:
             yield config
 
     def reopened(self) -> bool:
-        """Whether there is room for trials again: other processes ended without using theirs."""
+        """Whether there is room for trials again, because other processes ended without using their
+        share."""
         self._share()
         limited = self.options.trials is not None
         return limited and not self._full and not self._exhausted and self.time_left()

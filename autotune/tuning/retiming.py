@@ -44,7 +44,7 @@ from autotune.tuning.pipeline import Compile, Compiler, ahead, prepare
 from autotune.tuning.trials import Quarantine, Trial
 
 TOP = 3
-"""How many entries of a record are timed again by default."""
+"""The number of a record's entries that are timed again by default."""
 
 
 Opened = Callable[[Problem], AbstractContextManager[Target]]
@@ -80,7 +80,7 @@ def retime(
         opened: opens the target that measures a problem there.
         store: the store of the records.
         compile: compiles a template for an architecture.
-        top: how many entries.
+        top: number of entries.
 
     Raises:
         MissingError: without a GPU, a driver or a compiler.
@@ -225,7 +225,7 @@ class TimeCheck:
         now_us: microseconds of what runs today; None if nothing does.
         runs: a configuration, or the vendor's library.
         why: why nothing does; None if something does.
-        evidence: what `now_us` rests on.
+        evidence: evidence of `now_us`.
     """
 
     problem: Problem
@@ -248,7 +248,7 @@ def references(
     objective: Objective,
 ) -> dict[Problem, float]:
     """The bundle's time of each problem, or of all that it has for the device's model: the one of
-    the best evidence. Predicted times are no reference.
+    the best evidence. Predicted times are not a reference.
 
     Raises:
         NotFoundError: if it has none of a problem.
@@ -282,9 +282,9 @@ def check(
     Args:
         bundle_us: the bundle's time of each problem.
         opened: opens the target that measures a problem.
-        chosen: what would run a problem.
+        chosen: answer that would run a problem.
         compile: compiles a template for an architecture.
-        objective: which time.
+        objective: objective whose time is compared.
 
     Raises:
         DeviceError: if its times are predicted.
@@ -307,7 +307,7 @@ def check(
             continue
         estimate = objective.estimate(outcome)
         if estimate is None:
-            raise AutotuneError(f"{problem} has no {objective} time here; check the other one")
+            raise AutotuneError(f"{problem} has no {objective} time here; check the other time")
         yield TimeCheck(problem, before_us, estimate.time_us, runs, evidence=evidence)
 
 

@@ -97,7 +97,7 @@ class Owner:
 
     @classmethod
     def of_this_process(cls) -> Owner:
-        """This process, opening a log."""
+        """The process that calls this, as the owner of a log it opens."""
         pid = os.getpid()
         started = _started(pid) or ""
         return cls(socket.gethostname(), _boot(), _namespace(), pid, started, uuid.uuid4().hex)
@@ -258,7 +258,7 @@ class TrialLog:
 
         Args:
             config: the configuration.
-            limit: of the study's configurations, finished or claimed.
+            limit: most configurations of the study, finished or claimed.
 
         Raises:
             CacheError: if the file cannot be read and written.
@@ -530,7 +530,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in ticks of the boot; None if it has ended."""
+    """The start of a process, in ticks of the boot; None if it has ended."""
     try:
         # The name in front of the last bracket may hold blanks and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

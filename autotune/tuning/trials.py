@@ -111,11 +111,11 @@ class Quarantine:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
         trials: configurations evaluated, those of earlier runs included.
-        failures: how many of them failed.
+        failures: number of failed trials.
         best: the fastest so far; None if none has a time.
         seconds: since the run began.
         busy: the share (0..1) of that time in which the devices worked on candidates.
@@ -135,7 +135,8 @@ class Observer(Protocol):
     """
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
-        """There are `feasible` configurations; `rejected` counts the others by reason."""
+        """Event: `feasible` configurations were found; `rejected` counts the illegal ones by
+        reason."""
 
     def baseline(self, measurement: Measurement | None) -> None:
         """The vendor baseline was timed; None if there is no vendor library."""
@@ -182,7 +183,7 @@ NEAR = 1.1
 how little of that family was searched."""
 
 
-Judge = Callable[[Measurement, Measurement], Measurement | Failure]
+AccuracyCheck = Callable[[Measurement, Measurement], Measurement | Failure]
 """The measurement, or a failure if it is too inaccurate beside the vendor baseline's."""
 
 
@@ -192,10 +193,10 @@ class Leaderboard:
     The vendor baseline sets the accuracy that trials are held to, often after they ran.
 
     Attributes:
-        trials: in the order in which they finished.
-        failures: how many of them failed.
+        trials: trials in the order in which they finished.
+        failures: number of failed trials.
         best: the fastest by the objective; None if none has such a time.
-        baseline: the vendor baseline; None judges nothing.
+        baseline: the vendor baseline; None checks nothing.
         closest: the most accurate of the refused trials, with its error; None before the first.
 
     Args:
@@ -203,7 +204,7 @@ class Leaderboard:
         score: a function that is minimised in place of the time.
         reach: the multiple of the best value up to which trials are leaders. The best of near
             families and by the other objective are leaders beyond it.
-        judge: refuses what is too inaccurate.
+        check: refuses what is too inaccurate.
     """
 
     def __init__(
@@ -211,10 +212,10 @@ class Leaderboard:
         objective: Objective = HOT,
         score: Callable[[Trial], float] | None = None,
         reach: float = math.inf,
-        judge: Judge = lambda measurement, _: measurement,
+        check: AccuracyCheck = lambda measurement, _: measurement,
     ) -> None:
         self._objective: Objective = objective
-        self._score, self._reach, self._judge = score, reach, judge
+        self._score, self._reach, self._check = score, reach, check
         self.baseline: Measurement | None = None
         self.closest: tuple[float, Config, Failure] | None = None
         self.best: Trial | None
@@ -228,7 +229,7 @@ class Leaderboard:
         Returns:
             The trial; a failure if it is less accurate than the vendor baseline allows.
         """
-        trial = self._judged(trial)
+        trial = self._checked(trial)
         if isinstance(trial.outcome, Failure):
             if trial.config in self._timed:
                 self._replace([entry for entry in self.trials if entry.config != trial.config])
@@ -249,7 +250,7 @@ class Leaderboard:
         self._replace(self.trials)
 
     def rematch(self, trials: Iterable[Trial]) -> bool:
-        """From now on only these trials, which were timed interleaved, can lead.
+        """Restricts the leaders to these trials, which were timed interleaved.
 
         If none of them has a time, they replace the earlier ones of their configurations instead,
         and it returns False.
@@ -326,7 +327,7 @@ class Leaderboard:
         ]
         time = self._objective.time
         if time is not HOT and any(trial.time_us < math.inf for trial in self.trials):
-            return f"{time} times are not known here; minimise the hot ones"
+            return f"{time} times are not known here; minimise the hot times"
         if not failures:
             return "none was tried; allow more trials or time"
         stages = Counter(failure.stage for _, failure in failures)
@@ -350,10 +351,10 @@ class Leaderboard:
         """The value to minimise: the time, or the score."""
         return trial.time(self._objective) if self._score is None else self._score(trial)
 
-    def _judged(self, trial: Trial) -> Trial:
+    def _checked(self, trial: Trial) -> Trial:
         if self.baseline is None or isinstance(trial.outcome, Failure):
             return trial
-        outcome, error = self._judge(trial.outcome, self.baseline), trial.outcome.relative_error
+        outcome, error = self._check(trial.outcome, self.baseline), trial.outcome.relative_error
         if isinstance(outcome, Failure) and error is not None:
             refused = error, trial.config, outcome
             self.closest = min(self.closest or refused, refused, key=lambda entry: entry[0])

@@ -53,8 +53,8 @@ class Candidates:
     """The configurations to choose from, at least one, and the number rejected for each reason.
 
     Attributes:
-        ranked: those that a model ranked, the best predicted first.
-        unranked: the rest.
+        ranked: configurations that a model ranked, the best predicted first.
+        unranked: configurations that no model ranked.
         rejected: number of configurations that cannot run, by reason.
     """
 
@@ -76,7 +76,7 @@ class Candidates:
 
 
 class Tunable(ABC, Generic[R_co]):
-    """Something with configurations that all compute the same.
+    """A computation with several configurations that all give the same result.
 
     The text form says in one line what is tuned. Trials that agree in slug, kinds and hash of the
     sources can be compared.
@@ -125,14 +125,14 @@ class Tunable(ABC, Generic[R_co]):
     def plan(self, config: Config) -> LaunchPlan:
         """The launches of a candidate, with the same text."""
 
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+    def checked(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
         """The measurement, or a failure at the stage "accuracy" if the result is less accurate than
         the vendor library's in `baseline` allows."""
         del baseline
         return measurement
 
     def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Sequence[int]:
-        """The places of the configurations that `judged` is expected to refuse beside `baseline`,
+        """The places of the configurations that `checked` is expected to refuse beside `baseline`,
         so that they are not tried."""
         del configs, baseline
         return ()
@@ -242,7 +242,7 @@ class GemmTunable(Tunable[Record]):
         """The launches for operands without gaps."""
         return registry.plan(config, self.problem)
 
-    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+    def checked(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
         """The measurement, or a failure if its error exceeds `relative_bound`."""
         return checked_accuracy(self.problem, measurement, baseline.relative_error)
 
@@ -283,7 +283,7 @@ class GemmTunable(Tunable[Record]):
             return unserved(self.problem, runner.device, self.family)
         kernel = "configuration" if self.family == AUTO else f"{self.family} configuration"
         reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
-        why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
+        why = f"rejected: {reasons}" if reasons else "it knows no problem of that kind"
         return f"no {kernel} can run {self.problem} on {runner.device.name}; {why}"
 
 

@@ -161,7 +161,7 @@ class KernelBench(BaseBench):
         if needed > (free := session.free_bytes()):
             raise RunnerError(
                 f"{work}: the arrays take {needed / 2**30:.1f} GiB of device memory, "
-                f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller ones"
+                f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller arrays"
             )
         self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
         self._values = {array.buffer.name: array.address for array in self._arrays}

@@ -171,7 +171,7 @@ LARGEST = 10**15
 
 @dataclass(frozen=True)
 class Compilation:
-    """How a user kernel is compiled.
+    """The compilation of a user kernel.
 
         autotune.tune_kernel(..., compile=autotune.Compilation(defines=True))
 
@@ -302,7 +302,7 @@ def _parameters(parameters: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Va
         if not isinstance(name, str) or not is_macro_name(name) or name == RESERVED:
             raise UsageError(
                 f"a parameter is called {name!r}; give a C++ identifier other than {RESERVED!r}, "
-                "one that C++ does not use or reserve"
+                "a name that C++ does not use or reserve"
             )
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             raise UsageError(f"values of {name} are {values!r}; give a sequence of values")
@@ -351,7 +351,7 @@ def _form(name: str, parameters: tuple[str, ...], defines: bool) -> tuple[str, s
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise UsageError(
-            f"name is {name!r}; give that of the kernel, such as 'transpose', or with the "
+            f"name is {name!r}; give the name of the kernel, such as 'transpose', or with the "
             "parameters that it takes, 'transpose<TILE, ROWS>'"
         )
     plain, inner = match.groups()
@@ -414,7 +414,7 @@ def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str,
     """The options as the compiler gets them, without those for a host compiler.
 
     Args:
-        options: options of NVRTC or nvcc, each with its value in one text.
+        options: options of NVRTC or nvcc, an option and its value in one text.
         macros: the tuned parameters, which no option may define.
 
     Raises:
@@ -449,5 +449,5 @@ def _named(option: str) -> Iterator[tuple[str, str]]:
 def _no_options(options: object) -> UsageError:
     return UsageError(
         f"options is {options!r}; give a list of the compiler's options, such as "
-        "['--use_fast_math'], each with its value in one text"
+        "['--use_fast_math'], an option and its value in one text"
     )

@@ -161,7 +161,7 @@ def grid_extents(
         UsageError: for neither or both of grid and problem_size, or an unknown parameter.
     """
     if (grid is None) == (problem_size is None):
-        raise UsageError("give grid, or problem_size (with grid_div): one of both")
+        raise UsageError("give grid, or problem_size (with grid_div), and not both")
     if problem_size is None:
         if grid_div is not None:
             raise UsageError("grid_div divides problem_size; give that instead of grid")

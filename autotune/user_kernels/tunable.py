@@ -52,7 +52,7 @@ class KernelResult:
         shared: bytes of shared memory a block.
         local: bytes of local memory a thread.
         occupancy: share (0..1) of the SM's warps that can be resident.
-        energy: of a run; None if not measured (see `energy` of `Search`).
+        energy: energy of a run; None if not measured (see `energy` of `Search`).
     """
 
     params: Mapping[str, Value]

@@ -32,7 +32,7 @@ TIME_LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Verification:
-    """How the results of a user kernel are compared with the expected ones.
+    """The comparison of a user kernel's results with the expected ones.
 
         autotune.tune_kernel(..., verify=autotune.Verification(rtol=1e-3))
 
@@ -438,8 +438,8 @@ def _errors(
 
 Array = NDArray[Any]
 Reference = Callable[..., Sequence[Any]] | Sequence[Any]
-"""For each argument the expected array, or None for an argument that the kernel must not change; or
-a function that returns them, called with the arguments: their arrays are copies."""
+"""Expected results: an array for each argument, or None for an argument that the kernel must not
+change; or a function that returns them, called with the arguments: their arrays are copies."""
 
 # Tolerance relative to the size of an element: a multiple of the rounding error that a sum of a few
 # thousand terms has when their order changes.

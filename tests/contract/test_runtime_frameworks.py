@@ -87,7 +87,7 @@ def test_stream_named_by_an_array_interface_is_used(case: Case) -> None:
 
 def test_operands_on_different_streams_are_refused(case: Case) -> None:
     a, b, out = (Interface(operand.host, stream=9) for operand in case.operands(5, 7, 3))
-    with pytest.raises(ArrayError, match=r"different streams \[8, 9\]; bring them onto one"):
+    with pytest.raises(ArrayError, match=r"different streams \[8, 9\]; bring them onto one stream"):
         case.matmul(a, Interface(b.host, stream=8), out)
 
 

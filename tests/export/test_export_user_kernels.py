@@ -228,7 +228,9 @@ def test_header_of_values_takes_no_expression(value: str, store: Store, tmp_path
     own = recorded().entries[0]
     config = Config.of("saxpy", {"THREADS": 256, "EACH": 1, "printf": value})
     store.save(replace(recorded(), entries=(replace(own, config=config),)))
-    with pytest.raises(AutotuneError, match=r"printf=.* is no macro for other programs: format h"):
+    with pytest.raises(
+        AutotuneError, match=r"printf=.* is not a macro for other programs: format h"
+    ):
         export.write_kernels(["saxpy"], tmp_path / "out", format="h")
 
 

@@ -17,7 +17,7 @@ from autotune.measure.session import Run, Session
 from autotune.problem import PRECISIONS, Problem
 
 DEEP = (64, 96, 4128)
-"""A shape for split-K whose K is no multiple of a block of 64, but of what fp8 needs."""
+"""A shape for split-K whose K is not a multiple of a block of 64, but of what fp8 needs."""
 SHAPES = (DEEP, (128, 96, 512), (1, 2048, 2048))
 
 

@@ -372,7 +372,7 @@ def buffers(contents: Mapping[str, bytes], starts: Mapping[str, int]) -> bytes:
 
 
 def _vectors(case: Case) -> dict[str, Matrix]:
-    """The operands of a case that are no matrices, by name."""
+    """The operands of a case that are not matrices, by name."""
     vectors = dict(case.optional)
     if case.bias is not None:
         vectors["bias"] = case.bias

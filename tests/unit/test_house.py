@@ -20,6 +20,25 @@ PRONOUNS = {
     *("one", "other", "others", "some", "given", "known", "held"),
     *("there", "taken", "who", "what", "found"),
 }
+RIDDLES = (
+    *("the same", "the others?", "the ones?", "all of (it|them)", "each of them"),
+    *("it", "its", "they", "their", "theirs", "them", "that", "this", "these", "those", "such"),
+    *("what", "which", "who", "whose", "how", "where", "when", "everything", "nothing"),
+    *("of", "from", "to", "for", "besides", "without", "while", "as", "has", "ours"),
+)
+"""First words of a docstring whose noun would stand elsewhere; `Whether` and `Why` may open it."""
+LEFT_OVER_WORDS = (
+    *("wisdom", "regret", "coldest", "doubt", "outlook", "foresight", "opening", "survey"),
+    *("workplace", "stake", "judg", "verdict", "passed over", "untold", "poorly known"),
+)
+"""Words and beginnings of words that the project no longer uses."""
+MESSAGE_WORDS = re.compile(
+    r"(?<!\bthere )\b(is|are) no [a-z{]|\btold\b|\bso many\b|\bof which\b"
+    r"|\bwhat (it|they) (is|are) for\b|\bthose of\b|\bposed\b|\bstays? empty\b"
+)
+"""Phrases that no message, title or help text uses."""
+FORMER_VARIABLE = "AUTOTUNE_WISDOM_DIR"
+"""A variable of the environment whose former name is still read for one release."""
 MODULE_LINES = 600
 FUNCTION_LINES = 50
 TEST_NAME_LENGTH = 60
@@ -74,6 +93,40 @@ def matches(pattern: str) -> list[str]:
     ]
 
 
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines and texts of the docstrings of modules, classes, functions, constants and fields."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            constant = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                yield statement.lineno, constant.value
+
+
+def is_riddle(docstring: str) -> bool:
+    """Whether a docstring opens with a pronoun or a fragment without its noun."""
+    return re.match(rf"\s*({'|'.join(RIDDLES)})\b", docstring, re.IGNORECASE) is not None
+
+
+def left_over_words(text: str) -> list[str]:
+    """The left-over words in a text; parts of names count, such as `stake` in `_stakes`."""
+    words = "|".join(LEFT_OVER_WORDS)
+    separated = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text.replace(FORMER_VARIABLE, ""))
+    return [match[0] for match in re.finditer(rf"\b({words})\w*", separated, re.IGNORECASE)]
+
+
+def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines and texts of the strings that are not docstrings; `{}` replaces a value."""
+    known = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            known.update(map(id, node.values))
+            parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and id(node) not in known:
+            yield node.lineno, node.value if isinstance(node.value, str) else ""
+
+
 def test_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
     for path, node in nodes():
@@ -104,6 +157,110 @@ def test_variables_and_arguments_are_nouns() -> None:
         if name.strip("_") in PRONOUNS
     ]
     assert pronouns == []
+
+
+def test_docstrings_name_their_nouns() -> None:
+    riddles = [
+        f"{path}:{line}: {docstring.splitlines()[0]}"
+        for path, text in texts().items()
+        for line, docstring in docstrings(ast.parse(text))
+        if is_riddle(docstring)
+    ]
+    assert riddles == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "riddle"),
+    [
+        ("The same of the winner.", True),
+        ("Those of some families alone.", True),
+        ("That of `nn.Linear`, with the activation.", True),
+        ("What to do about a file that is too large for look-ups.", True),
+        ("Its entries.", True),
+        ("Which linear layers of a model were replaced.", True),
+        ("How C is stored.", True),
+        ("As `load`, of searches in an order of summation.", True),
+        ("\n    Such as `1..512x4096x4096:bf16:nn`.", True),
+        ("Of the times and of what ran.", True),
+        ("The contenders of some families alone.", False),
+        ("Whether a file is gzip or xz.", False),
+        ("Thirty-two entries of near records.", False),
+        ("Iterates over the trials of a log.", False),
+    ],
+)
+def test_docstring_without_its_noun_is_a_riddle(docstring: str, riddle: bool) -> None:
+    assert is_riddle(docstring) == riddle
+
+
+def test_constants_and_fields_have_docstrings_too() -> None:
+    source = """
+'''Module.'''
+LIMIT = 1
+'''Constant.'''
+class Row:
+    '''Class.'''
+    size: int
+    '''Field.'''
+    def read(self):
+        '''Method.'''
+"""
+    found = [docstring for _, docstring in sorted(docstrings(ast.parse(source)))]
+    assert found == ["Module.", "Constant.", "Class.", "Field.", "Method."]
+
+
+def test_messages_use_plain_words() -> None:
+    phrases = [
+        f"{path}:{line}: {message}"
+        for path, text in texts().items()
+        for line, message in messages(ast.parse(text))
+        if MESSAGE_WORDS.search(message)
+    ]
+    assert phrases == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('raise ValueError(f"{path} is no folder")', True),
+        ('raise ValueError(f"{pair} are " f"no kernels")', True),
+        ('TITLE = "operands and what they are for"', True),
+        ('help = "the values, or those of the fastest"', True),
+        ('raise ValueError("there is no folder")', False),
+        ('raise ValueError(f"{path} is not a folder")', False),
+        ('"""This is no message."""', False),
+    ],
+)
+def test_unclear_phrases_are_found_in_messages(source: str, found: bool) -> None:
+    texts = [message for _, message in messages(ast.parse(source))]
+    assert any(map(MESSAGE_WORDS.search, texts)) == found
+
+
+def test_left_over_words_are_gone() -> None:
+    left = [
+        f"{path}:{number}: {line.strip()}"
+        for path, text in texts().items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if left_over_words(line)
+    ]
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("class Stake:", ["Stake"]),
+        ("RuleVerdict = 1", ["Verdict"]),
+        ("self._judged(trial)", ["judged"]),
+        ("surveys: Surveys", ["surveys", "Surveys"]),
+        ('"cublas_regret": 0.1', ["regret"]),
+        ("FORMER_WISDOM = 1", ["WISDOM"]),
+        ('_warn(f"{path}: passed over: {error}")', ["passed over"]),
+        ('FORMER_SITE_DIR = "AUTOTUNE_WISDOM_DIR"', []),
+        ("MISTAKEN_WORD = 1", []),
+    ],
+)
+def test_left_over_words_are_found_in_names(text: str, words: list[str]) -> None:
+    assert left_over_words(text) == words
 
 
 def test_modules_are_short() -> None:

@@ -128,7 +128,11 @@ def test_file_is_not_one_of_the_directories(monkeypatch: pytest.MonkeyPatch, nam
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("AUTOTUNE_CACHEDIR", "/x", "AUTOTUNE_CACHEDIR is no variable of autotune; did you mean "),
+        (
+            "AUTOTUNE_CACHEDIR",
+            "/x",
+            "AUTOTUNE_CACHEDIR is not a variable of autotune; did you mean ",
+        ),
         ("AUTOTUNE_NATIVE", "off", "AUTOTUNE_NATIVE is off; give 0 or 1"),
         ("AUTOTUNE_NVRTC", "11", "AUTOTUNE_NVRTC is 11; give 12 or 13"),
         ("AUTOTUNE_MODE", "cold", "AUTOTUNE_MODE: mode is cold"),

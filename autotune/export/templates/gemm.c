@@ -538,7 +538,7 @@ const char *gemm_message(int status) {
         case GEMM_FACTORS: return "a product in int32 or of gates takes an alpha of 1 and a beta of 0";
         case GEMM_RESIDUAL_MISSING: return "the epilogue has a residual, and none was given";
         case GEMM_RESIDUAL_UNUSED: return "a residual was given, and the epilogue has none";
-        case GEMM_PAIRS: return "n is no multiple of 16, so that gates and their columns have no pairs";
+        case GEMM_PAIRS: return "n is not a multiple of 16, so that gates and their columns have no pairs";
         default: return "no such status";
     }
 }

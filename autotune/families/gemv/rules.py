@@ -191,7 +191,7 @@ def _flight_fault(p: GemvParams, problem: Problem, device: Device) -> str | None
 
 
 def _power_of_two(size: int) -> int:
-    """The least power of two that is no less than `size`."""
+    """The least power of two that is at least `size`."""
     return 1 << (size - 1).bit_length()
 
 

@@ -69,7 +69,7 @@ def _column_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None
 
 
 def _column_stages_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
-    """Why A does not come in so many buffers; None if it may."""
+    """Why A does not come in this number of buffers; None if it may."""
     if p.copy != "ahead":
         return None
     width = p.width(problem, "a", Alignment.dense(problem).a)
@@ -88,7 +88,7 @@ def _column_depth_fault(p: MmaParams, problem: Problem, _device: Device) -> str 
 def _column_group_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
     """Why a block does not compute `group` tiles of a column; None if it may."""
     if p.group == 1:
-        return "a column of one tile has no next one"
+        return "a column of one tile has no next tile"
     if p.group > ceil_div(problem.m, p.bm):
         return f"group={p.group} of {ceil_div(problem.m, p.bm)} rows of tiles"
     blocks = p.columns(problem) * problem.batch
@@ -123,7 +123,7 @@ def _split_gain_fault(p: MmaParams, problem: Problem, device: Device) -> str | N
 
 
 def _divides(p: MmaParams, splits: int, problem: Problem) -> bool:
-    """Whether K has so many splits that are long enough, and none of them empty."""
+    """Whether K has this number of splits, each long enough and none empty."""
     longest = longest_split(p.iterations(problem), splits)
     return longest * p.row_bytes >= SPLIT_BYTES
 
@@ -307,7 +307,7 @@ def _many_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
         return None
     for name, side, size in (("bm", p.bm, form.m), ("bn", p.bn, form.n)):
         if side < min(FULL_TILE, size):
-            return f"{count} tiles for {device.sms} SMs with {name}={side}; larger ones read less"
+            return f"{count} tiles for {device.sms} SMs with {name}={side}; larger tiles read less"
     return None
 
 
@@ -376,7 +376,7 @@ def _copy_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
     copied = p.is_async and not (len(narrow) == 2 and all(narrow))
     if copied or p.stages == 2:
         return None
-    return f"stages={p.stages}; what comes through registers fills one buffer ahead"
+    return f"stages={p.stages}; operands that come through registers fill one buffer ahead"
 
 
 def _stages_fault(p: MmaParams, _problem: Problem, _device: Device) -> str | None:

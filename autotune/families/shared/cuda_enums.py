@@ -19,11 +19,12 @@ Store = Literal["direct", "staged", "tma"]
 Order = Literal["rows", "columns", "snake", "row-pairs", "column-pairs"]
 
 REDUCTION: tuple[Reduction, ...] = get_args(Reduction)
-"""How the sums of several blocks become one (`k_sharing/reduction.cuh`)."""
+"""The ways to reduce the partial sums of several blocks to one (`k_sharing/reduction.cuh`)."""
 WGMMA_REDUCTION: tuple[WgmmaReduction, ...] = get_args(WgmmaReduction)
-"""Those of them that `wgmma.cu` has."""
+"""The reductions that `wgmma.cu` has."""
 STORE: tuple[Store, ...] = get_args(Store)
-"""How `wgmma.cu` stores C: from registers, through shared memory, from there by TMA."""
+"""The ways in which `wgmma.cu` stores C: from registers, through shared memory, from there by
+TMA."""
 ORDERS: tuple[Order, ...] = get_args(Order)
 """Paths of a thread of `simt.cu` over its accumulators (`simt/fragments.cuh`)."""
 

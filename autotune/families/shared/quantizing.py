@@ -63,7 +63,9 @@ class Quantizing:
         if self.target.bytes != 1 or self.source.integer or self.source.bytes not in (2, 4):
             raise ValueError(f"no kernel quantises {self.source.name} to {self.target.name}")
         if self.fixed and self.scale != "tensor":
-            raise ValueError(f"only the scale of a tensor is fixed, not that of a {self.scale}")
+            raise ValueError(
+                f"only the scale of a tensor is fixed, not the scale of a {self.scale}"
+            )
         if self.columns % self.vector or self.vector > VECTOR_BYTES // self.source.bytes:
             raise ValueError(f"{self.columns} columns have no vectors of {self.vector} elements")
         if max(grid := self._grid) > LARGEST_GRID_X or max(grid[1:]) > LARGEST_GRID_YZ:

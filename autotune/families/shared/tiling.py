@@ -1,4 +1,4 @@
-"""How tiles cover C, in which order blocks take them, and how blocks share K."""
+"""Tiling of C: the tiles, the order in which blocks take them, and the sharing of K."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.problem.integers import ceil_div
 
 
 def tile_count(problem: Problem, rows: int, columns: int) -> int:
-    """How many tiles of rows x columns cover one C of the batch."""
+    """The number of tiles of rows x columns that cover one C of the batch."""
     return ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
 
 
@@ -73,12 +73,12 @@ class WarpTiles(Protocol):
 
 
 def warp_rows_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
-    """Why the rows of a block are no whole warp tiles; None if they are."""
+    """Why the rows of a block are not whole warp tiles; None if they are."""
     return None if p.bm % p.wm == 0 else f"wm={p.wm} does not divide bm={p.bm}"
 
 
 def warp_columns_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
-    """Why the columns of a block are no whole warp tiles; None if they are."""
+    """Why the columns of a block are not whole warp tiles; None if they are."""
     return None if p.bn % p.wn == 0 else f"wn={p.wn} does not divide bn={p.bn}"
 
 
@@ -148,7 +148,7 @@ class WorkerShare(NamedTuple):
 
 
 def worker_share(tiles: int, workers: int, iterations: int) -> WorkerShare:
-    """The mean work of a worker on tiles of so many k-iterations."""
+    """The mean work of a worker on tiles of a number of k-iterations."""
     whole = (tiles - streamed_tiles(tiles, workers)) / workers
     parts = whole + 1 + (tiles / workers - whole)
     return WorkerShare(iterations * tiles / workers, parts)

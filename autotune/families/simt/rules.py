@@ -40,7 +40,7 @@ K_SHARING = (*TILE, "split_k", "reduction", "workers")
 WAVE_BLOCKS_A_SM = 8
 """The most blocks an SM for which K is split only to fill the last wave."""
 PACKED_USES = 512
-"""How often a packed operand must be read for its copy to take a tenth of the GEMM or less."""
+"""The least reads of a packed operand for which its copy takes a tenth of the GEMM or less."""
 CHUNK_TERMS = 1024
 """Terms of a sum from which a vendor's kernel may be more accurate by half or more."""
 GROUPED_WAVES = 4

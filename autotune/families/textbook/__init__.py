@@ -45,7 +45,7 @@ class NaiveParams:
 
 
 def _naive_threads_fault(p: NaiveParams, _problem: Problem, device: Device) -> str | None:
-    """The device allows a block of so many threads."""
+    """The device allows a block with this number of threads."""
     return threads_fault(p.block**2, device)
 
 
@@ -158,7 +158,7 @@ def widest(device: Device) -> int:
 
 
 def _tiled_threads_fault(p: TiledParams, _problem: Problem, device: Device) -> str | None:
-    """The device allows a block of so many threads."""
+    """The device allows a block with this number of threads."""
     return threads_fault(p.tile_width**2, device)
 
 

@@ -202,7 +202,7 @@ def _units_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None
     if p.schedule == "pingpong":
         return "pingpong consumers alternate the tiles of resident workers"
     if p.min_blocks == 1 and units > 2 * device.sms:
-        return f"{units} blocks one after the other, each filling its buffers anew"
+        return f"{units} blocks one after the other, and each fills its buffers again"
     return None
 
 

@@ -68,7 +68,7 @@ class _TmaOperand:
         return Argument("i64", self.copy.stride if self.copy else f"stride_{self.name}")
 
     def tensor_map(self, problem: Problem, *, low: bool = False) -> Argument:
-        """How TMA reads the operand, or the low part of its copy."""
+        """The tensor map by which TMA reads the operand, or the low part of its copy."""
         extent = problem.m if self.name == "a" else problem.n
         columns, rows = (problem.k, extent) if self.k_contiguous else (extent, problem.k)
         copy = self.copy
@@ -149,7 +149,7 @@ def _operands(
 
 
 def _store(p: WgmmaParams, problem: Problem, alignment: Alignment) -> Store:
-    """How the kernel stores C."""
+    """The kernel's way to store C."""
     if p.store == "direct":
         return "direct"
     whole = _stored_columns(p, problem) * problem.output_bytes % LINE_BYTES == 0
@@ -166,7 +166,7 @@ def _stored_columns(p: WgmmaParams, problem: Problem) -> int:
 
 
 def _map_c(p: WgmmaParams, problem: Problem) -> Argument:
-    """How TMA stores C."""
+    """The tensor map by which TMA stores C."""
     rows = p.tile_n // p.reducers if p.swap else INSTRUCTION_ROWS
     return Argument(
         "tensor_map",

@@ -33,11 +33,10 @@ Schedule = Literal["cooperative", "pingpong"]
 Staging = Literal["direct", "staged"]
 """C is stored from registers, or through shared memory in whole lines."""
 Source = Literal["shared", "streamed", "registers"]
-"""Where the tensor cores read the kernel's A: `streamed` is shared memory too, but L2 drops A
+"""The memory from which tensor cores read A: `streamed` is shared memory too, but L2 drops A
 first."""
 Low = Literal["none", "kernel", "pass"]
-"""Where the low part of the kernel's B is made: nowhere, in the kernel, or in a packing pass before
-it."""
+"""The place where the low part of B is made: none, the kernel, or a packing pass before it."""
 PackPolicy = Literal["needed", "lines"]
 """Operands to pack: those TMA cannot read, or also those whose rows start within cache lines."""
 PART_BYTES = 256
@@ -58,24 +57,26 @@ PRODUCER_REGISTERS, LEAN_PRODUCER_REGISTERS, FEW_ENTRY_REGISTERS = 56, 40, 80
 """Registers that a producer's thread keeps: 8 fewer if it has at most 80 at the entry; those that
 it keeps for 8-bit operands, whose sums take the most, unless it loads scales; and that 80."""
 OTHER_REGISTERS, MANY_ACCUMULATORS, STORE_REGISTERS = 40, 128, 8
-"""Besides the accumulators: addresses and counters; and above 128 accumulators, those that store
-them."""
+"""Registers besides the accumulators: addresses and counters; above 128 accumulators also the
+registers that store them."""
 TRANSPOSING_REGISTERS = 44
-"""Besides these, where 128 rows or more of a transposed tile are staged: those of the lines to
-store (NVRTC 13)."""
+"""Registers where 128 rows or more of a transposed tile are staged: the lines to store (NVRTC
+13)."""
 PROMOTING_REGISTERS = 32
-"""Besides the accumulators of fp8 while parts of them are promoted."""
+"""Registers besides the fp8 accumulators while parts of them are promoted."""
 ACTIVATION_REGISTERS = 16, 24
-"""For an activation other than ReLU: up to `MANY_ACCUMULATORS`, and above (NVRTC 13)."""
+"""Registers for an activation other than ReLU: up to `MANY_ACCUMULATORS`, and above (NVRTC 13)."""
 RESIDUAL_REGISTERS = 32
-"""For a residual: what two parts of a tile add, one of which is on its way."""
+"""Registers for a residual: two parts of a tile, one of them in flight."""
 GATHERING_REGISTERS = 32
-"""While a cluster adds up its partial sums, besides the sums and a block's part of them."""
+"""Registers while a cluster adds up its partial sums, besides the sums and a block's part of
+them."""
 SPLIT_REGISTERS = 8
-"""For the low part of 64 rows of A; promotion leaves room for the second 64 rows."""
+"""Registers for the low part of 64 rows of A; promotion leaves room for the second 64 rows."""
 INSTRUCTION_REGISTERS, FRAGMENT_REGISTERS = 26, 4
-"""Besides the accumulators of one instruction, which must fit what a thread has at the kernel's
-entry (ptxas C7602); and for A's fragment of each instruction, if that comes through registers."""
+"""Registers besides the accumulators of one instruction, which must fit what a thread has at the
+kernel's entry (ptxas C7602); and for A's fragment of each instruction, if that comes through
+registers."""
 
 
 def epilogue_registers(problem: Problem, accumulators: int) -> int:
@@ -113,7 +114,7 @@ def _workers(_problem: Problem, device: Device) -> tuple[int, ...]:
 
 
 def copies_end(copies: Sequence[packing.Copy]) -> int:
-    """Where the next part of the workspace starts, in bytes."""
+    """The offset of the next part of the workspace, in bytes."""
     return round_up(copies[-1].start + copies[-1].bytes, PART_BYTES) if copies else 0
 
 
@@ -400,7 +401,7 @@ class WgmmaParams(SplitTile):
         return self.consumers * parts * rows * LINE_BYTES
 
     def shared_bytes(self, stages: int, problem: Problem) -> int:
-        """Shared memory of a block with so many stages."""
+        """Shared memory of a block with a number of stages."""
         fixed = FIXED_SHARED + self.store_bytes(problem.output_bytes)
         return fixed + stages * (self.stage_bytes(problem) + self.scale_bytes(problem))
 

@@ -26,22 +26,22 @@ from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
 
 TRANSPOSED_USES, SPLIT_USES = 2048, 1024
-"""How often a packed copy must be read to pay: a transposed copy of A, and one with a low part."""
+"""The least reads for which a packed copy pays: a transposed copy of A, and one with a low part."""
 LINE_USES = 4096
-"""How often a copy in whole lines must be read to pay: at 3000 cubed the GEMM gained 13 % and the
+"""The least reads for which a copy in whole lines pays: at 3000 cubed the GEMM gained 13 % and the
 copies cost 20 % of its time (bf16, H100)."""
 STREAMED_READS, STREAMED_BYTES = 2, 2**22
-"""How often an A that L2 drops first may be read, and the least bytes of one: at 16x4096x4096 in
-bf16 it took 15.1 us cold instead of 16.9, and 6.9 hot instead of 6.8 (H200)."""
+"""The most reads of an A that L2 drops first, and its least bytes: at 16x4096x4096 in bf16 the GEMM
+took 15.1 us cold instead of 16.9, and 6.9 hot instead of 6.8 (H200)."""
 LEAST_PART = 8
-"""Columns of which a part of a tile that is promoted on its own has a multiple."""
+"""The unit of columns in a part of a tile that is promoted on its own."""
 PROMOTED, UNPROMOTED = 128, 256
 """Terms of K after which the tensor cores' sums, which truncate, must be added up in fp32 to come
 near it; and the longest K that needs no promotion."""
 
 
 def _uses(problem: Problem, operand: str) -> int:
-    """How often each element of an operand is multiplied."""
+    """The number of multiplications of each element of an operand."""
     return problem.n if operand == "a" else problem.m
 
 
@@ -306,8 +306,8 @@ def _fit_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
 
 
 def _stages_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
-    """As many stages as fit; of resident workers also one or two fewer, which leave L2 and the
-    copies more room."""
+    """The rule for stages: as many as fit; resident workers may take one or two fewer, which leaves
+    L2 and the copies more room."""
     most = min(p.fitting_stages(problem, device), MOST_STAGES)
     if p.workers == 0:
         iterations = ceil_div(ceil_div(problem.k, p.bk), p.split_k)

@@ -313,7 +313,7 @@ def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
 
 
 def legal_columns(problem: Problem, swap: int, least: int) -> int:
-    """The smallest tile_n of at least so many columns; beyond the largest, rounded up alone."""
+    """The smallest tile_n of at least `least` columns; beyond the largest, rounded up alone."""
     size = round_up(least, COLUMN_STEP)
     while size < LARGEST_COLUMNS and not has_columns(problem, swap, size):
         size += COLUMN_STEP

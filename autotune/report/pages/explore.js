@@ -160,7 +160,7 @@ const explorer = (() => {
       : `${result.clusters}${result.card.predicted ? ", expected" : ""}`);
     show("idle", result.clusters === null ? "\u2013" : result.idle);
     element("limits").replaceChildren(...limitRows(result));
-    const words = command(chosen).split(/ (?=--)/);  // hyphens are no place to break a line
+    const words = command(chosen).split(/ (?=--)/);  // a line never breaks at a hyphen
     element("command").replaceChildren(...words.flatMap((word, number) =>
       [...(number ? [" "] : []), page.made("span", {textContent: word})]));
     const now = tile(result.card);

@@ -33,10 +33,10 @@ class OccupancyCurve:
 
     Attributes:
         resource: `threads`, `registers` or `shared`, as in `Resources`.
-        values: of the resource: threads a block, registers a thread, bytes a block.
-        occupancy: for each value, a share (0..1).
-        blocks: for each value, resident blocks an SM.
-        limiters: for each value.
+        values: amounts of the resource: threads a block, registers a thread, bytes a block.
+        occupancy: occupancy at each value, a share (0..1).
+        blocks: resident blocks an SM at each value.
+        limiters: limiters at each value.
         winner: the winner's value.
     """
 
@@ -53,7 +53,7 @@ class Residency:
     """The occupancy around a winner.
 
     Attributes:
-        resources: what the winner's block takes.
+        resources: resources of the winner's block.
         occupancy: the winner's, a share (0..1).
         curves: over threads, registers and shared memory.
     """
@@ -221,7 +221,7 @@ def sweep_page(devices: Mapping[str, SmLimits], sweep: Sweep) -> str:
         plot(
             resource,
             f"Resident warps of an SM by {name} of a block",
-            f"Warps by {escape(name)}; the other resources are those of the marked block.",
+            f"Warps by {escape(name)}; the other resources are as in the marked block.",
             "short",
         )
         for resource, name in names.items()

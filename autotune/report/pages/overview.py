@@ -41,7 +41,7 @@ class OverviewRow(Result):
         how: `tuned`, or as in `lookup.Answer` where it is not.
         time_us: hot time; None if unknown.
         expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
-        trials: of the last tuning run; None if it was not tuned.
+        trials: trials of the last tuning run; None if it was not tuned.
     """
 
     how: str
@@ -182,7 +182,8 @@ ROW, NARROW, MANY = (20, 12), (15, 10), 60
 
 
 def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
-    """The vendor's time over ours, hot and cold, the largest ratio on top; at 1 both tie."""
+    """The vendor's time over the kernel's, hot and cold, the largest ratio on top; at 1 both
+    tie."""
     timed = sorted(
         (row for row in rows if row.over_hot is not None), key=lambda row: row.over_hot or 0.0
     )
@@ -222,7 +223,7 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
 
 
 def size_figure(curve: SizeCurve) -> Figure:
-    """The speed over M, ours and the vendor's."""
+    """The speed over M, of the kernels and of the vendor's library."""
     data = [
         scatter(
             name,
@@ -284,7 +285,8 @@ class Overview:
         return names, tuple(tuple(getattr(row, name) for name in names) for row in self.rows)
 
     def to_json(self) -> dict[str, object]:
-        """All of it as JSON values: times in microseconds, shares and losses as fractions."""
+        """The page's content as JSON values: times in microseconds, shares and losses as
+        fractions."""
         return asdict(self)
 
     def page(self) -> str:
@@ -297,7 +299,7 @@ class Overview:
             "problems": {
                 "columns": [{"name": name, "kind": kind} for name, _, kind in COLUMNS],
                 "rows": self.table[1],
-                "caption": "Problems. Of the roofline, hot: what L2 holds is not moved; cold: "
+                "caption": "Problems. Of the roofline, hot: without the data that L2 holds; cold: "
                 "every matrix is moved once.",
                 "file": "problems.csv",
             }

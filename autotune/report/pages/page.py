@@ -67,8 +67,8 @@ def document(
     """The text of a page.
 
     Args:
-        title: of the window and the first heading, as plain text.
-        sections: in their order.
+        title: title of the window and the first heading, as plain text.
+        sections: sections in their order.
         head: HTML between the first heading and the sections.
         data: JSON values for scripts, which read them by `page.data(name)`.
         script: JavaScript of this page, run after plotly.js and `page.js`.
@@ -113,7 +113,7 @@ def pictures_page(
     """The text of a page whose sections have places for figures and for tables to sort.
 
     Args:
-        title: of the window and the first heading, as plain text.
+        title: title of the window and the first heading, as plain text.
         sections: in their order; `plot(name, ...)` is the place of a figure, an element with the id
             `table-NAME` that of a table.
         head: HTML between the first heading and the sections.
@@ -230,7 +230,7 @@ def _digits(value: float) -> str:
 
 
 Kind = Literal["number", "word", "prose"]
-"""How a column of a table is set: numbers to the right, words without breaks, prose with them."""
+"""The setting of a table's column: numbers to the right, words without breaks, prose with them."""
 
 
 def plot(name: str, description: str, caption: str, size: str = "") -> str:

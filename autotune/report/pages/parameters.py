@@ -1,4 +1,4 @@
-"""What parameters cost: the best time with each value, one by one and in pairs."""
+"""The cost of parameters: the best time with each value, one by one and in pairs."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Result:
     Attributes:
         title: the problem or call.
         device: the device's name.
-        evidence: what the times rest on.
+        evidence: evidence of the times.
         family: the winner's kernel family.
         tflops: TFLOP/s; None for a user kernel.
         roofline_share: the least hot time of the roofline over the time, for which what L2 holds is
@@ -123,7 +123,7 @@ class Headline(Result):
         vendor: the vendor baseline's label.
         vendor_us: its time; None if it was not timed.
         occupancy, limiter: resident warps as a share of an SM's, and what limits them.
-        date: when the record was saved.
+        date: date of the record.
         why: a sentence that says why this configuration won.
         commands: command lines that repeat it.
     """
@@ -270,14 +270,14 @@ class Analysis:
     """The data of a record's report.
 
     Attributes:
-        source: where the trials are from.
+        source: source of the trials.
         note: why there are no trials; empty if there are.
         headline: the winner.
         steps: the trials in their order; none if the record stands alone.
         failures: failed trials by stage.
         stop: a sentence on where the search stopped.
         roofline: None for a user kernel.
-        costs: what the values of each parameter cost.
+        costs: cost of each parameter's values.
         varied: the parameters for the heat map, tile sides first.
         heat: the heat map of the first two of them; None with fewer.
         residency: None where the rules of the device are unknown.
@@ -317,7 +317,8 @@ class Analysis:
         return tuple(column.name for column in self.trials.columns), self.trials.rows
 
     def to_json(self) -> dict[str, object]:
-        """All of it as JSON values: times in microseconds, shares and losses as fractions."""
+        """The page's content as JSON values: times in microseconds, shares and losses as
+        fractions."""
         return asdict(self)
 
     def page(self) -> str:
@@ -463,7 +464,7 @@ def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
         yield "time, cold", time_us(top.cold_us), "L2 flushed"
     if top.tflops is not None:
         yield "TFLOP/s", f"{top.tflops:,.1f}", f"{percent(top.peak_share)} of the peak"
-        yield "of the roofline, hot", percent(top.roofline_share), "what L2 holds is not moved"
+        yield "of the roofline, hot", percent(top.roofline_share), "without the data that L2 holds"
         if top.cold_roofline_share is not None:
             share = percent(top.cold_roofline_share)
             yield "of the roofline, cold", share, "every matrix moved once"

@@ -37,7 +37,7 @@ class SearchStep:
         config: the configuration as text.
         time_us: median hot time; None for a failure.
         best_us: the best time so far; None before there is one.
-        stage: where it failed; None if it did not.
+        stage: stage that failed; None if none did.
     """
 
     number: int

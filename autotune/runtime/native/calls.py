@@ -158,7 +158,7 @@ class _TableFunctions(ctypes.Structure):
 
 class _CallTable(NamedTuple):
     """A table of `calls.c`: its address, the function that looks a call up in it, the bound gemm of
-    each entry by its number, and a tag for each combination of arguments that are no arrays."""
+    each entry by its number, and a tag for each combination of arguments that are not arrays."""
 
     address: int
     call: Callable[..., Any]

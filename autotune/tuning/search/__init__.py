@@ -1,1 +1,2 @@
-"""Which configuration to try next, and trials in an Optuna storage. The one user of Optuna."""
+"""The search: proposes configurations, and keeps trials in an Optuna storage. The one user of
+Optuna."""

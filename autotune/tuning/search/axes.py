@@ -44,9 +44,9 @@ class Axis:
     family lacks a parameter has the value None there.
 
     Attributes:
-        name: of the parameter.
+        name: name of the parameter.
         values: in rising order, None in front if a configuration lacks the parameter.
-        codes: for each configuration the index of its value.
+        codes: index of each configuration's value.
         weight: distance between the two ends of the axis.
     """
 
@@ -107,7 +107,7 @@ class Axis:
 
     @property
     def twos(self) -> npt.NDArray[np.float64]:
-        """How often 2 divides the value, as a column; none where that says nothing new.
+        """The powers of two in the value, as a column; none where that says nothing new.
 
         Vectors, warps and banks come in powers of two, so 48 or 96 may be unlike its neighbours.
         """
@@ -149,7 +149,7 @@ class SearchSpace:
 
     Attributes:
         axes: one for each parameter that varies.
-        count: how many configurations there are.
+        count: number of configurations.
     """
 
     axes: Sequence[Axis]
@@ -190,7 +190,7 @@ class SearchSpace:
 
     @cached_property
     def oddities(self) -> tuple[npt.NDArray[np.float64], list[int]]:
-        """More columns, and how many of them belong together: what makes single values differ."""
+        """Further columns, which tell single values apart, and the number that belong together."""
         parts = [part for axis in self.axes for part in (axis.twos, axis.singles) if part.size]
         return np.hstack([np.empty((self.count, 0)), *parts]), [part.shape[1] for part in parts]
 
@@ -234,7 +234,7 @@ def _axis(name: str, parts: Sequence[_Column], count: int, weight: float) -> Axi
 
 
 def _twos(value: Value | None) -> int:
-    """How often 2 divides a number, at most `MOST_TWOS` times."""
+    """The power of two in a number, at most `MOST_TWOS`."""
     number = value if isinstance(value, int) else 0
     return MOST_TWOS if number == 0 else min(MOST_TWOS, (number & -number).bit_length() - 1)
 
@@ -251,9 +251,9 @@ class History:
     """Configurations by their indices: which are running, which are finished, which are left.
 
     Attributes:
-        used: for each configuration whether it is running or finished.
+        used: whether each configuration is running or finished.
         told: indices of finished ones, in the order they finished.
-        logs: for each configuration the logarithm of its time, infinite for a failure, NaN before
+        logs: logarithm of each configuration's time, infinite for a failure, NaN before
             it is finished.
         pending: indices of running ones, in the order they started.
         resources: by index, of those that were compiled.

@@ -60,11 +60,11 @@ class FeasibleSampler(BaseSampler):
 
     Args:
         space: all configurations.
-        history: what was tried so far.
+        history: trials so far.
         guesses: indices of configurations, the best first.
-        sure: how many of the guesses are always tried.
+        sure: number of guesses that are always tried.
         engine: None draws evenly.
-        random: for every draw.
+        random: generator of every draw.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Projection:
         self._space, self._inner = space, inner
 
     def propose(self, left: Mask, study: Study, trial: FrozenTrial) -> int | None:
-        """Of configurations equally near to the draw the first."""
+        """The first of the configurations that are equally near to the draw."""
         drawn = self._inner.sample_relative(study, trial, self._space.distributions)
         return self._nearest(left, drawn) if drawn else None
 
@@ -207,7 +207,7 @@ class Proposer:
 
     Args:
         configs: all configurations to choose from, at least one, the best predicted first.
-        axes: those of `configs`; computed if None.
+        axes: axes of `configs`; computed if None.
         sampler: `gp` models the times by a Gaussian process, `tpe` learns from them by Optuna's
             tree-structured Parzen estimator, `random` draws evenly, `exhaustive` goes in order.
         seed: random seed. A search that continues from `told` draws different numbers.

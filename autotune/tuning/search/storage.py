@@ -149,9 +149,9 @@ class SharedLog(TrialLog):
     Args:
         path: the file of the log.
         study: name of the study in the log.
-        url: of the storage.
+        url: URL of the storage.
         name: name of the study in the storage.
-        axes: of the configurations; the storage has the numeric parameters of each trial.
+        axes: axes of the configurations; the storage has the numeric parameters of each trial.
 
     Raises:
         CacheError: if the storage or the file cannot be read and written.

@@ -44,7 +44,7 @@ ROOM = 64
 SAMPLE, FIRST, AROUND = 8_000, 2_000, 500
 # Configurations with less of a chance to run come after all others: nobody saw a time there, so
 # their improvement is a guess, and the largest of all where everything else is known.
-DOUBTFUL = 0.01
+LIKELY_FAILURE = 0.01
 # More than any improvement of the logarithm of a time.
 BEHIND = 100.0
 # Functions drawn for the expected gain, and how many of the most promising configurations they are
@@ -60,7 +60,7 @@ GAIN = 0.005
 LOOKED_AT = 64
 
 Covariances = tuple[Covariance, Covariance]
-"""Of the times and of what ran."""
+"""The covariances of the times, and of whether configurations run."""
 
 
 class DescribedSpace:
@@ -76,7 +76,7 @@ class DescribedSpace:
 
     Args:
         configs: all configurations.
-        space: the same as points.
+        space: the points, described.
         history: knows the resources of those that were compiled.
         describe: features and predicted times; None leaves the parameters alone.
     """
@@ -137,14 +137,14 @@ class DescribedSpace:
 
 
 class Ranking(NamedTuple):
-    """How promising the members of the pool are.
+    """The expected gains of the pool's members.
 
     Attributes:
         gains: expected improvement, -inf for those that are not left.
         chances: to run, 0 to 1; None if nothing has failed.
         means: predicted times, as warped logarithms over the best.
         spread: the unit of the process of the times.
-        errors: of the predictions of each observation from the others, in that unit.
+        errors: errors of predicting each observation from the others, in that unit.
     """
 
     gains: Floats
@@ -162,10 +162,10 @@ class Surrogate:
 
     Args:
         configs: all configurations.
-        space: the same as points.
-        history: of the search, up to date whenever a proposal is made.
+        space: the points, described.
+        history: history of the search, up to date whenever a proposal is made.
         describe: features and predicted times; None searches blind, by the parameters alone.
-        random: for samples.
+        random: generator of the samples.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class Surrogate:
             ran, share, scale = _ran(np.isfinite(self._history.logs[self._history.told]))
             chances = self._chances.mean(self._chances.weights(ran)) * scale + share
             chances = np.clip(chances, 0.0, 1.0)
-            gains = np.where(chances < DOUBTFUL, gains - BEHIND, gains * chances)
+            gains = np.where(chances < LIKELY_FAILURE, gains - BEHIND, gains * chances)
         gains[~left[self._pool]] = -math.inf
         return Ranking(gains, chances, means, spread, self._times.left_out(weights))
 
@@ -386,7 +386,7 @@ def margin(told: Floats, logs: Floats, errors: Floats) -> float:
 
     Args:
         told: the logarithms of the times of all results, infinite for a failure, in their order.
-        logs: those of the observations, NaN or infinite where there is no time.
+        logs: logarithms of the observed times, NaN or infinite where there is no time.
         errors: of predicting each observation from the others, as a logarithm.
     """
     before = np.minimum.accumulate(np.append(math.inf, told))

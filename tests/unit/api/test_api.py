@@ -347,7 +347,7 @@ def test_times_of_a_gpu_that_is_here_are_measured(monkeypatch: pytest.MonkeyPatc
 
 def test_ladder_without_a_simt_winner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "search", lambda problem, *_, **__: record(problem=problem))
-    with pytest.raises(AutotuneError, match="8x8x8:f32:nn are no simt kernels"):
+    with pytest.raises(AutotuneError, match="8x8x8:f32:nn are not simt kernels"):
         api_ladder.ladder(8, device="h100", tune=True)
 
 

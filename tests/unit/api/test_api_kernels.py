@@ -293,7 +293,7 @@ def test_arguments_that_do_not_fit_are_refused(runner: OpenedRunner) -> None:
     [
         ({"name": ""}, "name is ''"),
         ({"arguments": [4096]}, "argument 0 is 4096; give a NumPy array"),
-        ({"grid": None}, r"give grid, or problem_size \(with grid_div\): one of both"),
+        ({"grid": None}, r"give grid, or problem_size \(with grid_div\), and not both"),
         ({"problem_size": N}, "give grid, or problem_size"),
         ({"grid_div": ["EACH"]}, "grid_div divides problem_size; give that instead of grid"),
         ({"block": None}, "block is missing; give the threads of a block, or call parameters"),

@@ -47,7 +47,9 @@ def test_best_is_the_record_of_a_tuned_size() -> None:
     found = autotune.best(sized(16), device="h100", batch_invariant=True)
     assert isinstance(found, FamilyRecord)
     assert (found.order, found.best.config) == (ORDER, of_order(16)[0])
-    with pytest.raises(NotFoundError, match=r"no tuned size .* `autotune best 20x512x1024:bf16:nt"):
+    with pytest.raises(
+        NotFoundError, match=r"not a tuned size .* `autotune best 20x512x1024:bf16:nt"
+    ):
         autotune.best(sized(20), device="h100", batch_invariant=True)
 
 

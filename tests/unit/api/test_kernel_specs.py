@@ -124,7 +124,7 @@ def test_missing_file_or_arguments_are_usage_errors(
     spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("tune", str(spec.parent / "none.py")) == 2
-    assert "none.py is no file" in capsys.readouterr().err
+    assert "none.py is not a file" in capsys.readouterr().err
     spec.write_text(SPEC.replace('"arguments"', '"verify": Verification(atol=0.0), #'))
     assert run("tune", str(spec)) == 2
     assert "KERNEL lacks arguments" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from support.sample_records import H100, entry, record
 
 import autotune
 from autotune.api import shapes, tuning
-from autotune.api.shapes import LEAST_S, TIME_CONSTANT_S, Shapes, Stake, shares, spend
+from autotune.api.shapes import LEAST_S, TIME_CONSTANT_S, Gain, Shapes, shares, spend
 from autotune.errors import (
     AutotuneError,
     BudgetError,
@@ -270,7 +270,7 @@ def test_only_lists_of_shapes_are_replaced(tmp_path: Path) -> None:
     Shapes({LARGE: 2}).save(path)
     assert Shapes.load(path) == {LARGE: 2}
     path.write_text('{"thesis": []}')
-    with pytest.raises(AutotuneError, match="exists and is no list of shapes of autotune"):
+    with pytest.raises(AutotuneError, match="exists and is not a list of shapes of autotune"):
         Shapes({SMALL: 1}).save(path)
     assert path.read_text() == '{"thesis": []}'
 
@@ -290,83 +290,81 @@ class Spent:
         self.now += took
         return left <= seconds
 
-    def spend(self, stakes: dict[str, Stake], budget_s: float) -> None:
-        spend(stakes, budget_s, self, lambda: self.now)
+    def spend(self, gains: dict[str, Gain], budget_s: float) -> None:
+        spend(gains, budget_s, self, lambda: self.now)
 
 
-def test_equal_stakes_share_equally() -> None:
-    assert shares({"a": Stake(10, 0.1), "b": Stake(10, 0.1)}, 20) == pytest.approx(
-        {"a": 10, "b": 10}
-    )
+def test_equal_gains_share_equally() -> None:
+    assert shares({"a": Gain(10, 0.1), "b": Gain(10, 0.1)}, 20) == pytest.approx({"a": 10, "b": 10})
 
 
 def test_shares_end_at_one_rate_of_saving() -> None:
-    stakes = {"a": Stake(90, 0.1), "b": Stake(30, 0.1), "c": Stake(30, 0.2)}
-    seconds = shares(stakes, 60)
+    gains = {"a": Gain(90, 0.1), "b": Gain(30, 0.1), "c": Gain(30, 0.2)}
+    seconds = shares(gains, 60)
     assert sum(seconds.values()) == pytest.approx(60)
     rates = [
-        stakes[key].saving_us * math.exp(-time_s / TIME_CONSTANT_S)
+        gains[key].saving_us * math.exp(-time_s / TIME_CONSTANT_S)
         for key, time_s in seconds.items()
     ]
     assert rates == pytest.approx([rates[0]] * 3)
 
 
 def test_shares_are_the_best_of_all_divisions() -> None:
-    stakes = {"a": Stake(70, 0.1), "b": Stake(20, 0.15)}
+    gains = {"a": Gain(70, 0.1), "b": Gain(20, 0.15)}
 
     def left_us(first: float) -> float:
-        pairs = zip(stakes.values(), (first, 20 - first), strict=True)
-        return sum(stake.saving_us * math.exp(-time_s / TIME_CONSTANT_S) for stake, time_s in pairs)
+        pairs = zip(gains.values(), (first, 20 - first), strict=True)
+        return sum(gain.saving_us * math.exp(-time_s / TIME_CONSTANT_S) for gain, time_s in pairs)
 
     best = min(range(1, 200), key=lambda tenths: left_us(tenths / 10)) / 10
-    assert shares(stakes, 20)["a"] == pytest.approx(best, abs=0.1)
+    assert shares(gains, 20)["a"] == pytest.approx(best, abs=0.1)
 
 
-def test_stakes_too_small_for_a_search_get_none() -> None:
-    stakes = {"a": Stake(1000, 0.1), "b": Stake(900, 0.1), "c": Stake(1, 0.1)}
-    seconds = shares(stakes, 12)
+def test_gains_too_small_for_a_search_get_none() -> None:
+    gains = {"a": Gain(1000, 0.1), "b": Gain(900, 0.1), "c": Gain(1, 0.1)}
+    seconds = shares(gains, 12)
     assert [*seconds] == ["a", "b"]
     assert min(seconds.values()) >= LEAST_S
     assert sum(seconds.values()) == pytest.approx(12)
 
 
 def test_budget_below_one_search_buys_none() -> None:
-    assert shares({"a": Stake(1, 0.1)}, LEAST_S - 0.1) == {}
+    assert shares({"a": Gain(1, 0.1)}, LEAST_S - 0.1) == {}
 
 
-def test_largest_stake_is_searched_first() -> None:
+def test_largest_gain_is_searched_first() -> None:
     searches = Spent()
-    searches.spend({"small": Stake(10, 0.1), "large": Stake(20, 0.1)}, 20)
+    searches.spend({"small": Gain(10, 0.1), "large": Gain(20, 0.1)}, 20)
     assert [problem for problem, _ in searches.calls] == ["large", "small"]
     assert searches.now == pytest.approx(120)
 
 
 def test_time_that_a_search_leaves_goes_to_the_rest() -> None:
     searches = Spent({"a": 1.0})
-    searches.spend({"a": Stake(20, 0.1), "b": Stake(10, 0.1), "c": Stake(10, 0.1)}, 31)
+    searches.spend({"a": Gain(20, 0.1), "b": Gain(10, 0.1), "c": Gain(10, 0.1)}, 31)
     assert searches.calls[1:] == [("b", 15.0), ("c", 15.0)]
 
 
 def test_searches_go_on_while_time_is_left() -> None:
     searches = Spent({"a": 100.0, "b": 1.0})
-    searches.spend({"a": Stake(20, 0.1), "b": Stake(19, 0.1)}, 14)
+    searches.spend({"a": Gain(20, 0.1), "b": Gain(19, 0.1)}, 14)
     assert [problem for problem, _ in searches.calls] == ["a", "b", "a"]
     assert searches.now == pytest.approx(114)
 
 
 def test_searches_that_ended_are_not_repeated() -> None:
     searches = Spent({"a": 1.0, "b": 2.0})
-    searches.spend({"a": Stake(20, 0.1), "b": Stake(19, 0.1)}, 600)
+    searches.spend({"a": Gain(20, 0.1), "b": Gain(19, 0.1)}, 600)
     assert [problem for problem, _ in searches.calls] == ["a", "b"]
 
 
 def test_earlier_searches_count() -> None:
-    fresh, begun = Stake(10, 0.1), Stake(10, 0.1, searched_s=4.0)
+    fresh, begun = Gain(10, 0.1), Gain(10, 0.1, searched_s=4.0)
     seconds = shares({"fresh": fresh, "begun": begun}, 20)
     assert seconds["fresh"] - seconds["begun"] == pytest.approx(4)
 
 
-def test_settled_stakes_are_not_searched() -> None:
+def test_settled_gains_are_not_searched() -> None:
     searches = Spent()
-    searches.spend({"a": Stake(1e9, 0.1, searched_s=60), "b": Stake(1e9, 0.001)}, 600)
+    searches.spend({"a": Gain(1e9, 0.1, searched_s=60), "b": Gain(1e9, 0.001)}, 600)
     assert searches.calls == []

@@ -314,7 +314,7 @@ def test_best_by_an_unknown_time_is_refused() -> None:
 
 def test_tuning_cold_without_cold_times_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*TUNE, "--objective", "cold") == 1
-    assert ": cold times are not known here; minimise the hot ones" in capsys.readouterr().err
+    assert ": cold times are not known here; minimise the hot times" in capsys.readouterr().err
 
 
 def test_best_fits_a_screen(
@@ -457,7 +457,7 @@ def test_interrupt_keeps_the_measurements(
     run("tune", SHAPE, "--device", DEVICE, "--trials", "5")
     monkeypatch.setattr(ReplayRunner, "measure", interrupt)
     assert run(*TUNE) == 130
-    assert capsys.readouterr().err.endswith("what was measured is kept; run again to go on\n")
+    assert capsys.readouterr().err.endswith("the measurements are kept; run again to continue\n")
     assert run("best", SHAPE, "--device", DEVICE) == 0
     hint = f"its search was interrupted; `autotune tune {PROBLEM} --device {DEVICE}` continues it"
     assert hint not in capsys.readouterr().err  # the first search had ended

@@ -227,7 +227,7 @@ def test_export_replaces_only_bundles(
     file = tmp_path / "thesis"
     file.write_text("years")
     text = failure(capsys, "cache", "export", str(file), status=1)
-    assert "thesis exists and is no bundle of autotune; give another path, or remove it" in text
+    assert "thesis exists and is not a bundle of autotune; give another path, or remove it" in text
     assert file.read_text() == "years"
 
 
@@ -310,8 +310,8 @@ def test_import_counts_its_results(
     older = record(problem=WIDE, source="0ld")
     file = _bundle(tmp_path / "a.json", better, record(problem=SMALL), older)
     assert printed(capsys, "cache", "import", file).splitlines() == [
-        "4 records and ranges: 1 new, 1 better, 1 equal, 1 passed over",
-        f"passed over: {WIDE}, measured on {H100.name}: kernel sources 0ld, now 5e1f",
+        "4 records and ranges: 1 new, 1 better, 1 equal, 1 skipped",
+        f"skipped: {WIDE}, measured on {H100.name}: kernel sources 0ld, now 5e1f",
     ]
 
 
@@ -334,7 +334,7 @@ def answer_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[
     return arrivals
 
 
-@pytest.mark.parametrize(("loss", "change"), [(0.01, "better"), (0.09, "passed over")])
+@pytest.mark.parametrize(("loss", "change"), [(0.01, "better"), (0.09, "skipped")])
 def test_import_keeps_the_range_with_the_smaller_loss(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: float, change: str
 ) -> None:
@@ -383,7 +383,7 @@ def test_user_kernels_are_listed_before_they_are_imported(
         "user kernels, with the source code of their authors: 1",
         f"saxpy(float32[8], int32=8) on {H100.name}: source {theirs.best.source_digest[:12]}, "
         "options --use_fast_math",
-        "1 records and ranges: 1 new, 0 better, 0 equal, 0 passed over",
+        "1 records and ranges: 1 new, 0 better, 0 equal, 0 skipped",
     ]
     assert store.kernels("saxpy") == [theirs]
 
@@ -491,7 +491,7 @@ def test_merge_skips_and_names_broken_files(
     broken = another.path(H100, SMALL)
     broken.write_text("{")
     assert run("cache", "import", str(another.root)) == 0
-    assert f"warning: {broken}: passed over: " in capsys.readouterr().err
+    assert f"warning: {broken}: skipped: " in capsys.readouterr().err
     assert store.records(H100) == [record()]
 
 
@@ -790,7 +790,7 @@ def test_list_of_records_warns_of_broken_files(
     path.parent.mkdir(parents=True)
     path.write_text("{")
     assert run("cache", "list", "--problems") == 0
-    assert capsys.readouterr().err.startswith(f"warning: {path}: passed over: it is not JSON")
+    assert capsys.readouterr().err.startswith(f"warning: {path}: skipped: it is not JSON")
 
 
 def test_list_takes_a_device_for_records_only() -> None:

@@ -256,7 +256,7 @@ def test_kernel_without_threads_is_refused(capsys: pytest.CaptureFixture[str]) -
         (("cache", "lst"), "no verb 'lst'; did you mean 'list'?"),
         (
             ("occupancy", "h100", "--registers", "32", "40"),
-            "'40' is no device; join lists by commas: --registers 32,40,48",
+            "'40' is not a device; join lists by commas: --registers 32,40,48",
         ),
     ],
 )
@@ -285,7 +285,7 @@ def test_missing_gpu_suggests_other_devices(
 ) -> None:
     message = (
         "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver; or give another "
-        "device: --device replay:h100 for recorded times, --device h100 for predicted ones"
+        "device: --device replay:h100 for recorded times, --device h100 for predicted times"
     )
     assert refused(capsys, *arguments) == (1, message)
 
@@ -352,7 +352,7 @@ def test_unreadable_record_is_a_named_miss(
     path.write_text(text)
     assert run("best", "--exact", SHAPE, "--device", DEVICE) == 3
     warning, error = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f"warning: {path}: passed over: ")
+    assert warning.startswith(f"warning: {path}: skipped: ")
     assert message in warning
     assert error.startswith("error: ")
     assert path.read_text() == text

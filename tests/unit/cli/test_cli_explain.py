@@ -77,7 +77,7 @@ def test_rejected_configuration_is_no_failure(capsys: pytest.CaptureFixture[str]
     assert "rejected: value: tile_width=99 is none of 4, 5" in text
 
 
-def test_verdict_stands_first_and_rules_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_stands_first_and_rules_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
     asked = "best", "64x64x64", "--why", "tiled:tile_width=16", "--device", "t4"
     text = printed(capsys, *asked)
     assert text.index("asked about: tiled:") < text.index("the cost model predicts")

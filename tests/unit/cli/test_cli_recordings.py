@@ -101,7 +101,7 @@ def test_only_recordings_are_replaced(tmp_path: Path, kind: str) -> None:
         recording.save(path)
     thesis = gzip.compress(b'{"thesis": []}')
     path.write_bytes(thesis)
-    with pytest.raises(AutotuneError, match="exists and is no recording of autotune"):
+    with pytest.raises(AutotuneError, match="exists and is not a recording of autotune"):
         recording.save(path)
     assert path.read_bytes() == thesis
 

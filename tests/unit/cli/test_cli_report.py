@@ -238,7 +238,7 @@ def test_broken_record_is_passed_over_with_a_warning(
     assert run("report", "--csv") == 0
     output = capsys.readouterr()
     assert len(rows(output.out)) == 2
-    assert output.err.startswith(f"warning: {path}: passed over: ")
+    assert output.err.startswith(f"warning: {path}: skipped: ")
 
 
 def test_open_without_a_browser_names_the_page(

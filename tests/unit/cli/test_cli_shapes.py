@@ -102,7 +102,7 @@ def test_interrupt_says_what_is_kept(
 
     monkeypatch.setattr(tuning, "search_at", search)
     assert run("tune", "64x64x64", "128x64x64", "--device", "h100") == 130
-    assert "what was measured is kept; run again to go on" in capsys.readouterr().err
+    assert "the measurements are kept; run again to continue" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from support.self_signals import run
 
 TUNE = ("tune", "64x64x64", "--device", "h100", "--family", "naive", "--quiet")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-KEPT = "interrupted: what was measured is kept; run again to go on"
+KEPT = "interrupted: the measurements are kept; run again to continue"
 IMPORTS = ["click", "autotune.cli.tuning", "rich.console", "optuna", "autotune.tuning.loop"]
 
 # Before the fourth measurement.

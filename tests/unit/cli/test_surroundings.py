@@ -105,7 +105,8 @@ def test_misspelt_variable_is_a_warning(
     monkeypatch.setenv("AUTOTUNE_CACHEDIR", "/scratch")
     assert run("cache") == 0
     assert capsys.readouterr().err == (
-        "warning: AUTOTUNE_CACHEDIR is no variable of autotune; did you mean AUTOTUNE_CACHE_DIR?\n"
+        "warning: AUTOTUNE_CACHEDIR is not a variable of autotune; did you mean "
+        "AUTOTUNE_CACHE_DIR?\n"
     )
 
 

@@ -104,11 +104,11 @@ def test_enumerations_have_the_values_of_the_driver() -> None:
 @pytest.mark.parametrize(
     ("changed", "values", "reason"),
     [
-        ({"offset": 40}, {}, "address 0x1028 is no multiple of 16"),
-        ({}, {"a": 4098}, "address 0x1022 is no multiple of 16"),
-        ({}, {"lda": 4100}, "a pitch of 8200 bytes is no multiple of 16"),
+        ({"offset": 40}, {}, "address 0x1028 is not a multiple of 16"),
+        ({}, {"a": 4098}, "address 0x1022 is not a multiple of 16"),
+        ({}, {"lda": 4100}, "a pitch of 8200 bytes is not a multiple of 16"),
         ({}, {"lda": 0}, "a pitch of 0 bytes"),
-        ({}, {"stride_a": 4}, "a stride of 8 bytes is no multiple of 16"),
+        ({}, {"stride_a": 4}, "a stride of 8 bytes is not a multiple of 16"),
         ({}, {"stride_a": 2**39}, "a stride of 1099511627776 bytes"),
         ({"rows": 0}, {}, "extents"),
         ({"rows": 2**32 + 1}, {}, "extents"),

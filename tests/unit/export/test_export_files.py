@@ -175,7 +175,7 @@ def test_invalid_name_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["../lib.c", "/etc/lib.c", "a/b", "..", "."])
 def test_file_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name of a file in"):
+    with pytest.raises(UsageError, match="is not a file name in"):
         replace_files(tmp_path, "lib.json", {name: b""})
     assert list(tmp_path.iterdir()) == []
 

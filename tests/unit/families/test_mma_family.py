@@ -279,7 +279,7 @@ def test_estimate_matches_the_launch(problem: str) -> None:
         (
             "8192x8192x64:bf16",
             {"split_k": 2},
-            "small tiles: 8192 tiles for 132 SMs with bn=64; larger ones read less",
+            "small tiles: 8192 tiles for 132 SMs with bn=64; larger tiles read less",
         ),
         ("512x512x512:bf16", {"bm": 16}, "divisibility: wm=32 does not divide bm=16"),
         (
@@ -336,7 +336,7 @@ def test_estimate_matches_the_launch(problem: str) -> None:
         (
             "1023x1023x511:bf16",
             {},
-            "copy: stages=3; what comes through registers fills one buffer ahead",
+            "copy: stages=3; operands that come through registers fill one buffer ahead",
         ),
         ("511x511x511:bf16", {"pack": "none", "stages": 2, "bm": 64}, "None"),
         (
@@ -376,7 +376,7 @@ def test_estimate_matches_the_launch(problem: str) -> None:
         (
             "65536x64x64:bf16",
             {**COLUMN, "group": 1},
-            "group: a column of one tile has no next one",
+            "group: a column of one tile has no next tile",
         ),
         (
             "65536x64x64:bf16",

@@ -81,7 +81,9 @@ def test_impossible_quantisations_are_refused() -> None:
         quantizing("column", 16, 128)
     with pytest.raises(ValueError, match="no kernel quantises bf16 to f32"):
         Quantizing(BF16, F32, "row", 16, 128)
-    with pytest.raises(ValueError, match="only the scale of a tensor is fixed, not that of a row"):
+    with pytest.raises(
+        ValueError, match="only the scale of a tensor is fixed, not the scale of a row"
+    ):
         replace(quantizing("row", 16, 128), fixed=True)
     with pytest.raises(ValueError, match="100 columns have no vectors of 8 elements"):
         quantizing("row", 16, 100)

@@ -291,7 +291,7 @@ def test_short_side_is_covered_exactly() -> None:
         (
             {"workers": 0},
             WIDE,
-            "workers: 512 blocks one after the other, each filling its buffers anew",
+            "workers: 512 blocks one after the other, and each fills its buffers again",
         ),
         ({"workers": 264}, WIDE, "workers: 264 workers; 132 blocks are resident"),
         ({}, "2048x2048x4096:bf16", "workers: 128 work units; 132 workers need over 132"),

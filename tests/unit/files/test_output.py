@@ -36,7 +36,7 @@ def test_new_empty_and_own_files_are_written(tmp_path: Path, old: bytes | None) 
 def test_file_of_the_user_is_never_replaced(tmp_path: Path, old: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(old)
-    message = "file exists and is no text of autotune; give another path, or remove it"
+    message = "file exists and is not a text of autotune; give another path, or remove it"
     with pytest.raises(AutotuneError, match=message):
         output.write(path, NEW, TEXT)
     assert path.read_bytes() == old
@@ -83,7 +83,7 @@ def test_target_of_a_link_is_written(tmp_path: Path, old: bytes | None) -> None:
 def test_thesis_at_the_end_of_a_link_stays(tmp_path: Path) -> None:
     (tmp_path / "thesis").write_text("years")
     (tmp_path / "link").symlink_to("thesis")
-    with pytest.raises(AutotuneError, match="link exists and is no text of autotune"):
+    with pytest.raises(AutotuneError, match="link exists and is not a text of autotune"):
         output.write(tmp_path / "link", NEW, TEXT)
     assert (tmp_path / "thesis").read_text() == "years"
 

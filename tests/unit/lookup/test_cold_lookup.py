@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture(autouse=True)
-def _no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the model no configurations to choose from, unless a test offers some."""
     monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])

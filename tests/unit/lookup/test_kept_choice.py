@@ -95,7 +95,7 @@ def test_other_version_makes_a_new_choice(
     else:
         (tmp_path / "shipped").mkdir()
         (tmp_path / "shipped" / "more.jsonl.xz").write_text("{}")
-        with pytest.warns(UserWarning, match="passed over"):
+        with pytest.warns(UserWarning, match="skipped"):
             ask(store)
     ask(store)
     assert choices == [ASKED, ASKED]

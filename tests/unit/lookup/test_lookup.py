@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture(autouse=True)
-def _no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the model no configurations to choose from, unless a test offers some."""
     monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
     monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
@@ -125,7 +125,7 @@ def clustered_rules(
 
 @pytest.mark.parametrize("clusters", [None, (66, 32, 16)])
 @pytest.mark.parametrize(("problem", "how"), [(SQUARE, "exact"), (NEAR, "nearest")])
-def test_record_is_judged_by_the_clusters_of_its_card(
+def test_record_is_checked_by_the_clusters_of_its_card(
     problem: Problem,
     how: str,
     clusters: tuple[int, int, int] | None,
@@ -139,7 +139,7 @@ def test_record_is_judged_by_the_clusters_of_its_card(
     assert (answer.how, answer.config) == (how, tiled(16))
 
 
-def test_record_of_another_model_is_judged_by_the_device(
+def test_record_of_another_model_is_checked_by_the_device(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(space, "rejection", clustered_rules)

@@ -73,7 +73,7 @@ def test_broken_record_of_another_device_is_absent(
     path.write_text(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}))
 
     assert run("best", "256x256x256", "--device", "h200") == 0
-    assert f"{path}: passed over: entries[0].resources.threads is 0" in capsys.readouterr().err
+    assert f"{path}: skipped: entries[0].resources.threads is 0" in capsys.readouterr().err
 
 
 # Named pipes in the place of files
@@ -92,7 +92,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_pipe_is_no_record(store: Store) -> None:
-    with pytest.warns(UserWarning, match="4096-f32-nn.json: passed over: cannot be read: Is a nam"):
+    with pytest.warns(UserWarning, match="4096-f32-nn.json: skipped: cannot be read: Is a nam"):
         assert store.load(H100, SQUARE) is None
 
 
@@ -102,7 +102,7 @@ def test_pipe_is_no_range(store: Store) -> None:
 
 
 def test_pipe_is_no_quarantine(store: Store) -> None:
-    with pytest.warns(UserWarning, match="jsonl: passed over: cannot be read: Is a named pipe"):
+    with pytest.warns(UserWarning, match="jsonl: skipped: cannot be read: Is a named pipe"):
         assert store.quarantined(H100) == {}
 
 
@@ -114,7 +114,7 @@ def test_pipe_is_no_record_of_a_related_device(store: Store) -> None:
 def test_pipe_is_no_shipped_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl.xz")
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path))
-    with pytest.warns(UserWarning, match=r"pipe\.jsonl\.xz: passed over: .*Is a named pipe"):
+    with pytest.warns(UserWarning, match=r"pipe\.jsonl\.xz: skipped: .*Is a named pipe"):
         assert shipped.records(H100) == ()
 
 

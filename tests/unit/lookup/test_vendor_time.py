@@ -1,4 +1,4 @@
-"""Look-ups that leave a product to the vendor's library, judged by its times on other problems."""
+"""Look-ups that leave a product to the vendor's library, because of its times on other problems."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_library_that_was_never_timed_is_taken_to_be_faster(store: Store) -> Non
 
 
 @pytest.mark.parametrize(("slower", "vendor"), [(1.0, True), (1.5, True), (2.5, False)])
-def test_untimed_architecture_needs_a_gain_beyond_the_doubt(
+def test_untimed_architecture_needs_a_gain_beyond_the_deviation(
     slower: float, vendor: bool, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library is as many times slower than the model's choice as on an H100, of which it is

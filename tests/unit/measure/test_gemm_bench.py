@@ -175,7 +175,7 @@ def test_wrong_c_after_timing_is_a_failure(bench: GemmBench) -> None:
     assert bench.measure(candidate("tired"), None) == Failure("verify", "wrong after timing")
 
 
-def test_measure_does_not_judge_accuracy(bench: GemmBench) -> None:
+def test_measure_does_not_check_accuracy(bench: GemmBench) -> None:
     assert isinstance(bench.measure(candidate("coarse", 1200), None), Measurement)
 
 
@@ -233,7 +233,7 @@ def test_bad_winner_is_a_failure(bench: GemmBench, act: str) -> None:
     assert isinstance(bench.examine(candidate(act)), Failure)
 
 
-def test_rematch_judges_by_the_baselines_current_error(bench: GemmBench) -> None:
+def test_rematch_checks_by_the_baselines_current_error(bench: GemmBench) -> None:
     outcomes, baseline = bench.rematch(
         [candidate("right"), candidate("coarse", 1200), candidate("wrong")], with_baseline=True
     )

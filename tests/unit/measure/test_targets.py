@@ -83,10 +83,10 @@ def installed(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Install:
 
 
 @contextmanager
-def opening(
+def starting(
     problem: Problem, device: DeviceLike = DEFAULT, **options: Any
 ) -> Iterator[Callable[[], Target]]:
-    with TargetOpener(device, **options) as opener, opener.opening(problem) as target:
+    with TargetOpener(device, **options) as opener, opener.starting(problem) as target:
         yield target
 
 
@@ -95,7 +95,7 @@ H100 = find("h100")
 
 def test_runner_starts_before_it_is_waited_for(installed: Install, log: list[str]) -> None:
     installed(H100)
-    with opening(PROBLEM) as target:
+    with starting(PROBLEM) as target:
         assert log == ["start 0"]
         assert target().runner.device == H100
     assert log[-1] == "close 0"
@@ -110,7 +110,7 @@ def test_origin_has_the_driver_of_the_runner(installed: Install) -> None:
 def test_quick_reaches_the_runner(installed: Install, log: list[str]) -> None:
     installed(H100)
     for device in ("gpu", "h100"):
-        with opening(PROBLEM, device, quick=True) as target:
+        with starting(PROBLEM, device, quick=True) as target:
             target()
     assert log.count("0 quick") == 2
 
@@ -120,7 +120,7 @@ def test_several_gpus_share_the_work(
     numbers: str | Sequence[int], installed: Install, log: list[str]
 ) -> None:
     installed(H100, H100, H100)
-    with opening(PROBLEM, numbers=numbers) as target:
+    with starting(PROBLEM, numbers=numbers) as target:
         assert log == ["start 0", "start 1", "start 2"]
         assert len(target().further) == 2
     assert log[-3:] == ["close 2", "close 1", "close 0"]
@@ -128,7 +128,7 @@ def test_several_gpus_share_the_work(
 
 def test_only_the_first_runner_loads_the_vendor_library(installed: Install) -> None:
     installed(H100, H100)
-    with opening(PROBLEM, numbers="1,0") as target:
+    with starting(PROBLEM, numbers="1,0") as target:
         opened = target()
         first, (second,) = opened.runner, opened.further
         assert isinstance(first, Gpu)
@@ -142,7 +142,7 @@ def test_gpus_of_two_models_are_refused_and_closed(installed: Install, log: list
         pytest.raises(
             DeviceError, match=r"GPU 0 is NVIDIA H100.*, GPU 1 is .*T4; give GPUs of one"
         ),
-        opening(PROBLEM, numbers="all") as target,
+        starting(PROBLEM, numbers="all") as target,
     ):
         target()
     assert log[-2:] == ["close 1", "close 0"]
@@ -152,7 +152,7 @@ def test_missing_gpu_closes_the_others(installed: Install, log: list[str]) -> No
     installed(H100)
     with (
         pytest.raises(DeviceError, match="no GPU 1"),
-        opening(PROBLEM, numbers=[0, 1]),
+        starting(PROBLEM, numbers=[0, 1]),
     ):
         raise AssertionError("opened")
     assert log == ["start 0", "close 0"]
@@ -183,14 +183,14 @@ def test_missing_pycuda_is_reported_with_a_gpu(
 
 @pytest.mark.parametrize("numbers", ["", "0,,1", "0,x", "-1", (), (-1,), (0, 0), "1,01"])
 def test_invalid_numbers_are_refused(numbers: str | Sequence[int]) -> None:
-    with pytest.raises(UsageError, match="GPUs are"), opening(PROBLEM, numbers=numbers):
+    with pytest.raises(UsageError, match="GPUs are"), starting(PROBLEM, numbers=numbers):
         raise AssertionError("opened")
 
 
 def test_numbers_and_a_device_exclude_each_other() -> None:
     with (
         pytest.raises(UsageError, match="give one of both"),
-        opening(PROBLEM, "h100", numbers="0"),
+        starting(PROBLEM, "h100", numbers="0"),
     ):
         raise AssertionError("opened")
 
@@ -331,7 +331,7 @@ def test_all_gpus_switch_or_none(machine: Machine, monkeypatch: pytest.MonkeyPat
 
 def test_error_closes_the_runners(machine: Machine) -> None:
     with TargetOpener() as opener:
-        with pytest.raises(AutotuneError, match="no kernel"), opener.opening(SMALL):
+        with pytest.raises(AutotuneError, match="no kernel"), opener.starting(SMALL):
             raise AutotuneError("no kernel works")
         assert machine.closed == 1
         opener.target(SMALL)

@@ -1,4 +1,4 @@
-"""Verification: the work it enqueues and how it judges the results; nothing runs."""
+"""Verification: the work it enqueues and how it checks the results; nothing runs."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_verdict_is_of_the_unscaled_run(bench: Bench) -> None:
+def test_result_is_of_the_unscaled_run(bench: Bench) -> None:
     bench.results[SECOND:][: len(FINE)] = [*[0.0] * len(WRITTEN), 2e-6, 0.0, 9e-12, 4.0]
-    verdict = bench.verify()
-    assert (bench.seen, verdict.error, verdict.relative, verdict.time_us) == (
+    result = bench.verify()
+    assert (bench.seen, result.error, result.relative, result.time_us) == (
         [(2.0, -1.0), (1.0, 0.0)],
         2e-6,
         pytest.approx(1.5e-6),
@@ -562,8 +562,8 @@ def test_damaged_scales_are_named() -> None:
 def test_int32_sums_are_verified_without_factors() -> None:
     bench = Bench(Problem(30, 20, 40, "i8", "nt", output="i32"))
     bench.results = np.array([*EXACT, *RIGHT, *[0.0] * UNSCALED])
-    verdict = bench.verify()
-    assert (bench.seen, verdict.tolerance) == ([(1.0, 0.0), (1.0, 0.0)], 0.0)
+    result = bench.verify()
+    assert (bench.seen, result.tolerance) == ([(1.0, 0.0), (1.0, 0.0)], 0.0)
     bench.seen.clear()
     bench.session.log.clear()
     bench.results = np.zeros(2 + len(WRITTEN))

@@ -262,12 +262,12 @@ def test_missing_baseline_is_ready_and_none() -> None:
     lone.close()
 
 
-def test_measure_does_not_judge_accuracy(fake: GpuRunner) -> None:
+def test_measure_does_not_check_accuracy(fake: GpuRunner) -> None:
     fake.baseline()
     assert isinstance(fake.measure(candidate("coarse"), None), Measurement)
 
 
-def test_separate_rematch_judges_accuracy_by_the_baseline(fake: GpuRunner) -> None:
+def test_separate_rematch_checks_accuracy_by_the_baseline(fake: GpuRunner) -> None:
     fake.baseline()
     outcomes = fake.rematch([candidate("coarse"), candidate("kill")])
     stages = [outcome.stage for outcome in outcomes if isinstance(outcome, Failure)]
@@ -378,7 +378,7 @@ def test_killed_parent_leaves_no_worker_behind() -> None:
     assert ended(int(parent.stdout))
 
 
-def test_opening_a_runner_waits_for_nothing() -> None:
+def test_starting_a_runner_waits_for_nothing() -> None:
     runner("missing").close()
 
 

@@ -122,7 +122,7 @@ def test_rejection_is_that_of_the_rules(
         assert len({*map(legal, asked)}) == 2
 
 
-def test_family_with_other_rules_has_verdicts_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_family_with_other_rules_has_results_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [config.values for config in members("mma")]
     before = [FamilyRules("mma", PROBLEM, H200).broken(values) for values in asked]
     lenient = replace(registry.find("mma"), rules=())

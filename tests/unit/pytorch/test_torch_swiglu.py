@@ -112,7 +112,7 @@ def test_shapes_are_noted() -> None:
 
 
 def test_columns_that_are_no_pairs_are_refused() -> None:
-    message = "swiglu takes 8 columns of gates and 8 of what they are for; B has 24"
+    message = "swiglu takes 8 columns of gates and 8 of their values; B has 24"
     with pytest.raises(ProblemError, match=message):
         mm(drawn(3, 4), drawn(4, 24), activation="swiglu")
     with pytest.raises(ProblemError, match="swiglu comes without a bias"):

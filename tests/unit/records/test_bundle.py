@@ -333,7 +333,7 @@ WHOLE = bundle.dumps([record()])
 
 
 BROKEN = {
-    "empty": (b"", "it is no bundle"),
+    "empty": (b"", "it is not a bundle"),
     "truncated": (WHOLE[:-30], "cut short"),
     "only its start": (WHOLE[:40], "it is not JSON"),
     "damaged": (WHOLE[:200] + b"\0" * 9 + WHOLE[209:], "it is not xz"),
@@ -381,7 +381,7 @@ BROKEN = {
         r"entries\[0\]\.resources\.registers is 32\.5; it must be a whole number",
     ),
     "malformed baseline": (in_line(0, "baseline", value={}), r"baseline\.time_us is missing"),
-    "a range with a gap": (in_line(1, "segments", 1, 0, value=70), "follows one that ends"),
+    "a range with a gap": (in_line(1, "segments", 1, 0, value=70), "follows a segment that ends"),
     "no range": (in_line(1, "segments", value=None), "segments is None; it must be a list"),
 }  # fmt: skip
 

@@ -177,7 +177,7 @@ def test_file_in_the_cache_is_named_and_not_served(
 def test_bundle_of_a_site_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "site.jsonl.xz").write_bytes(bundle.dumps([record(timed(1e-9))]))
     monkeypatch.setenv("AUTOTUNE_SITE_DIR", str(tmp_path))
-    with pytest.warns(UserWarning, match="site.jsonl.xz: passed over: .*time_us is 1e-09"):
+    with pytest.warns(UserWarning, match="site.jsonl.xz: skipped: .*time_us is 1e-09"):
         assert shipped.records(H100) == ()
 
 

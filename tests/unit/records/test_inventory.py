@@ -29,7 +29,7 @@ from autotune.records.inventory import (
     changed_records,
     listed,
     scan,
-    verdict,
+    verification,
 )
 from autotune.report import cache
 
@@ -203,7 +203,7 @@ def test_records_are_not_read_for_a_cache_without_programs(store: Store) -> None
     "consume",
     [
         lambda root: cache.totals(scan(root)),
-        lambda root: verdict(scan(root, thorough=True), ORIGIN, "another device"),
+        lambda root: verification(scan(root, thorough=True), ORIGIN, "another device"),
     ],
     ids=["list", "verify"],
 )

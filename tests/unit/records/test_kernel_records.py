@@ -71,14 +71,14 @@ def test_problem_record_in_a_kernels_file_is_skipped(store: Store) -> None:
     store.save(kernel_record())
     (path,) = (store.root / "kernels").rglob("*.json")
     path.write_bytes(codec.dumps(record(problem=SQUARE)))
-    with pytest.warns(UserWarning, match="passed over: holds measured 4096x4096x4096:f32:nn"):
+    with pytest.warns(UserWarning, match="skipped: holds measured 4096x4096x4096:f32:nn"):
         assert store.kernel(H100, CALL) is None
 
 
 def test_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
     store.save(record(problem=SQUARE))
     store.path(H100, SQUARE).write_bytes(codec.dumps(kernel_record()))
-    with pytest.warns(UserWarning, match=r"passed over: holds measured my::transpose\(float32"):
+    with pytest.warns(UserWarning, match=r"skipped: holds measured my::transpose\(float32"):
         assert store.load(H100, SQUARE) is None
 
 
@@ -184,7 +184,7 @@ def written(**source: object) -> dict[str, object]:
 
 
 HOSTILE: list[tuple[dict[str, object], str]] = [
-    ({"options": ["--time=/tmp/x"]}, "option '--time=/tmp/x' of the compiler is not one that"),
+    ({"options": ["--time=/tmp/x"]}, "option '--time=/tmp/x' of the compiler is not allowed in"),
     ({"files": [["a/t.cu", '#include "/etc/passwd"']]}, "a/t.cu includes '/etc/passwd'; a record"),
     ({"files": [["a/t.cu", "#in\0clude"]]}, "a character of the code 0"),
     ({"files": [["a/t.cu", ""], ["", ""]]}, "path '' of a source is empty"),
@@ -195,9 +195,9 @@ HOSTILE: list[tuple[dict[str, object], str]] = [
     ({"files": [["a/t.cu", ""], ["a\nb", ""]]}, "path .* characters that cannot be quoted"),
     ({"files": [["a/t.cu", ""], ["/etc/x", ""]]}, "path '/etc/x' of a source is empty.*absolute"),
     ({"folders": ["../b"]}, r"path '../b' of a source .* has '\.\.'"),
-    ({"name": "*/ int x; /*"}, "is no instance of a kernel"),
-    ({"form": "{TILE.__class__}"}, "is no instance of a kernel 'my::transpose'"),
-    ({"form": "my::transpose<{TILE}>\n#include <x>"}, "is no instance of a kernel"),
+    ({"name": "*/ int x; /*"}, "is not an instance of a kernel"),
+    ({"form": "{TILE.__class__}"}, "is not an instance of a kernel 'my::transpose'"),
+    ({"form": "my::transpose<{TILE}>\n#include <x>"}, "is not an instance of a kernel"),
     ({"form": "my::transpose<{TILE.__class__}>"}, "names 'TILE.__class__', no parameter of"),
     ({"form": "my::transpose<{TILE[0]}>"}, r"names 'TILE\[0\]', no parameter of"),
 ]

@@ -99,7 +99,7 @@ def test_mending_is_told_in_a_line_each(cache: Path, capsys: pytest.CaptureFixtu
     path = broken(cache, "quarantine/h100.jsonl", b"nothing\n")
     assert run("cache", "prune", "mend") == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{path}: broken lines left out; the damaged one is kept beside it",
+        f"{path}: broken lines left out; the damaged file is kept beside it",
         "0 files, 0 bytes deleted",
     ]
 

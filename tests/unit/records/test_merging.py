@@ -328,7 +328,7 @@ def test_adopting_the_same_record_is_equal(store: Store) -> None:
 
 def test_record_of_older_kernels_is_passed_over(store: Store) -> None:
     saved = store.save(_made())
-    assert store.adopt(_made(_timed(8, 1.0), source="0ld"), TODAY) == "passed over"
+    assert store.adopt(_made(_timed(8, 1.0), source="0ld"), TODAY) == "skipped"
     assert store.load(H100, SQUARE) == saved
 
 
@@ -375,7 +375,7 @@ def test_new_family_keeps_no_record_beside(store: Store) -> None:
     assert store.adopt(_from(_of("tiled", 85.0)), BY_FAMILY) == "better"
     assert [path.suffix for path in store.path(H100, SQUARE).parent.glob("4*")] == [".json"]
     assert store.adopt(_from(_of("mma", 80.0)), BY_FAMILY) == "equal"
-    assert store.adopt(_from(_of("mma", 1.0), mma="0ld"), BY_FAMILY) == "passed over"
+    assert store.adopt(_from(_of("mma", 1.0), mma="0ld"), BY_FAMILY) == "skipped"
 
 
 def test_baseline_of_another_driver_is_not_kept(store: Store) -> None:

@@ -68,7 +68,7 @@ def test_text_states_the_varying_dimension() -> None:
     [
         ({"dimension": "batch"}, "dimension is 'batch'"),
         ({"segments": ()}, "without segments"),
-        ({"segments": (TWO[0], Segment(18, 512, 512))}, "18.. follows one that ends at 16"),
+        ({"segments": (TWO[0], Segment(18, 512, 512))}, "18.. follows a segment that ends at 16"),
         ({"segments": TWO[:1]}, "end at 16, the problem is 512x1024x1024:f32:nn"),
         ({"loss": -0.1}, "loss is -0.1"),
         ({"evidence": "guessed"}, "unknown evidence 'guessed'"),
@@ -127,7 +127,7 @@ def test_broken_file_is_skipped_with_a_warning(tmp_path: Path, broken: dict[str,
     stored.save(tmp_path, tuned_range())
     path = stored.path_of(tmp_path, tuned_range())
     path.write_text(json.dumps(json.loads(path.read_text()) | broken))
-    with pytest.warns(UserWarning, match=f"{path.name}: passed over"):
+    with pytest.warns(UserWarning, match=f"{path.name}: skipped"):
         assert stored.load(tmp_path, H100) == ()
 
 
@@ -212,7 +212,7 @@ def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_points_are_judged_by_the_clusters_of_their_card(
+def test_points_are_checked_by_the_clusters_of_their_card(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rejection(

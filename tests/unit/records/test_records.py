@@ -624,7 +624,7 @@ def test_broken_range_is_skipped_with_the_reason(
     tmp_path: Path, range_file: Path, change: Callable[[bytes], bytes], message: str
 ) -> None:
     range_file.write_bytes(change(range_file.read_bytes()))
-    with pytest.warns(UserWarning, match=f"{range_file}: passed over: .*({message})"):
+    with pytest.warns(UserWarning, match=f"{range_file}: skipped: .*({message})"):
         assert ranges.load(tmp_path, H100) == ()
 
 

@@ -108,7 +108,7 @@ def test_missing_folder_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_broken_header_is_skipped_with_a_warning(shipped_folder: Path) -> None:
     (shipped_folder / FILE).write_bytes(b"broken")
-    with pytest.warns(UserWarning, match=f"{FILE}: passed over: it is no bundle"):
+    with pytest.warns(UserWarning, match=f"{FILE}: skipped: it is not a bundle"):
         assert shipped.records(H100) == ()
 
 
@@ -116,7 +116,7 @@ def test_tampered_file_is_skipped_with_a_warning(shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
     path = shipped_folder / FILE
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.warns(UserWarning, match=f"{FILE}: passed over"):
+    with pytest.warns(UserWarning, match=f"{FILE}: skipped"):
         assert shipped.records(H100) == ()
 
 
@@ -127,7 +127,7 @@ def test_malformed_record_is_skipped_with_a_warning(
     with monkeypatch.context() as patch:
         patch.setattr(codec, "line", lambda _: line)
         ship(shipped_folder, [tuned(16, 9.0)])
-    with pytest.warns(UserWarning, match=f"{FILE}: passed over: line 2: schema is 9"):
+    with pytest.warns(UserWarning, match=f"{FILE}: skipped: line 2: schema is 9"):
         assert shipped.record(H100, SQUARE) is None
 
 
@@ -216,7 +216,7 @@ def test_bomb_is_skipped_with_one_warning(
         return compressed.expanded(data, limit)
 
     monkeypatch.setattr("autotune.records.bundle.expanded", noted)
-    with pytest.warns(UserWarning, match=f"{FILE}: passed over: .*{why}"):
+    with pytest.warns(UserWarning, match=f"{FILE}: skipped: .*{why}"):
         assert shipped.record(H100, SQUARE) is None
     assert sum(sizes) < 128 << 20
     expansions = len(sizes)
@@ -231,7 +231,7 @@ def test_file_of_too_many_records_names_the_import(
     ship(shipped_folder, [tuned(16, 9.0), tuned(16, 8.0, SMALL)])
     monkeypatch.setattr(limits, "BUNDLE_RECORDS", 1)
     command = r"it has 2 records, over 1; .* `autotune cache import` takes all of it"
-    with pytest.warns(UserWarning, match=rf"{FILE}: passed over: {command}"):
+    with pytest.warns(UserWarning, match=rf"{FILE}: skipped: {command}"):
         assert shipped.records(H100) == ()
 
 
@@ -316,7 +316,7 @@ def test_broken_record_does_not_hide_its_device(library: Records) -> None:
     saved = library.store.save(tuned(16, 9.0, device=OTHER_NAME))
     folder = library.store.path(OTHER_NAME, SQUARE).parent
     (folder / "0.json").write_text("{")
-    with pytest.warns(UserWarning, match="passed over"):
+    with pytest.warns(UserWarning, match="skipped"):
         assert library.records(H100) == [saved]
 
 
@@ -415,5 +415,5 @@ def test_missing_folder_of_a_site_is_named(
 ) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
     site[0].rmdir()
-    with pytest.warns(UserWarning, match=f"AUTOTUNE_SITE_DIR: {site[0]} is no folder"):
+    with pytest.warns(UserWarning, match=f"AUTOTUNE_SITE_DIR: {site[0]} is not a folder"):
         assert library.load(H100, SQUARE) == tuned(16, 9.0)

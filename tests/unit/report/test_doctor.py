@@ -249,12 +249,12 @@ def test_what_is_not_needed_is_grey() -> None:
     ],
 )
 def test_last_line_says_what_works(checks: tuple[doctor.Check, ...], line: str) -> None:
-    assert doctor.verdict(checks) == line
+    assert doctor.summary(checks) == line
     assert line in " ".join(painted(*checks).split("\n")[-2:])
 
 
-def test_example_of_the_verdict_works_here() -> None:
-    example = doctor.verdict([NO_GPU]).split("`")[1].split()
+def test_example_of_the_summary_works_here() -> None:
+    example = doctor.summary([NO_GPU]).split("`")[1].split()
     name = example[-1].removeprefix("replay:")
     assert example[:2] == ["autotune", "tune"]
     assert Problem.parse(example[2]) in recording.names()[name]

@@ -50,8 +50,8 @@ def test_legal_configuration_holds_every_rule() -> None:
     explanation = explain(WINNER, predicted_answer())
 
     rules = registry.find("simt").rules
-    assert [verdict.rule for verdict in explanation.verdicts] == [rule.reason for rule in rules]
-    assert {verdict.finding for verdict in explanation.verdicts} == {"holds"}
+    assert [result.rule for result in explanation.results] == [rule.reason for rule in rules]
+    assert {result.finding for result in explanation.results} == {"holds"}
     assert explanation.rejection == ""
 
 
@@ -72,7 +72,7 @@ def test_rejected_configuration_has_the_reason_and_no_fit() -> None:
     config = changed(space.feasible(HALF, H100, "wgmma").configs[-1], stages=12)
     explanation = explain(config, predicted_answer(problem=HALF))
 
-    findings = [verdict.finding for verdict in explanation.verdicts]
+    findings = [result.finding for result in explanation.results]
     assert explanation.rejection == str(space.rejection(config, HALF, H100, recorded=True))
     assert explanation.fit is None
     assert set(findings[findings.index("broken") + 1 :]) == {"not reached"}
@@ -89,7 +89,7 @@ def test_values_of_no_kernel_are_named(config: Config, rejection: str) -> None:
     explanation = explain(config, predicted_answer())
 
     assert explanation.rejection.startswith(rejection)
-    assert (explanation.verdicts, explanation.fit) == ((), None)
+    assert (explanation.results, explanation.fit) == ((), None)
 
 
 def test_rules_about_speed_do_not_stop_the_kernel() -> None:
@@ -104,7 +104,7 @@ def test_rules_about_speed_do_not_stop_the_kernel() -> None:
     explanation = explain(config, answer)
 
     assert (explanation.rejection, explanation.fit is None) == (str(rule), False)
-    assert {verdict.finding for verdict in explanation.verdicts} == {"holds", "slow"}
+    assert {result.finding for result in explanation.results} == {"holds", "slow"}
     assert compared(answer, explain(WINNER, predicted_answer()), explanation)[0] == (
         f"left out of the search: {rule}"
     )
@@ -192,7 +192,7 @@ def test_json_is_complete() -> None:
 
     assert data["winner"]["config"] == data["config"]["config"] == str(WINNER)
     assert data["config"]["fit"]["limiter"] == winner.fit.occupancy.limiter if winner.fit else False
-    assert len(data["winner"]["rules"]) == len(winner.verdicts)
+    assert len(data["winner"]["rules"]) == len(winner.results)
 
 
 def test_resident_blocks_are_counted_in_plain_words() -> None:
@@ -216,13 +216,13 @@ def test_kernel_that_does_not_fit_has_no_prediction() -> None:
 
 
 @pytest.mark.parametrize(("vendor_error", "finding"), [(1e-6, "holds"), (1e-8, "slow")])
-def test_accuracy_is_judged_beside_the_recorded_error(vendor_error: float, finding: str) -> None:
+def test_accuracy_is_checked_beside_the_recorded_error(vendor_error: float, finding: str) -> None:
     best = replace(entry(16, 10.0), config=WINNER)
     made = record(best, problem=PROBLEM, baseline_us=20.0)
     assert made.baseline is not None
     made = replace(made, baseline=replace(made.baseline, relative_error=vendor_error))
     answer = replace(predicted_answer(), how="exact", record=made)
-    verdict = explain(WINNER, answer).verdicts[-1]
-    assert (verdict.rule, verdict.finding) == ("accuracy", finding)
-    assert {"error", "limit"} <= verdict.values.keys()
-    assert ("1e-08" in verdict.detail) == (finding == "slow")
+    result = explain(WINNER, answer).results[-1]
+    assert (result.rule, result.finding) == ("accuracy", finding)
+    assert {"error", "limit"} <= result.values.keys()
+    assert ("1e-08" in result.detail) == (finding == "slow")

@@ -23,7 +23,7 @@ from autotune.report.layers import (
     QuantizedRow,
     Report,
     Row,
-    judge_layer,
+    compare_layer,
     layer_table,
     quantized_table,
 )
@@ -50,13 +50,13 @@ def save(
     store.save(measured)
 
 
-def judge(store: Store, layer: Layer, *rows: int, min_gain: float = 0.0) -> tuple[Row, ...]:
-    return judge_layer(layer, rows or None, LayerRecords.on(H100, store), min_gain)
+def compare(store: Store, layer: Layer, *rows: int, min_gain: float = 0.0) -> tuple[Row, ...]:
+    return compare_layer(layer, rows or None, LayerRecords.on(H100, store), min_gain)
 
 
 def test_layer_with_a_faster_kernel_gains(store: Store) -> None:
     save(store, PLAIN, 100.0, 125.0)
-    assert judge(store, LAYER, 64) == (Row(LAYER, 64, PLAIN, 100.0, 125.0, True, None),)
+    assert compare(store, LAYER, 64) == (Row(LAYER, 64, PLAIN, 100.0, 125.0, True, None),)
 
 
 def test_gain_is_the_share_that_cublas_takes_longer() -> None:
@@ -73,27 +73,27 @@ def test_layer_without_gain_is_kept_with_a_reason(
     store: Store, ours: float, cublas: float | None, spread: float, why: str
 ) -> None:
     save(store, PLAIN, ours, cublas, spread)
-    (row,) = judge(store, LAYER, 64, min_gain=0.05)
+    (row,) = compare(store, LAYER, 64, min_gain=0.05)
     assert (row.replaced, row.why) == (False, why)
 
 
 @pytest.mark.parametrize("rows", [(), (65,)], ids=["any", "another"])
 def test_layer_without_a_record_is_kept(store: Store, rows: tuple[int, ...]) -> None:
     save(store, replace(PLAIN, layout="nn"), 100.0, 125.0)
-    (row,) = judge(store, LAYER, *rows)
+    (row,) = compare(store, LAYER, *rows)
     assert (row.replaced, row.why, row.problem) == (False, layers.UNKNOWN, None)
 
 
 def test_predicted_record_does_not_count(store: Store) -> None:
     best = replace(entry(16, 100.0), config=tiled(16))
     store.save(record(best, problem=PLAIN, evidence="predicted", baseline_us=125.0))
-    assert [row.why for row in judge(store, LAYER, 64)] == [layers.UNKNOWN]
+    assert [row.why for row in compare(store, LAYER, 64)] == [layers.UNKNOWN]
 
 
 def test_gain_at_one_number_of_rows_is_enough(store: Store) -> None:
     save(store, PLAIN, 100.0, 125.0)
     save(store, replace(PLAIN, m=1), 10.0, 8.0)
-    rows = judge(store, LAYER, 1, 64)
+    rows = compare(store, LAYER, 1, 64)
     assert [(row.m, row.replaced, row.why) for row in rows] == [
         (1, True, layers.FASTER),
         (64, True, None),
@@ -104,32 +104,32 @@ def test_without_rows_every_recorded_number_counts(store: Store) -> None:
     for m, problem in ((8, PLAIN), (64, PLAIN), (32, replace(PLAIN, n=511))):
         save(store, replace(problem, m=m), 100.0, 125.0)
     save(store, replace(PLAIN, m=16, compute="tf32"), 100.0, 125.0)
-    assert [row.m for row in judge(store, LAYER)] == [8, 64]
+    assert [row.m for row in compare(store, LAYER)] == [8, 64]
 
 
-def test_rows_in_a_range_are_judged_by_its_point(store: Store) -> None:
+def test_rows_in_a_range_are_compared_by_its_point(store: Store) -> None:
     short = replace(PLAIN, k=64)  # sums so short that one kernel is accurate enough for all rows
     save(store, short, 100.0, 125.0)
     tuned = Range(H100, short, "m", (Segment(33, 64, 64),), 0.03)
     ranges.save(store.root, tuned)
-    (row,) = judge(store, replace(LAYER, inputs=64), 40)
+    (row,) = compare(store, replace(LAYER, inputs=64), 40)
     assert (row.m, row.problem, row.replaced) == (40, short, True)
 
 
 def test_layer_with_a_bias_uses_its_own_record_first(store: Store) -> None:
     save(store, PLAIN, 100.0, 90.0)
     save(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
-    assert [row.replaced for row in judge(store, BIASED, 64)] == [True]
+    assert [row.replaced for row in compare(store, BIASED, 64)] == [True]
 
 
 def test_layer_with_a_bias_falls_back_to_no_bias(store: Store) -> None:
     save(store, PLAIN, 100.0, 125.0)
-    assert [row.problem for row in judge(store, BIASED)] == [PLAIN]
+    assert [row.problem for row in compare(store, BIASED)] == [PLAIN]
 
 
 def test_layer_without_a_bias_ignores_records_with_one(store: Store) -> None:
     save(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
-    assert [row.why for row in judge(store, LAYER)] == [layers.UNKNOWN]
+    assert [row.why for row in compare(store, LAYER)] == [layers.UNKNOWN]
 
 
 def shown(*rows: Row) -> str:

@@ -196,7 +196,7 @@ def test_wrapper_subclass_is_refused(case: Case, place: str) -> None:
     operands[place] = Wrapper(operands[place].host)
     message = refused(case, lambda: multiply(case.matmul, operands))
     assert message == (
-        f"{place} is a Wrapper, whose memory is not its own; give a plain torch.Tensor"
+        f"{place} is a Wrapper, which does not own its memory; give a plain torch.Tensor"
     )
 
 

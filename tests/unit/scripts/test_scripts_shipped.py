@@ -238,7 +238,7 @@ def test_fit_writes_rising_expected_losses(tmp_path: Path) -> None:
     run_left_out(recordings(tmp_path / "sizes"), "--fit", "--losses", fitted)
     losses = json.loads(fitted.read_text())["losses"]
     assert losses["near"]["losses"] == sorted(losses["near"]["losses"])
-    assert len(losses["near"]["losses"]) == len(losses["near"]["doubts"]) + 1
+    assert len(losses["near"]["losses"]) == len(losses["near"]["deviations"]) + 1
     assert losses["model"]["losses"][0] >= 0
 
 

@@ -25,7 +25,7 @@ from autotune.model.features import Describe, Description
 from autotune.tuning.search import surrogate
 from autotune.tuning.search.axes import LEAST
 from autotune.tuning.search.proposer import SURE, Proposer
-from autotune.tuning.search.surrogate import DOUBTFUL, WEIGHT, Surrogate, expected_improvement
+from autotune.tuning.search.surrogate import LIKELY_FAILURE, WEIGHT, Surrogate, expected_improvement
 from autotune.tuning.trials import Trial
 
 
@@ -161,14 +161,14 @@ def test_neighbourhood_of_failures_has_little_chance(monkeypatch: pytest.MonkeyP
     assert (ranking.chances.min() >= 0) & (ranking.chances.max() <= 1)
 
 
-def test_doubtful_candidates_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlikely_candidates_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surrogate, "LEAST_KEPT", len(space()))
     engine, ranking = ranked(half_failed(80))
     assert ranking.chances is not None
-    doubtful = ranking.chances < DOUBTFUL
+    unlikely = ranking.chances < LIKELY_FAILURE
     left = ranking.gains > -np.inf
-    assert 0 < doubtful.sum() < len(engine._pool)
-    assert ranking.gains[doubtful & left].max() < ranking.gains[~doubtful & left].min()
+    assert 0 < unlikely.sum() < len(engine._pool)
+    assert ranking.gains[unlikely & left].max() < ranking.gains[~unlikely & left].min()
 
 
 def test_failure_lowers_the_chances_around_it_at_once() -> None:

@@ -347,14 +347,14 @@ def test_trial_without_a_cold_time_cannot_lead_cold() -> None:
     assert board.best == OPPOSED[2]
 
 
-def judge(measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+def check(measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
     """Refuses the two fastest of `TWENTY`."""
     del baseline
     return Failure("accuracy", "no") if measurement.time_us < 107 else measurement
 
 
-def test_late_baseline_judges_every_trial() -> None:
-    board = Leaderboard(judge=judge)
+def test_late_baseline_checks_every_trial() -> None:
+    board = Leaderboard(check=check)
     for trial in TWENTY[:10]:
         assert board.add(trial) == trial
     board.compare(Measurement(90.0))
@@ -362,8 +362,8 @@ def test_late_baseline_judges_every_trial() -> None:
     assert board.leaders[0] == TWENTY[2]
 
 
-def test_known_baseline_judges_a_trial_at_once() -> None:
-    board = Leaderboard(judge=judge)
+def test_known_baseline_checks_a_trial_at_once() -> None:
+    board = Leaderboard(check=check)
     board.compare(Measurement(90.0))
     assert board.add(TWENTY[0]) == replace(TWENTY[0], outcome=Failure("accuracy", "no"))
     assert board.add(TWENTY[2]) == TWENTY[2]

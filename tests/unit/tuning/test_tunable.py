@@ -101,14 +101,14 @@ def test_only_the_nearest_problems_are_neighbours() -> None:
     assert nearest(PROBLEM, [other, *reversed(rising)]) == rising[:NEIGHBOURS]
 
 
-def test_survey_loses_no_configuration() -> None:
+def test_sample_loses_no_configuration() -> None:
     assert sorted(candidate_configs(ranked=500)) == sorted(candidate_configs())
 
 
-def test_survey_puts_its_best_first() -> None:
+def test_sample_puts_its_best_first() -> None:
     best = cost.predict(candidate_configs()[0], PROBLEM, H100)
-    surveyed = candidate_configs(ranked=500)[0]
-    assert cost.predict(surveyed, PROBLEM, H100) == pytest.approx(best, rel=0.05)
+    sampled = candidate_configs(ranked=500)[0]
+    assert cost.predict(sampled, PROBLEM, H100) == pytest.approx(best, rel=0.05)
 
 
 @pytest.mark.usefixtures("two_families")

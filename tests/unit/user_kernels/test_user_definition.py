@@ -62,7 +62,7 @@ def test_parameter_values_are_deduplicated() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "two words"}, "give that of the kernel, such as 'transpose'"),
+        ({"name": "two words"}, "give the name of the kernel, such as 'transpose'"),
         ({"name": 7}, "name is 7"),
         ({"source": 7}, "source is 7; give CUDA C\\+\\+ as text"),
         ({"source": "k.cu"}, r"for a file give pathlib.Path\('k.cu'\)"),

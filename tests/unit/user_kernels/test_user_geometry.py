@@ -42,7 +42,7 @@ def test_block_follows_from_the_names_of_parameters() -> None:
     ("changes", "message"),
     [
         ({}, "give grid, or problem_size"),
-        ({"grid": 1, "problem_size": 7}, "one of both"),
+        ({"grid": 1, "problem_size": 7}, "and not both"),
         ({"grid": 1, "grid_div": ["EACH"]}, "grid_div divides problem_size"),
         (
             {"problem_size": 7, "grid_div": ["TILE"]},

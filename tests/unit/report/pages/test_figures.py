@@ -56,11 +56,11 @@ def accepted(figure: figures.Figure) -> None:
 
 
 def test_shares_of_the_roofline_say_what_is_compared() -> None:
-    assert "hot: what L2 holds is not moved; cold: every matrix is moved once" in overview_text(
+    assert "hot: without the data that L2 holds; cold: every matrix is moved once" in overview_text(
         row("64x64x64", 1.0)
     )
     page = analysis(by_hand()).page()
-    for remark in ("what L2 holds is not moved", "every matrix moved once"):
+    for remark in ("without the data that L2 holds", "every matrix moved once"):
         assert f"<small>{remark}</small>" in page
 
 

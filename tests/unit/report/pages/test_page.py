@@ -122,7 +122,7 @@ def test_old_plotly_is_named_with_the_needed_one(monkeypatch: pytest.MonkeyPatch
 def test_only_pages_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("<!DOCTYPE html><title>My thesis</title>")
-    with pytest.raises(AutotuneError, match="exists and is no page of autotune"):
+    with pytest.raises(AutotuneError, match="exists and is not a page of autotune"):
         page.write(path, sample())
     assert "My thesis" in path.read_text()
     path.unlink()
