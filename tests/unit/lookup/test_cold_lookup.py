@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.fake_runner import tiled
@@ -21,17 +20,7 @@ from autotune.records.ranges import Range, Segment
 NEAR = Problem(4096, 4096, 2048)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def _no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves the model no configurations to choose from, unless a test offers some."""
-    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
-    monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
+pytestmark = pytest.mark.usefixtures("no_candidates")
 
 
 def timed(width: int, hot_us: float, cold_us: float | None = None) -> Entry:

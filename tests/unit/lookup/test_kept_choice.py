@@ -34,10 +34,11 @@ def timed(problem: Problem, time_us: float, width: int = 16) -> Record:
     return record(replace(entry(width, time_us), config=tiled(width)), problem=problem)
 
 
+pytestmark = pytest.mark.usefixtures("no_candidates")
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(32),)))
     monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
     return Store(tmp_path / "cache")

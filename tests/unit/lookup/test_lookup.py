@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,17 +26,7 @@ FAR = Problem(64, 64, 64)
 H200 = find("h200")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def _no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves the model no configurations to choose from, unless a test offers some."""
-    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
-    monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
+pytestmark = pytest.mark.usefixtures("no_candidates")
 
 
 def timed(width: int, time_us: float) -> Entry:

@@ -28,12 +28,7 @@ NEAR = Problem(4096, 4096, 2048)
 ASKED = Problem(4096, 4096, 2052)
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
-    monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
-    return Store(tmp_path)
+pytestmark = pytest.mark.usefixtures("no_candidates")
 
 
 def timed(problem: Problem, ours_us: float, vendor_us: float | None) -> Record:
