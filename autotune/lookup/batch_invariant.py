@@ -15,8 +15,7 @@ from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_o
 from autotune.measure.objective import HOT, Objective
 from autotune.model import cost
 from autotune.model.legality import as_tuned
-from autotune.model.orders import OrderedLegality
-from autotune.model.space import sample
+from autotune.model.orders import OrderedLegality, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import sized
 from autotune.records import OrderedRecord, Records

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune import settings
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.measure.measurement import Failure, Measurement
@@ -59,7 +58,6 @@ def shared(url: str, path: Path) -> SharedLog:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(settings, "spare_dirs", list)
     return tmp_path / "cache"
 
 

@@ -132,25 +132,22 @@ def test_worker_reports_its_device(fake: GpuRunner) -> None:
         ("garbage", "the worker answered 'garbage'"),
     ],
 )
-def test_crash_is_a_failure_with_its_cause(fake: GpuRunner, act: str, reason: str) -> None:
+def test_crash_is_a_failure_and_the_next_gets_a_new_worker(
+    fake: GpuRunner, act: str, reason: str
+) -> None:
+    before = count(fake)
     failure = fake.measure(candidate(act), None)
     assert isinstance(failure, Failure)
     assert failure.stage == "crash"
     assert reason in failure.reason
+    after = count(fake)
+    assert (after.time_us, after.samples != before.samples) == (1.0, True)
 
 
 def test_hang_is_a_timeout() -> None:
     hasty = runner(time_limit=0.2)
     assert hasty.measure(candidate("hang"), None) == Failure("timeout", "no answer within 0.2 s")
     hasty.close()
-
-
-@pytest.mark.parametrize("act", ["raise", "exit", "kill", "unpicklable", "unreadable"])
-def test_candidate_after_a_crash_gets_a_new_worker(fake: GpuRunner, act: str) -> None:
-    before = count(fake)
-    fake.measure(candidate(act), None)
-    after = count(fake)
-    assert (after.time_us, after.samples != before.samples) == (1.0, True)
 
 
 def test_worker_of_a_hung_candidate_is_killed() -> None:

@@ -44,7 +44,7 @@ BROKEN = {
 def test_broken_file_is_mended_or_set_aside(cache: Path, name: str, content: bytes) -> None:
     path = broken(cache, name, content)
     assert run("cache", "verify") == 1
-    assert run("cache", "prune", "--mend") == 0
+    assert run("cache", "prune", "mend") == 0
     assert asides(path) == [f"{path.name}.broken-1"]
     assert run("cache", "verify") == 0
     assert run("cache", "prune") == 0
@@ -53,7 +53,7 @@ def test_broken_file_is_mended_or_set_aside(cache: Path, name: str, content: byt
 
 def test_broken_program_is_deleted(cache: Path) -> None:
     path = broken(cache, "programs/abc.program", b"{}")
-    assert run("cache", "prune", "--mend") == 0
+    assert run("cache", "prune", "mend") == 0
     assert [*path.parent.iterdir()] == []
 
 
@@ -62,7 +62,7 @@ def test_quarantine_keeps_its_whole_lines(cache: Path) -> None:
     store.quarantine(H100, "a", "it hung")
     (path,) = (cache / "quarantine").glob("*.jsonl")
     path.write_bytes(b"nothing\n" + path.read_bytes())
-    assert run("cache", "prune", "--mend") == 0
+    assert run("cache", "prune", "mend") == 0
     assert store.quarantined(H100) == {"a": "it hung"}
     assert run("cache", "verify") == 0
 
@@ -74,7 +74,7 @@ def test_broken_line_of_a_trial_log_is_no_fault(cache: Path) -> None:
     path.write_bytes(b"".join((*lines[:-1], b"#" * 40 + b"\n", lines[-1])))
     before = path.read_bytes()
     assert run("cache", "verify") == 0
-    assert run("cache", "prune", "--mend") == 0
+    assert run("cache", "prune", "mend") == 0
     assert path.read_bytes() == before
     again = autotune.tune(PROBLEM, device=DEVICE, trials=6, progress=False)
     assert again.provenance.trials >= tuned.provenance.trials
@@ -84,20 +84,20 @@ def test_trial_log_that_cannot_be_read_is_set_aside(cache: Path) -> None:
     path = cache / "studies" / "h100" / "a.measured.0123456789ab.jsonl"
     path.mkdir(parents=True)
     assert run("cache", "verify") == 1
-    assert run("cache", "prune", "--mend") == 0
+    assert run("cache", "prune", "mend") == 0
     assert asides(path) == [f"{path.name}.broken-1"]
 
 
 def test_dry_run_mends_nothing(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = broken(cache, "programs/abc.program", b"{}")
-    data: Any = answer(capsys, "cache", "prune", "--mend", "--dry-run")
+    data: Any = answer(capsys, "cache", "prune", "mend", "--dry-run")
     assert data["mended"] == {str(path): "to mend"}
     assert path.exists()
 
 
 def test_mending_is_told_in_a_line_each(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = broken(cache, "quarantine/h100.jsonl", b"nothing\n")
-    assert run("cache", "prune", "--mend") == 0
+    assert run("cache", "prune", "mend") == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{path}: broken lines left out; the damaged one is kept beside it",
         "0 files, 0 bytes deleted",
@@ -109,6 +109,6 @@ def test_whole_files_stay_as_they_are(cache: Path) -> None:
     store.save(record())
     store.quarantine(H100, "a", json.dumps("it hung"))
     before = {item.path: item.path.read_bytes() for item in scan(cache, thorough=True)}
-    assert run("cache", "prune", "--mend") == 0
+    assert run("cache", "prune", "mend") == 0
     assert {path: path.read_bytes() for path in before} == before
     assert store.load(H100, SQUARE) is not None

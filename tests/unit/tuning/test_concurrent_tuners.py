@@ -29,8 +29,8 @@ from pathlib import Path
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
 from support.sample_records import SQUARE
 from autotune.records import Store, codec
-from autotune.tuning.loop import Search, tune
 from autotune.tuning.tunable import GemmTunable
+from autotune.tuning.loop import Search, tune
 
 codec.ROOFLINE_SHARE = codec.LEAST_US = 0.0  # the times are made up
 
