@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from support.paths import ROOT
+from support import results
 
 from autotune.device import find
 from autotune.families import registry
@@ -19,7 +18,7 @@ from autotune.families.summation import (
     vendor_errors,
 )
 from autotune.measure.measurement import Failure
-from autotune.measure.recording import Recording, SweepRow
+from autotune.measure.recording import SweepRow
 from autotune.model import space
 from autotune.model.orders import order_of
 from autotune.model.space import AccuracyFilter
@@ -29,17 +28,10 @@ from autotune.problem.problem import COMPARABLE, relative_bound
 H100 = find("h100")
 
 
-TRIALS = ROOT / "docs/results/h100/trials"
+RECORDED = [name for name in results.names("h100") if name.endswith(("-f32-nn", "-tf32x3-nn"))]
 
 
-RECORDED = sorted(path for kind in ("f32", "tf32x3") for path in TRIALS.glob(f"*-{kind}-nn.*"))
-
-
-DRAWN = [
-    path
-    for kind in ("f32", "tf32x3")
-    for path in sorted((ROOT / "docs/results/h200/drawn").glob(f"*-{kind}-*"))
-]
+DRAWN = [name for name in results.names("h200", "drawn") if name.split("-")[1] in ("f32", "tf32x3")]
 
 
 SHORT = 64
@@ -58,9 +50,9 @@ def error_of(row: SweepRow) -> float | None:
     return float(match[1]) if row.outcome.stage == "accuracy" and match else None
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.partition(".")[0])
-def test_prediction_agrees_with_each_recorded_verdict(path: Path) -> None:
-    recording = Recording.load(path)
+@pytest.mark.parametrize("name", RECORDED)
+def test_prediction_agrees_with_each_recorded_verdict(name: str) -> None:
+    recording = results.recording("h100", name)
     assert recording.baseline is not None
     assert recording.baseline.relative_error is not None
     problem, vendor = recording.problem, recording.baseline.relative_error
@@ -87,8 +79,9 @@ def test_prediction_agrees_with_each_recorded_verdict(path: Path) -> None:
 
 def test_recorded_errors_of_the_vendor_are_within_the_bounds() -> None:
     beyond: dict[str, float] = {}
-    for path in DRAWN:
-        recording = Recording.load(path)
+    assert len(DRAWN) > 100
+    for name in DRAWN:
+        recording = results.recording("h200", name, "drawn")
         problem, baseline = recording.problem, recording.baseline
         compared = problem.m * problem.n >= COMPARABLE and problem.k >= SHORT
         if compared and baseline is not None and baseline.relative_error is not None:

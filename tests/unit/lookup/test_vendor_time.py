@@ -28,7 +28,10 @@ NEAR = Problem(4096, 4096, 2048)
 ASKED = Problem(4096, 4096, 2052)
 
 
-pytestmark = pytest.mark.usefixtures("no_candidates")
+@pytest.fixture
+def store(tmp_path: Path, no_candidates: None) -> Store:
+    del no_candidates
+    return Store(tmp_path)
 
 
 def timed(problem: Problem, ours_us: float, vendor_us: float | None) -> Record:
