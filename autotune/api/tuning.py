@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from autotune.tuning.tunable import QuickTunable
 
 
-if TYPE_CHECKING:
-    pass
-
-
 ProgressLike = bool | Literal["lines"] | Observer
 """Whether progress is shown, as a bar or as lines; or the caller's observer."""
 

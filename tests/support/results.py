@@ -24,7 +24,13 @@ def recorded(archive: Path, step: int = 1) -> Iterator[Recording]:
             yield Recording.loads(opened.read(name))
 
 
-def recording(card: str, name: str) -> Recording:
-    """The recorded trials of a problem on a card."""
-    with ZipFile(RESULTS / card / "trials.zip") as opened:
+def recording(card: str, name: str, archive: str = "trials") -> Recording:
+    """A recording from an archive of a card."""
+    with ZipFile(RESULTS / card / f"{archive}.zip") as opened:
         return Recording.loads(opened.read(f"{name}.json.gz"))
+
+
+def names(card: str, archive: str = "trials") -> list[str]:
+    """The names of the recordings in an archive of a card."""
+    with ZipFile(RESULTS / card / f"{archive}.zip") as opened:
+        return sorted(name.removesuffix(".json.gz") for name in opened.namelist())

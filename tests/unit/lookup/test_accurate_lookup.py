@@ -26,11 +26,12 @@ WHOLE = Config.parse(SIMT.format(1, "none"))
 SPLIT = Config.parse(SIMT.format(2, "fused"))
 
 
+pytestmark = pytest.mark.usefixtures("no_candidates")
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store; the model has the configuration in one sum to choose."""
-    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((WHOLE,)))
     return Store(tmp_path)
 

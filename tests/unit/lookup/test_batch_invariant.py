@@ -81,7 +81,10 @@ def test_every_m_runs_in_the_order_of_the_range(m: int, records: Records) -> Non
 
 @pytest.mark.parametrize(("m", "point"), [(16, 16), (20, 16), (40, 256), (256, 256), (300, 256)])
 def test_m_runs_the_kernel_of_its_point(m: int, point: int, records: Records) -> None:
-    assert answer(sized(m), records).config in of_order(point)[:2]
+    found = answer(sized(m), records)
+    assert found.config in of_order(point)[:2]
+    assert found.evidence == ("measured" if m == point else "predicted")
+    assert (found.time_us is not None) == (m == point)
 
 
 def test_entry_of_another_order_is_passed_over(records: Records) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.fake_runner import tiled
@@ -21,9 +20,7 @@ from autotune.records.ranges import Range, Segment
 NEAR = Problem(4096, 4096, 2048)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+pytestmark = pytest.mark.usefixtures("no_candidates")
 
 
 @pytest.fixture(autouse=True)

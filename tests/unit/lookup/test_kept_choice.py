@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +35,11 @@ def timed(problem: Problem, time_us: float, width: int = 16) -> Record:
     return record(replace(entry(width, time_us), config=tiled(width)), problem=problem)
 
 
+pytestmark = pytest.mark.usefixtures("no_candidates")
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(32),)))
     monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
     return Store(tmp_path / "cache")
@@ -155,6 +157,25 @@ def test_damaged_choice_is_made_again(damage: bytes, store: Store, choices: list
     first = ask(store)
     (path,) = (store.root / FOLDER).glob("*/*.json")
     path.write_bytes(damage)
+    assert ask(store) == first
+    assert choices == [ASKED, ASKED]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"problem": "64x64x64:f32:nn"},
+        {"config": "tiled:tile_width=64,specialized=1"},
+        {"neighbour": "64x64x64:f32:nn"},
+    ],
+    ids=["another problem", "an illegal configuration", "a lost record"],
+)
+def test_choice_that_no_longer_holds_is_made_again(
+    changed: dict[str, str], store: Store, choices: list[Problem]
+) -> None:
+    first = ask(store)
+    (path,) = (store.root / FOLDER).glob("*/*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     assert ask(store) == first
     assert choices == [ASKED, ASKED]
 

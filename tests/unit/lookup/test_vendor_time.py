@@ -29,10 +29,8 @@ ASKED = Problem(4096, 4096, 2052)
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr("autotune.lookup.nearest.members_of", lambda *_: [])
-    monkeypatch.setattr("autotune.lookup.nearest.variants", lambda *_: [])
-    monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
+def store(tmp_path: Path, no_candidates: None) -> Store:
+    del no_candidates
     return Store(tmp_path)
 
 

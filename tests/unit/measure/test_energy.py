@@ -14,10 +14,15 @@ from support.fake_gpu import FakeGpu
 from support.fake_nvml import BUS, FakeNvml
 
 from autotune.errors import MissingError, RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
 from autotune.measure.energy import EnergyMeter, open_counter
-from autotune.measure.measurement import Energy
+from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.measurement import Energy, Failure
+from autotune.measure.runner import Candidate
 from autotune.measure.session import BindingsSession, PyCudaSession, Run, Session
 from autotune.measure.timing import Timer, WarmRun
+from autotune.problem import Problem
 
 
 def test_counter_states_energy_and_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,3 +247,38 @@ def test_failing_counter_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Board, "millijoules", failing)
     with pytest.raises(RunnerError, match="the GPU is lost"):
         metered(Board(), (2_000.0, 500.0))
+
+
+# Energies from worker processes: in order, with the baseline's, and in spite of crashes
+
+
+FAKE = "support.worker_benches:fake"
+
+
+def candidate(act: str) -> Candidate:
+    config = Config.of("fake", {"act": act})
+    return Candidate(config, LaunchPlan(config, ()), (), Resources(32, 32, 0))
+
+
+@pytest.fixture
+def runner() -> Iterator[GpuRunner]:
+    runner = GpuRunner(Problem(64, 64, 64), bench=FAKE, baseline_bench=FAKE, time_limit=30.0)
+    yield runner
+    runner.close()
+
+
+def test_energies_of_candidates_and_baseline(runner: GpuRunner) -> None:
+    first, second = candidate("count"), candidate("count")
+    assert runner.baseline() is not None
+    runner.rematch([first])
+    assert runner.energy_fault() is None
+    energies = runner.energies([first, second])
+    assert [energy.joules for energy in energies if isinstance(energy, Energy)] == [2.0, 3.0]
+    baseline = runner.baseline()
+    assert baseline is not None
+    assert (baseline.time_us, baseline.energy and baseline.energy.joules) == (20.0, 20.0)
+    # A crash costs the energy of one candidate, a failing counter that of all.
+    energies = runner.energies([first, candidate("kill"), second])
+    assert [type(energy) for energy in energies] == [Energy, Failure, Energy]
+    with pytest.raises(RunnerError, match="the counter stands still"):
+        runner.energies([first, candidate("still")])

@@ -122,35 +122,31 @@ def test_worker_reports_its_device(fake: GpuRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "reason"),
+    ("act", "reason", "renewed"),
     [
-        ("raise", "RuntimeError: an illegal memory access was encountered"),
-        ("exit", "the worker exited with status 7: the last words"),
-        ("kill", "the worker was killed by SIGKILL"),
-        ("unpicklable", "pickle"),
-        ("unreadable", "the worker's answer cannot be read"),
-        ("garbage", "the worker answered 'garbage'"),
+        ("raise", "RuntimeError: an illegal memory access was encountered", True),
+        ("exit", "the worker exited with status 7: the last words", True),
+        ("kill", "the worker was killed by SIGKILL", True),
+        ("unpicklable", "pickle", True),
+        ("unreadable", "the worker's answer cannot be read", True),
+        ("garbage", "the worker answered 'garbage'", False),
     ],
 )
-def test_crash_is_a_failure_with_its_cause(fake: GpuRunner, act: str, reason: str) -> None:
+def test_crash_is_a_failure_and_renews_a_lost_worker(
+    fake: GpuRunner, act: str, reason: str, renewed: bool
+) -> None:
+    before = count(fake)
     failure = fake.measure(candidate(act), None)
     assert isinstance(failure, Failure)
     assert failure.stage == "crash"
     assert reason in failure.reason
+    assert (count(fake).samples != before.samples) == renewed
 
 
 def test_hang_is_a_timeout() -> None:
     hasty = runner(time_limit=0.2)
     assert hasty.measure(candidate("hang"), None) == Failure("timeout", "no answer within 0.2 s")
     hasty.close()
-
-
-@pytest.mark.parametrize("act", ["raise", "exit", "kill", "unpicklable", "unreadable"])
-def test_candidate_after_a_crash_gets_a_new_worker(fake: GpuRunner, act: str) -> None:
-    before = count(fake)
-    fake.measure(candidate(act), None)
-    after = count(fake)
-    assert (after.time_us, after.samples != before.samples) == (1.0, True)
 
 
 def test_worker_of_a_hung_candidate_is_killed() -> None:

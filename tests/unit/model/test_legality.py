@@ -79,8 +79,11 @@ def first_broken(values: Values, rules: Bound) -> Rejection | None:
 
 
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
-@pytest.mark.parametrize("recorded", [False, True])
-@pytest.mark.parametrize("device", [H200, replace(H200, clusters=None)], ids=["listed", "bound"])
+@pytest.mark.parametrize(
+    ("device", "recorded"),
+    [(H200, False), (H200, True), (replace(H200, clusters=None), False)],
+    ids=["listed", "recorded", "bound"],
+)
 @pytest.mark.parametrize(
     ("sizes", "compute", "layout"),
     [

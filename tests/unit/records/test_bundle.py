@@ -14,7 +14,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_records import H100, entry, record, records
 
@@ -58,6 +58,7 @@ def long_records(count: int, entries: int = 5) -> list[Record]:
     ]
 
 
+@settings(max_examples=30)
 @given(st.lists(records(), max_size=4))
 def test_records_survive_their_bundle(originals: list[Record]) -> None:
     assert bundle.loads(bundle.dumps(originals)).records == tuple(originals)

@@ -34,11 +34,6 @@ def test_record_states_the_fields_of_8_bits(text: str) -> None:
     assert ("e5m2" in stated) == ("e5m2" in text)
 
 
-def test_record_of_other_precisions_stays_as_it_was() -> None:
-    stated = json.loads(codec.dumps(record(entry(16, 9.0))))["problem"]
-    assert stated.keys() == {"m", "n", "k", "compute", "layout"}
-
-
 def test_record_with_scales_is_listed_and_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +27,6 @@ CALL = KernelCall("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=6
 def kernel_record(call: KernelCall = CALL, time_us: float = 10.0) -> KernelRecord:
     own = replace(entry(16, time_us), config=Config.of("transpose", {"TILE": 32, "ROWS": 8}))
     return KernelRecord(H100, "measured", (KernelEntry.of(own),), None, record().provenance, call)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
 
 
 def test_kernel_record_survives_its_file() -> None:

@@ -339,11 +339,6 @@ def test_replaced_record_is_kept_beside(store: Store) -> None:
     assert loads(beside.read_bytes()) == old
 
 
-def test_tuning_merges_no_times_of_other_sources(store: Store) -> None:
-    store.save(_made(_timed(8, 1.0), source="0ld"))
-    assert _times(store.save(_made(_timed(16, 90.0)))) == [90.0]
-
-
 @pytest.mark.parametrize("older", TOOLS)
 def test_entries_survive_another_driver_or_compiler(store: Store, older: dict[str, str]) -> None:
     old = store.save(_made(_timed(8, 80.0), _timed(9, 85.0), **older))

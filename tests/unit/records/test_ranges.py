@@ -165,11 +165,6 @@ def test_probes_are_the_ends_and_sizes_between() -> None:
 # Which points are tuned
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
 class TwoConfigSearch:
     """A search that records the better of two configurations by the cost model."""
 

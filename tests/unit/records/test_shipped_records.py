@@ -417,3 +417,10 @@ def test_missing_folder_of_a_site_is_named(
     site[0].rmdir()
     with pytest.warns(UserWarning, match=f"AUTOTUNE_SITE_DIR: {site[0]} is not a folder"):
         assert library.load(H100, SQUARE) == tuned(16, 9.0)
+
+
+def test_bundle_that_cannot_be_read_is_skipped_with_the_reason(shipped_folder: Path) -> None:
+    (shipped_folder / FILE).touch()
+    os.truncate(shipped_folder / FILE, limits.BUNDLE + 1)
+    with pytest.warns(UserWarning, match=rf"{FILE}: passed over: cannot be read: "):
+        assert shipped.records(H100) == ()

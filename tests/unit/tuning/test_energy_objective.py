@@ -31,11 +31,6 @@ BY_ENERGY = Search(sampler="random", objective=ENERGY)
 FEW = replace(BY_ENERGY, sampler="exhaustive", trials=12)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
 def joules(amount: float) -> Energy:
     return Energy(amount, 0.01, 600.0, 1_755.0)
 

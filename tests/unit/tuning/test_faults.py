@@ -42,7 +42,7 @@ SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 EVERYTHING = Search(sampler="random")
 
 
-KILLS = 40
+KILLS = 15
 
 
 # Trials of a worker before it is killed, at most.

@@ -53,11 +53,8 @@ def printed(climbed: ladder.Ladder, width: int = 140) -> str:
 
 
 def test_recorded_ladder_ends_with_the_fastest_kernel() -> None:
-    assert ladder.recorded(recorded()).steps[BEST].config == FASTEST
-
-
-def test_recorded_ladder_has_the_steps_in_order() -> None:
-    assert [*ladder.recorded(recorded()).steps] == [*STEPS, BEST]
+    steps = ladder.recorded(recorded()).steps
+    assert ([*steps], steps[BEST].config) == ([*STEPS, BEST], FASTEST)
 
 
 def test_unrecorded_steps_are_left_out() -> None:
@@ -195,10 +192,6 @@ def test_every_step_is_legal_on_a_t4() -> None:
     assert [space.rejection(step, problem, device.find("t4")) for step in STEPS.values()] == [
         None
     ] * 5
-
-
-def test_table_fits_80_columns() -> None:
-    assert "…" not in printed(ladder.recorded(recorded()), width=80)
 
 
 # On tensor cores: the families are stand-ins that plan `tiled` kernels.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 
 import pytest
@@ -28,11 +27,6 @@ H100, H200 = find("h100"), find("h200")
 
 
 PROBLEM = Problem.parse("300x200x100:bf16")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
 
 
 @pytest.fixture

@@ -4,14 +4,25 @@ import itertools
 import math
 import random
 import statistics
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+from support.sample_search import (
+    proposed,
+    result,
+    searched,
+    space,
+    time_us,
+)
 
+from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.measure.measurement import Failure, Measurement
-from autotune.tuning.options import Sampler
+from autotune.measure.objective import OBJECTIVES, Objective
+from autotune.tuning.options import LONG_TRIALS, Sampler, Search, require_time, stated
 from autotune.tuning.search.axes import FAR, LEAST, History, SearchSpace, axes_of
 from autotune.tuning.search.proposer import Proposer
 from autotune.tuning.trials import Trial
@@ -388,3 +399,159 @@ def test_family_far_behind_has_no_rival() -> None:
 
 def test_no_rivals_without_times() -> None:
     assert history().rivals() == []
+
+
+# A search beside other processes: what they have claimed and what they find
+
+
+def test_excluded_configurations_are_not_proposed() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    search.exclude(frozenset(configs[50:55]))
+    assert {*proposed(search, 60)} == {*configs[55:]}
+
+
+def test_readmitted_configurations_are_proposed() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    search.exclude(frozenset(configs[50:55]))
+    search.exclude(frozenset(configs[52:55]))
+    assert {*proposed(search, 60)} == {*configs[50:52], *configs[55:]}
+
+
+def test_given_up_config_waits_for_the_other_process() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    claimed = search.ask()
+    assert claimed is not None
+    search.give_up(claimed)
+    search.exclude(frozenset([claimed]))
+    proposals = [*proposed(search, 60)]
+    search.exclude(frozenset())
+    assert (claimed in proposals, len(proposals), search.ask()) == (False, 9, claimed)
+
+
+def test_exclusion_does_not_free_an_asked_config() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    here = search.ask()
+    assert here is not None
+    search.exclude(frozenset([here]))
+    search.exclude(frozenset())
+    assert here not in [*proposed(search, 60)]
+
+
+def test_learned_trials_guide_the_search() -> None:
+    configs = space()
+    search = searched(configs, 50)
+    optimum = next(config for config in configs if time_us(config) == 100)
+    search.learn(result(optimum))
+    near = [*proposed(search, 20)]
+    off = [
+        sum(a[1] != b[1] for a, b in zip(config.params, optimum.params, strict=True))
+        for config in near
+    ]
+    assert optimum not in near
+    assert min(off) == 1
+
+
+def test_unknown_and_told_trials_are_not_learned() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    search.learn(Trial(Config("three", ()), Measurement(1.0)))
+    search.learn(Trial(configs[0], Measurement(1.0)))
+    assert {*proposed(search, 60)} == {*configs[50:]}
+
+
+# `Search`: what its effort sets, what stated fields replace, and what it refuses
+
+
+@pytest.mark.parametrize(
+    ("search", "trials", "seconds", "sampling"),
+    [
+        (Search(), None, 60.0, "gp"),
+        (Search(trials=9), 9, None, "gp"),
+        (Search(seconds=5), None, 5, "gp"),
+        (Search(sampler="exhaustive"), None, None, "exhaustive"),
+        (Search(effort="long"), LONG_TRIALS, 300.0, "gp"),
+        (Search(effort="long", seconds=30), LONG_TRIALS, 30, "gp"),
+        (Search(effort="long", trials=900), 900, None, "gp"),
+        (Search(effort="exhaustive"), None, None, "exhaustive"),
+        (Search(effort="exhaustive", seconds=30), None, 30, "exhaustive"),
+        (Search(effort="exhaustive", sampler="random"), None, None, "random"),
+        (Search(effort="quick"), None, None, "exhaustive"),
+        (Search(effort="quick", seconds=2), None, 2, "exhaustive"),
+    ],
+)
+def test_effort_sets_what_is_not_stated(
+    search: Search, trials: int | None, seconds: float | None, sampling: str
+) -> None:
+    limited = search.limited()
+    assert (limited.trials, limited.seconds, limited.sampling) == (trials, seconds, sampling)
+    assert limited.limited() == limited
+
+
+@pytest.mark.parametrize(
+    ("search", "seconds"),
+    [
+        (Search(), 60.0),
+        (Search(effort="quick"), 60.0),
+        (Search(effort="long"), 300.0),
+        (Search(effort="exhaustive"), 300.0),
+        (Search(effort="long", seconds=7), 7),
+    ],
+)
+def test_problems_share_the_seconds_of_the_effort(search: Search, seconds: float) -> None:
+    limited = search.each_limited()
+    assert limited.seconds == search.seconds
+    assert limited.shared_seconds(3) == seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"trials": 5}, "quick takes no trials; leave either out"),
+        ({"sampler": "tpe", "seed": 3}, "quick takes no seed, sampler"),
+        ({"storage": "a.log"}, "quick takes no storage"),
+        ({"energy": True}, "quick takes no energy"),
+    ],
+)
+def test_race_refuses_what_is_of_a_search(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Search(effort="quick", **fields).limited()
+
+
+def test_race_of_one_family_is_refused() -> None:
+    with pytest.raises(UsageError, match="quick takes no family"):
+        Search(effort="quick").limited("simt")
+
+
+def test_race_of_a_call_keeps_its_deadline() -> None:
+    search = Search(seconds=5, seed=7, jobs=2, objective="cold").begun(100.0)
+    race = search.race()
+    assert (race.quick, race.deadline, race.jobs, race.objective) == (True, 105.0, 2, "cold")
+    assert race == Search(effort="quick", jobs=2, objective="cold")
+
+
+def test_stated_values_replace_fields() -> None:
+    search = Search(effort="long", seed=3)
+    assert stated(search, effort=None, trials=5) == replace(search, trials=5)
+    assert stated(None, objective="cold") == Search(objective="cold")
+
+
+@pytest.mark.parametrize("search", [Search(objective="energy"), Search(energy=True)])
+def test_energy_is_of_one_problem(search: Search) -> None:
+    with pytest.raises(UsageError, match="tune for energy one shape at a time"):
+        require_time(search, "tuning a range")
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
+def test_impossible_seconds_are_refused(seconds: float) -> None:
+    with pytest.raises(UsageError, match=r"budget is .* s; give more than 0"):
+        Search(seconds=seconds)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_objective_is_held_as_the_row_of_its_word(objective: Objective) -> None:
+    word: Any = "".join(objective)
+    assert Search(objective=word).objective is Search(objective=objective).objective is objective

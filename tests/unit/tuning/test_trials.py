@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -158,11 +157,6 @@ HUNG = Failure("timeout", "no end after 10 s")
 
 
 HARMLESS = sorted({*get_args(Stage)} - {*DANGEROUS})
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
 
 
 def quarantine(

@@ -57,11 +57,6 @@ from autotune.tuning.tunable import GUESSES, GemmTunable
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
 def tune_with(
     runner: FakeRunner,
     store: Store,

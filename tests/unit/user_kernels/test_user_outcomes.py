@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,11 +32,6 @@ def go(
     options = Search(score=score, energy=energy)
     used = runner or KernelRunner()
     return tune(tunable, used, store, options, compile=compiled, origin=ORIGIN)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
 
 
 def test_metrics_are_recorded_with_each_entry(store: Store) -> None:

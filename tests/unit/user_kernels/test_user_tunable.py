@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,11 +31,6 @@ def go(
     **options: Any,
 ) -> KernelRecord:
     return tune(tuned, runner, store, Search(**options), compile=compile, origin=ORIGIN)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
 
 
 def test_fastest_configuration_is_recorded(store: Store) -> None:
