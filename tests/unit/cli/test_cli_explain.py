@@ -102,6 +102,7 @@ def test_wrapped_configuration_is_accepted(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "25")  # rich takes 80 columns for a dumb terminal without both
     here = "64x64x64", "--device", "t4"
     shown = printed(capsys, "best", *here)
     assert max(map(len, shown.splitlines()[2:6])) <= 40

@@ -10,11 +10,12 @@ import pytest
 from support.runtime_case import SPLIT, Case
 from support.waiting import HANG_S, happens
 
-from autotune import gpu, runtime, warmup
+from autotune import runtime, warmup
 from autotune.api import tuning
 from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError, MissingError, NotFoundError, ProblemError
 from autotune.families.plan import Alignment, Template
+from autotune.measure import devices
 from autotune.measure.objective import HOT
 from autotune.measure.targets import TargetOpener
 from autotune.problem import Problem
@@ -170,7 +171,7 @@ def test_tuning_warmup_tunes_each_unrecorded_shape_first(
     case.looked_up.clear()
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
-    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr(
         "autotune.lookup.lookup.recorded",
         lambda problem, *_: recorded if problem == SHAPES[1] else None,
@@ -190,7 +191,7 @@ def test_tuning_warmup_runs_what_the_race_found(
 
     monkeypatch.setattr(tuning, "search_at", search)
     monkeypatch.setattr(runtime, "probe", lambda _: case.runtime.gpu(0).device)
-    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(devices, "probe", lambda _: case.runtime.gpu(0).device)
     monkeypatch.setattr("autotune.lookup.lookup.recorded", lambda *_: None)
     (answer,) = warmup(SHAPES[:1], policy=Policy(tune="quick"))
     assert answer.config == SPLIT
