@@ -24,15 +24,6 @@ def _close(result: Matrix, expected: NDArray[Any]) -> bool:
     return result.shape == expected.shape and np.allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def _refused(case: Case, *operands: Any, **keywords: Any) -> str:
-    """The message of the refusal, which is one line; asserts that nothing was launched."""
-    with pytest.raises(ArrayError) as error:
-        case.matmul(*operands, **keywords)
-    assert case.cuda.launches == []
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 # Batches.
 
 
@@ -103,19 +94,19 @@ def test_plan_respects_the_alignment_of_strides(case: Case) -> None:
 
 
 def test_different_batches_are_refused(case: Case) -> None:
-    message = _refused(case, case.array(4, 5, 3), case.array(2, 3, 7), case.array(4, 5, 7))
+    message = case.refused(case.array(4, 5, 3), case.array(2, 3, 7), case.array(4, 5, 7))
     assert message == "A (4, 5, 3) times B (2, 3, 7): the batches 4 and 2 differ"
 
 
 def test_out_without_the_batch_is_refused(case: Case) -> None:
-    message = _refused(case, case.array(4, 5, 3), case.array(3, 7), case.array(5, 7))
+    message = case.refused(case.array(4, 5, 3), case.array(3, 7), case.array(5, 7))
     assert message == "out is (5, 7); the product is (4, 5, 7)"
 
 
 @pytest.mark.parametrize("stride", [0, 1, 20])
 def test_out_with_overlapping_matrices_is_refused(case: Case, stride: int) -> None:
     out = as_strided(case.matrix(4 * 35), (4, 5, 7), (4 * stride, 28, 4))
-    message = _refused(case, case.array(4, 5, 3), case.array(4, 3, 7), Interface(out))
+    message = case.refused(case.array(4, 5, 3), case.array(4, 3, 7), Interface(out))
     assert message == (
         f"out of shape (4, 5, 7) has strides {(stride, 7, 1)}, so that its matrices overlap; "
         "give each its own memory"
@@ -124,7 +115,7 @@ def test_out_with_overlapping_matrices_is_refused(case: Case, stride: int) -> No
 
 def test_negative_batch_stride_is_refused(case: Case) -> None:
     a = case.matrix(4, 5, 3)[::-1]
-    message = _refused(case, Interface(a), case.array(4, 3, 7), case.array(4, 5, 7))
+    message = case.refused(Interface(a), case.array(4, 3, 7), case.array(4, 5, 7))
     assert message.startswith("A of shape (4, 5, 3) has strides (-15, 3, 1); it must be row-major")
 
 
@@ -138,9 +129,9 @@ def test_out_may_lie_between_the_matrices_of_an_input(case: Case) -> None:
 
 def test_out_within_a_later_matrix_of_an_input_is_refused(case: Case) -> None:
     memory = case.matrix(4, 3, 3)
-    message = _refused(case, Interface(memory), case.array(3, 3), Interface(memory[3]))
+    message = case.refused(Interface(memory), case.array(3, 3), Interface(memory[3]))
     assert message.startswith("out is (3, 3)")
-    message = _refused(case, Interface(memory[:3]), case.array(3, 3), Interface(memory[1:]))
+    message = case.refused(Interface(memory[:3]), case.array(3, 3), Interface(memory[1:]))
     assert "overlaps A at" in message
 
 
@@ -200,23 +191,23 @@ def test_unknown_activation_is_refused(case: Case) -> None:
     ],
 )
 def test_bias_of_another_shape_is_refused(case: Case, shape: tuple[int, ...], message: str) -> None:
-    assert _refused(case, *case.operands(5, 7, 3), bias=case.array(*shape)) == message
+    assert case.refused(*case.operands(5, 7, 3), bias=case.array(*shape)) == message
 
 
 def test_bias_with_gaps_is_refused(case: Case) -> None:
     bias = Interface(case.matrix(14)[::2])
-    message = _refused(case, *case.operands(5, 7, 3), bias=bias)
+    message = case.refused(*case.operands(5, 7, 3), bias=bias)
     assert message == "bias has stride 2; copy it with .contiguous()"
 
 
 def test_bias_on_another_device_is_refused(case: Case) -> None:
-    message = _refused(case, *case.operands(5, 7, 3), bias=case.array(7, ordinal=1))
+    message = case.refused(*case.operands(5, 7, 3), bias=case.array(7, ordinal=1))
     assert message == "A is on CUDA device 0, bias on 1; move one of them"
 
 
 def test_bias_that_overlaps_out_is_refused(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
-    assert "overlaps bias at" in _refused(case, a, b, out, bias=Interface(out.host[4]))
+    assert "overlaps bias at" in case.refused(a, b, out, bias=Interface(out.host[4]))
 
 
 # Kernels of one problem.
