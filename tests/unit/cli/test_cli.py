@@ -371,13 +371,6 @@ def test_best_notes_another_driver_without_a_warning(
     assert capsys.readouterr().err == "note: it was measured with driver 13.0, now 13.1\n"
 
 
-def test_best_exact_finds_tuned_problems_only(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run("best", "--exact", "64x64x64", "--device", "h100") == 3
-    assert "run `autotune tune 64x64x64:f32:nn --device h100`" in capsys.readouterr().err
-
-
 RANGE = ("tune", "30..64x64x64", "--device", "h100", "--family", "tiled", "--trials", "3")
 
 

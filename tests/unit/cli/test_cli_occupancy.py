@@ -119,7 +119,7 @@ def test_sweep_agrees_with_single_kernels(capsys: pytest.CaptureFixture[str], sh
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--threads 256", "a kernel needs registers; give --registers 32"),
+        ("--threads 256", "a kernel needs registers; give --registers 32, or --registers 32,40,48"),
         ("--threads 0..1024:1 --registers 0..255:1", "262400 kernels; at most 10000"),
         ("--threads 0 --registers 32", "no kernel has 0 threads a block"),
         ("--blocks 4", "--blocks takes --threads"),

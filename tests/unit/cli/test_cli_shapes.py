@@ -108,7 +108,6 @@ def test_interrupt_says_what_is_kept(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no shape to tune; give one, such as 4096x4096x4096, or a file of shapes"),
         (("64x64x64", "1..64x64x64"), "1..64x64x64 is a range, which is tuned alone"),
         (
             ("64x64x64", "64x64x72", "--explain"),

@@ -27,20 +27,6 @@ def _close(result: Matrix, expected: NDArray[Any]) -> bool:
 # Batches.
 
 
-def test_batch_multiplies_matrices_pairwise(case: Case) -> None:
-    a, b, out = case.array(4, 5, 3), case.array(4, 3, 7), case.array(4, 5, 7)
-    assert case.matmul(a, b, out) is out
-    assert _close(out.host, a.host @ b.host)
-    assert case.looked_up == [Problem(5, 7, 3, batch=4)]
-
-
-@pytest.mark.parametrize("shapes", [((4, 5, 3), (3, 7)), ((5, 3), (4, 3, 7))], ids=str)
-def test_single_matrix_serves_the_whole_batch(case: Case, shapes: Any) -> None:
-    a, b, out = (case.array(*shape) for shape in (*shapes, (4, 5, 7)))
-    case.matmul(a, b, out)
-    assert _close(out.host, a.host @ b.host)
-
-
 def test_broadcast_matrix_counts_as_a_single_one(case: Case) -> None:
     repeated = np.broadcast_to(case.matrix(5, 3), (4, 5, 3))
     b, out = case.array(4, 3, 7), case.array(4, 5, 7)
@@ -54,12 +40,6 @@ def test_batch_of_one_keeps_its_axis(case: Case, torch: FakeTorch) -> None:
     out: Any = case.matmul(a, b)
     assert _close(out.host, a.host @ b.host)
     assert case.looked_up == [Problem(5, 7, 3)]
-
-
-def test_out_is_allocated_with_the_batch(case: Case, torch: FakeTorch) -> None:
-    a, b = (torch.on("cuda:0", case.matrix(*shape)) for shape in ((4, 5, 3), (3, 7)))
-    out: Any = case.matmul(a, b)
-    assert _close(out.host, a.host @ b.host)
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
@@ -91,16 +71,6 @@ def test_plan_respects_the_alignment_of_strides(case: Case) -> None:
     b = as_strided(case.matrix(3 * 17), (3, 4, 4), (4 * 17, 16, 4))
     case.matmul(Interface(a), Interface(b), case.array(3, 4, 4))
     assert (case.alignments[0].a, case.alignments[0].b) == (4, 1)
-
-
-def test_different_batches_are_refused(case: Case) -> None:
-    message = case.refused(case.array(4, 5, 3), case.array(2, 3, 7), case.array(4, 5, 7))
-    assert message == "A (4, 5, 3) times B (2, 3, 7): the batches 4 and 2 differ"
-
-
-def test_out_without_the_batch_is_refused(case: Case) -> None:
-    message = case.refused(case.array(4, 5, 3), case.array(3, 7), case.array(5, 7))
-    assert message == "out is (5, 7); the product is (4, 5, 7)"
 
 
 @pytest.mark.parametrize("stride", [0, 1, 20])
