@@ -127,6 +127,13 @@ def test_bias_is_shared_by_the_batch(case: Case) -> None:
     assert case.looked_up == [Problem(5, 7, 3, batch=4, epilogue="bias_relu")]
 
 
+def test_bias_may_end_where_out_begins(case: Case) -> None:
+    memory = case.matrix(6, 7)
+    a, b, bias, out = case.array(5, 3), case.array(3, 7), memory[0], memory[1:]
+    case.matmul(a, b, Interface(out), bias=Interface(bias))
+    assert _close(out, a.host @ b.host + bias)
+
+
 def test_each_epilogue_is_its_own_problem(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     for activation in (None, "relu", None, "relu"):
