@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 
 from autotune import device
 from autotune.cli.device import MOST, amounts
 from autotune.errors import UsageError
 from autotune.report.pages.page import plotly_js
-
-
-@pytest.fixture(autouse=True)
-def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without a GPU."""
-    own_machine(monkeypatch, tmp_path)
 
 
 def words(text: str) -> list[str]:

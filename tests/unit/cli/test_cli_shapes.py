@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.sample_recording import DEVICE, PROBLEM
 
 from autotune.api import invariant, shapes, tuning
@@ -19,11 +19,6 @@ from autotune.report.listing import ShapesReport
 from autotune.tuning.options import Search
 
 QUICK = ("--device", DEVICE, "--trials", "2", "--budget", "30")
-
-
-@pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    return own_machine(monkeypatch, tmp_path)
 
 
 @pytest.fixture
