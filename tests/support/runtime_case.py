@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
+from autotune.errors import ArrayError, ProblemError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
@@ -76,6 +78,14 @@ class Case:
 
     def operands(self, m: int, n: int, k: int) -> tuple[Interface, Interface, Interface]:
         return self.array(m, k), self.array(k, n), self.array(m, n)
+
+    def refused(self, *operands: Any, **keywords: Any) -> str:
+        """The message of matmul's refusal, which is one line; asserts that nothing was launched."""
+        with pytest.raises((ArrayError, ProblemError)) as error:
+            self.matmul(*operands, **keywords)
+        assert self.cuda.launches == []
+        assert "\n" not in str(error.value)
+        return str(error.value)
 
     def calls(self, act: Callable[[], Any]) -> list[str]:
         """The functions of the driver that `act` calls."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
@@ -37,12 +37,6 @@ SHAPE = PROBLEM.shape
 
 
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
-
-
-@pytest.fixture(autouse=True)
-def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without a GPU, with an empty cache and one recording."""
-    own_machine(monkeypatch, tmp_path)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

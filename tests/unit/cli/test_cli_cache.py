@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.fake_runner import ORIGIN, FakeRunner, compiled
 from support.full_disk import small_files
 from support.sample_cache import SMALL, TUNED, entries_of
@@ -43,10 +43,10 @@ WIDE = Problem(64, 128, 64, "bf16")
 
 
 @pytest.fixture(autouse=True)
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
+def store(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """The cache, on a machine with the driver and compiler of `record`."""
     monkeypatch.setattr(targets, "here", lambda: replace(ORIGIN, compiler="NVRTC 13.0"))
-    return Store(own_machine(monkeypatch, tmp_path))
+    return Store(cache)
 
 
 @pytest.fixture

@@ -5,20 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.command_line import own_machine, printed
+from support.command_line import printed
 from support.sample_records import SQUARE, record
 from support.sample_subject import user_kernel
 
-from autotune import settings
 from autotune.records import Store
 
 
 @pytest.fixture(autouse=True)
-def _recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _recorded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cache with a problem and a user kernel."""
-    own_machine(monkeypatch, tmp_path)
-    Store(settings.cache_dir()).save(record())
-    Store(settings.cache_dir()).save(user_kernel())
+    Store(cache).save(record())
+    Store(cache).save(user_kernel())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "512x512x512.txt").touch()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.fake_runner import tiled
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import SQUARE, entry, record
@@ -16,11 +16,6 @@ from autotune.measure.measurement import Energy
 from autotune.records import Store
 
 BEST = ("best", str(SQUARE), "--device", "h100")
-
-
-@pytest.fixture(autouse=True)
-def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    own_machine(monkeypatch, tmp_path)
 
 
 def save(*joules: float | None) -> None:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.sample_recording import DEVICE, PROBLEM
 
 SHAPE = PROBLEM.shape
-
-
-@pytest.fixture(autouse=True)
-def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without a GPU, with an empty cache and one recording."""
-    own_machine(monkeypatch, tmp_path)
 
 
 def test_winner_of_a_record_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +95,7 @@ def test_wrapped_configuration_is_accepted(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "25")  # rich takes 80 columns for a dumb terminal without both
     here = "64x64x64", "--device", "t4"
     shown = printed(capsys, "best", *here)
     assert max(map(len, shown.splitlines()[2:6])) <= 40

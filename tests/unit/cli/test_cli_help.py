@@ -5,20 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from support.command_line import own_machine, printed, run
+from support.command_line import printed, run
 from support.help_pages import OPTIONS_MOST, VERBS_MOST, shown_options, verbs
 
 from autotune import cli
 
 NAMES = ["", "cache", *(name for name, _ in verbs())]
-
-
-@pytest.fixture(autouse=True)
-def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    own_machine(monkeypatch, tmp_path)
 
 
 def test_verbs_and_options_are_few() -> None:

@@ -6,22 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.sample_records import SQUARE, record
 from support.sample_subject import user_kernel
 
-from autotune import settings
 from autotune.records import Store
 
 CALL = "saxpy(float32[1000], int32=1000)"
 
 
 @pytest.fixture(autouse=True)
-def _recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _recorded(cache: Path) -> None:
     """A cache with a problem and a user kernel."""
-    own_machine(monkeypatch, tmp_path)
-    Store(settings.cache_dir()).save(record())
-    Store(settings.cache_dir()).save(user_kernel())
+    Store(cache).save(record())
+    Store(cache).save(user_kernel())
 
 
 @pytest.mark.parametrize("name", ["saxpy", CALL, user_kernel().slug])

@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 
 from autotune import device
 from autotune.cli.device import MOST, amounts
 from autotune.errors import UsageError
 from autotune.report.pages.page import plotly_js
-
-
-@pytest.fixture(autouse=True)
-def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without a GPU."""
-    own_machine(monkeypatch, tmp_path)
 
 
 def words(text: str) -> list[str]:
@@ -119,7 +113,7 @@ def test_sweep_agrees_with_single_kernels(capsys: pytest.CaptureFixture[str], sh
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--threads 256", "a kernel needs registers; give --registers 32"),
+        ("--threads 256", "a kernel needs registers; give --registers 32, or --registers 32,40,48"),
         ("--threads 0..1024:1 --registers 0..255:1", "262400 kernels; at most 10000"),
         ("--threads 0 --registers 32", "no kernel has 0 threads a block"),
         ("--blocks 4", "--blocks takes --threads"),

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.fake_runner import ORIGIN, FakeRunner
 from support.sample_recording import FASTEST, PROBLEM, VENDOR_US, recorded
 from support.sample_records import H100, SQUARE
@@ -24,7 +24,6 @@ from autotune.problem.call import KernelCall
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder with the sample recording under two names."""
-    own_machine(monkeypatch, tmp_path)
     mine = tmp_path / "Mine"
     for name in ("own", PROBLEM.slug):
         recorded().save(mine / f"{name}.json.gz")

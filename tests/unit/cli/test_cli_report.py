@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.paths import import_path
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
@@ -28,11 +28,10 @@ SHAPE = PROBLEM.shape
 
 
 @pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The cache of a machine with one recording and no GPU; pages go to the folder beside it."""
+def _in_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pages and other files go to the folder beside the cache."""
     monkeypatch.chdir(tmp_path)
     plotly_js.cache_clear()
-    return own_machine(monkeypatch, tmp_path)
 
 
 def refused(capsys: pytest.CaptureFixture[str], status: int, *arguments: str) -> str:

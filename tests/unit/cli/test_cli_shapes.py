@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.sample_recording import DEVICE, PROBLEM
 
 from autotune.api import invariant, shapes, tuning
@@ -19,11 +19,6 @@ from autotune.report.listing import ShapesReport
 from autotune.tuning.options import Search
 
 QUICK = ("--device", DEVICE, "--trials", "2", "--budget", "30")
-
-
-@pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    return own_machine(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -108,7 +103,6 @@ def test_interrupt_says_what_is_kept(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no shape to tune; give one, such as 4096x4096x4096, or a file of shapes"),
         (("64x64x64", "1..64x64x64"), "1..64x64x64 is a range, which is tuned alone"),
         (
             ("64x64x64", "64x64x72", "--explain"),

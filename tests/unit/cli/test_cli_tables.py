@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command_line import own_machine, printed, run
+from support.command_line import printed, run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, entry, record
 from support.sample_subject import user_kernel
 
-from autotune import settings
 from autotune.problem import Problem
 from autotune.records import Store
 
@@ -53,10 +52,9 @@ VERBS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(autouse=True)
-def _filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _filled(cache: Path) -> None:
     """A cache with long problems, large numbers and stale records."""
-    own_machine(monkeypatch, tmp_path)
-    store = Store(settings.cache_dir())
+    store = Store(cache)
     for number, problem in enumerate((LONG, PROBLEM)):
         entries = [entry(width, 10050.0 + width + number, 1.25) for width in (8, 16, 32)]
         store.save(record(*entries, problem=problem, device=H100, baseline_us=10123.0))

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.command_line import answer, own_machine, printed, run
+from support.command_line import answer, printed, run
 from support.sample_recording import DEVICE, FASTEST, PROBLEM
 
 from autotune import settings
@@ -17,11 +17,6 @@ from autotune.measure.without_gpu import ReplayRunner
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
-
-
-@pytest.fixture(autouse=True)
-def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    own_machine(monkeypatch, tmp_path)
 
 
 def log() -> Path:

@@ -15,9 +15,16 @@ from support.paths import import_path
 from support.self_signals import run
 
 TUNE = ("tune", "64x64x64", "--device", "h100", "--family", "naive", "--quiet")
+
+
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
 KEPT = "interrupted: the measurements are kept; run again to continue"
-IMPORTS = ["click", "autotune.cli.tuning", "rich.console", "optuna", "autotune.tuning.loop"]
+
+
+IMPORTS = ["click", "rich.console", "autotune.tuning.loop"]
+
 
 # Before the fourth measurement.
 MEASURING = """
@@ -54,6 +61,11 @@ def test_signal_while_measuring_records_the_trials(number: int, tmp_path: Path) 
     assert last == KEPT
     assert recorded.startswith("recorded ")
     assert records(tmp_path)[0] >= 3
+
+
+def test_interrupted_search_is_resumed(tmp_path: Path) -> None:
+    run(MEASURING.format(number=int(signal.SIGINT)), tmp_path, *TUNE)
+    assert records(tmp_path)[0] < 6
     again = run("", tmp_path, *TUNE)
     assert (again.returncode, records(tmp_path)) == (0, [6])
 
@@ -117,7 +129,7 @@ cli.main = main
     assert (done.returncode, done.stdout, done.stderr) == (3, "done\n", "")
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", SIGNALS[:2])
 def test_second_signal_ends_saving_and_breaks_no_file(number: int, tmp_path: Path) -> None:
     saving = f"""
 from autotune.records import store

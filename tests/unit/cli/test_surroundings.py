@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.command_line import own_machine, run
+from support.command_line import run
 from support.paths import ROOT
 from support.sample_recording import DEVICE, PROBLEM
 
@@ -26,9 +26,9 @@ VERBS = (
 
 
 @pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def _in_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pages and other files go to the folder beside the cache."""
     monkeypatch.chdir(tmp_path)
-    return own_machine(monkeypatch, tmp_path)
 
 
 @pytest.fixture

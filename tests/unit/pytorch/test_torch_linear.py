@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
-from support.torch_runtime import StandIn, standing_in
+from support.torch_runtime import StandIn
 from torch import nn
 
 from autotune import runtime, settings
@@ -38,12 +38,6 @@ WIDE = Problem(ROWS, 96, 32, layout="nt", epilogue="bias")
 
 
 NARROW = Problem(ROWS, 32, 96, layout="nt")
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with standing_in(monkeypatch) as stand_in:
-        yield stand_in
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from support.torch_runtime import StandIn, standing_in  # noqa: E402
+from support.torch_runtime import StandIn  # noqa: E402
 
 import autotune.torch  # noqa: E402
 
@@ -22,12 +22,6 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # prototypes and deprecated types
         yield
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with standing_in(monkeypatch) as stand_in:
-        yield stand_in
 
 
 def nested(layout: Any = torch.strided) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from support.torch_runtime import StandIn, standing_in  # noqa: E402
+from support.torch_runtime import StandIn  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -30,12 +30,6 @@ from autotune.torch import (  # noqa: E402
 from autotune.torch.linear import PatchedLinear, patched  # noqa: E402
 
 A, B = (3, 4), (4, 5)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with standing_in(monkeypatch) as stand_in:
-        yield stand_in
 
 
 @pytest.fixture(autouse=True)

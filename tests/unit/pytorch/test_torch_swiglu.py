@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from support.torch_runtime import StandIn, standing_in  # noqa: E402 - it needs torch
+from support.torch_runtime import StandIn  # noqa: E402 - it needs torch
 
 import autotune  # noqa: E402
 from autotune.errors import ArrayError, ProblemError  # noqa: E402
 from autotune.torch import Linear, mm, recording, scaled_mm  # noqa: E402
 
 BF16 = torch.bfloat16
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with standing_in(monkeypatch) as stand_in:
-        yield stand_in
 
 
 def drawn(*shape: int, dtype: Any = torch.float32) -> Any:

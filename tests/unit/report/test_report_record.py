@@ -8,7 +8,7 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record, records
 
@@ -271,6 +271,7 @@ def test_brackets_are_not_markup() -> None:
     assert "bound by [bold]" in _text(record(replace(entry(16, 1.0), limiter="[bold]")))
 
 
+@settings(max_examples=40)
 @given(records())
 def test_any_record_renders(any_record: Record) -> None:
     assert str(any_record.problem) in _text(any_record)

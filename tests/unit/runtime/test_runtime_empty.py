@@ -14,13 +14,6 @@ from autotune.runtime import Kernel
 from autotune.settings import Policy
 
 
-def refused(case: Case, *operands: Any, **keywords: Any) -> str:
-    with pytest.raises(ArrayError) as error:
-        case.matmul(*operands, **keywords)
-    assert case.cuda.launches == []
-    return str(error.value)
-
-
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -57,18 +50,18 @@ def test_empty_result_is_allocated(case: Case, torch: FakeTorch) -> None:
     ids=str,
 )
 def test_empty_operands_must_fit_each_other(case: Case, shapes: Any, message: str) -> None:
-    assert refused(case, *(case.array(*shape) for shape in shapes)).startswith(message)
+    assert case.refused(*(case.array(*shape) for shape in shapes)).startswith(message)
 
 
 def test_types_of_empty_operands_are_checked(case: Case) -> None:
     a, b = case.array(0, 3, dtype="float16"), case.array(3, 7)
-    assert refused(case, a, b, case.array(0, 7)) == "A is float16, B float32; convert one of them"
+    assert case.refused(a, b, case.array(0, 7)) == "A is float16, B float32; convert one of them"
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)], ids=str)
 def test_sums_without_a_summand_are_refused(case: Case, batch: tuple[int, ...]) -> None:
     a, b, out = (case.array(*batch, *shape) for shape in ((5, 0), (0, 7), (5, 7)))
-    assert "with an inner size of 0 there is nothing to sum" in refused(case, a, b, out)
+    assert "with an inner size of 0 there is nothing to sum" in case.refused(a, b, out)
     assert case.looked_up == []
 
 

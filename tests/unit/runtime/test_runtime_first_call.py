@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from support.runtime_case import Case
 
-from autotune import settings
 from autotune.device import Device
-from autotune.errors import MissingError, UsageError
+from autotune.errors import MissingError
 from autotune.measure.objective import Objective
 from autotune.problem import Problem
 from autotune.runtime.state import UntunedWarning
@@ -72,17 +71,3 @@ def test_matmul_without_a_racer_tunes_nothing(case: Case) -> None:
     case.how = "nearest"
     with pytest.warns(UntunedWarning):
         case.matmul(*case.operands(5, 7, 3))
-
-
-@pytest.mark.parametrize(
-    ("value", "name"), [("quick", "quick"), ("frozen", "frozen"), ("", "auto")]
-)
-def test_variable_sets_the_mode(value: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_MODE", value)
-    assert settings.mode().name == name
-
-
-def test_other_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_MODE", "fast")
-    with pytest.raises(UsageError, match="mode is fast"):
-        settings.mode()

@@ -202,6 +202,9 @@ def test_results_that_do_not_fit_are_refused(case: Case, torch: FakeTorch) -> No
     )
     assert "out is int8, dtype float8_e4m3fn" in refused(case, x, out=out(5, 64, dtype="int8"))
     assert "x is on CUDA device 0, out on 1" in refused(case, x, out=out(5, 64, device=1))
+    learnt = out(5, 64)
+    learnt.requires_grad = True
+    assert "out requires a gradient" in refused(case, x, out=learnt)
     pair = out(5, 64), out(4, dtype="float32")
     assert refused(case, x, out=pair) == "scales are (4,); x takes (5,)"
     wide = out(5, 64), out(5, dtype="bfloat16")

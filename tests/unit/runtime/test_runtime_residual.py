@@ -10,7 +10,7 @@ from support.fake_frameworks import FakeTorch, Interface, Tensor
 from support.numpy_types import decoded
 from support.runtime_case import TYPED, Case
 
-from autotune.errors import ArrayError, ProblemError, UsageError
+from autotune.errors import ArrayError, UsageError
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
 from autotune.runtime import Kernel
@@ -32,13 +32,6 @@ def tensors(
 
 def close(result: Any, expected: Any) -> bool:
     return np.allclose(decoded(result), expected, rtol=1.6e-2, atol=1.6e-2)
-
-
-def refused(case: Case, *operands: Any, **keywords: Any) -> str:
-    with pytest.raises((ArrayError, ProblemError)) as error:
-        case.matmul(*operands, **keywords)
-    assert case.cuda.launches == []
-    return str(error.value)
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -99,25 +92,25 @@ def test_wrong_residual_is_refused(
     case: Case, torch: FakeTorch, shape: tuple[int, ...], keywords: Any, message: str
 ) -> None:
     a, b, out, residual = tensors(case, torch, (5, 3), (3, 7), (5, 7), shape)
-    assert refused(case, a, b, out, residual=residual, **keywords).startswith(message)
+    assert case.refused(a, b, out, residual=residual, **keywords).startswith(message)
 
 
 def test_residual_of_another_type_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b, out = tensors(case, torch, (5, 3), (3, 7), (5, 7))
     (residual,) = tensors(case, torch, (5, 7), dtype="float16")
     message = "residual is float16, out bfloat16; convert the residual"
-    assert refused(case, a, b, out, residual=residual) == message
+    assert case.refused(a, b, out, residual=residual) == message
 
 
 def test_residual_of_fp32_operands_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b, out, residual = tensors(case, torch, (5, 3), (3, 7), (5, 7), (5, 7), dtype="float32")
     message = "epilogue residual is for compute f16, bf16, f8, f8e5, i8, not f32; leave one out"
-    assert refused(case, a, b, out, residual=residual) == message
+    assert case.refused(a, b, out, residual=residual) == message
 
 
 def test_residual_in_the_place_of_the_output_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b, out = tensors(case, torch, (5, 3), (3, 7), (5, 7))
-    assert "overlaps residual at" in refused(case, a, b, out, residual=out)
+    assert "overlaps residual at" in case.refused(a, b, out, residual=out)
 
 
 @pytest.mark.parametrize("name", ["residual", "scale_result", "amax"])

@@ -55,15 +55,6 @@ def _product(a: Any, b: Any) -> Any:
     return decoded(a.host) @ decoded(b.host)
 
 
-def _refused(case: Case, *operands: Any, **keywords: Any) -> str:
-    """The message of the refusal, which is one line; asserts that nothing was launched."""
-    with pytest.raises(ArrayError) as error:
-        case.matmul(*operands, **keywords)
-    assert case.cuda.launches == []
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 # Results.
 
 
@@ -217,13 +208,13 @@ def test_kernel_function_takes_a_precision() -> None:
 def test_mixed_types_are_refused(case: Case, torch: FakeTorch, dtypes: Any, message: str) -> None:
     a, b, *rest = _tensors(case, torch, *dtypes)
     out, bias = (*rest, None, None)[:2]
-    assert _refused(case, a, b, out, bias=bias) == message
+    assert case.refused(a, b, out, bias=bias) == message
 
 
 def test_compute_of_another_type_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b = _tensors(case, torch, "bfloat16", "bfloat16")
     message = "A and B are bfloat16; tf32 multiplies float32: convert them or give compute='bf16'"
-    assert _refused(case, a, b, compute="tf32") == message
+    assert case.refused(a, b, compute="tf32") == message
 
 
 def test_overlap_counts_elements_of_different_sizes(case: Case, torch: FakeTorch) -> None:
@@ -231,7 +222,7 @@ def test_overlap_counts_elements_of_different_sizes(case: Case, torch: FakeTorch
     a, b = (torch.on("cuda:0", half) for half in (_halves(memory[:16]).reshape(4, 8), halves))
     case.matmul(a, b, torch.on("cuda:0", memory[16:48].reshape(4, 8)))
     case.cuda.launches.clear()
-    message = _refused(case, a, b, torch.on("cuda:0", memory[12:44].reshape(4, 8)))
+    message = case.refused(a, b, torch.on("cuda:0", memory[12:44].reshape(4, 8)))
     assert "overlaps A at" in message
 
 
@@ -269,7 +260,7 @@ def test_pycuda_allocates_fp16(case: Case) -> None:
 def test_array_interface_cannot_express_bfloat16(case: Case) -> None:
     # The typestr of ml_dtypes' bfloat16, which only says that elements have two bytes.
     a = Interface(case.matrix(3, 3, dtype="bfloat16"), typestr="<V2")
-    message = _refused(case, a, case.array(3, 3), case.array(3, 3))
+    message = case.refused(a, case.array(3, 3), case.array(3, 3))
     assert message.startswith("A is <V2; the kernels take float32, float16, bfloat16, float8_")
 
 
