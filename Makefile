@@ -35,7 +35,7 @@ test: $(VENV)/installed
 	$(PYTEST)
 
 check: $(VENV)/installed
-	$(BIN)/python scripts/stale_records.py
+	$(BIN)/python scripts/fit/stale.py count
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
@@ -61,7 +61,7 @@ gpu-test: $(VENV)/installed-gpu
 	$(BIN)/pytest -m timing tests/gpu
 
 wheel: $(VENV)/installed
-	$(BIN)/python scripts/stale_records.py --refuse
+	$(BIN)/python scripts/fit/stale.py count --refuse
 	rm -rf $(SCRATCH)/wheel
 	$(BIN)/hatchling build -t sdist -d $(SCRATCH)/wheel
 	$(BIN)/pip wheel --quiet --no-deps -w $(SCRATCH)/wheel $(SCRATCH)/wheel/*.tar.gz

@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NATIVE = Path("autotune/runtime/native")
 PROGRAMS = Path("autotune/data/programs")
-COMPILER = Path("scripts/programs.py")
+COMPILER = Path("scripts/fit/programs.py")
 PORTFOLIO = "AUTOTUNE_PORTFOLIO"
 """Names the architectures that kernels are compiled for."""
 

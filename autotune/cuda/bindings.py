@@ -217,7 +217,7 @@ def query_clusters(cuda: Any, device: Device) -> Clusters:
 
 
 def _idle(device: Device) -> bytes:
-    """A kernel that does nothing, for a device; `scripts/idle_kernels.py` makes its cubins."""
+    """A kernel that does nothing, for a device; `scripts/fit/derived.py idle` makes its cubins."""
     major, minor = device.compute_capability
     folder = resources.files("autotune") / "data" / "idle"
     versions = (folder / f"sm_{major}{older}.cubin" for older in range(minor, -1, -1))

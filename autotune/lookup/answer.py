@@ -227,8 +227,8 @@ def _keeps_bound(entry: Entry, record: Record) -> bool:
 def expected_loss(how: Literal["near", "model"], deviation: float) -> float:
     """The loss against full tuning that an answer had on average, 0.03 for 3 %.
 
-    The figures were measured on shapes left out one by one (`scripts/left_out.py`) and are kept in
-    `data/expected_loss.json`, with their source.
+    The figures were measured on shapes left out one by one (`scripts/fit/left_out.py`).
+    `data/expected_loss.json` keeps them with their source.
 
     Args:
         how: `near`, where neighbours corrected the cost model; `model`, where it stands alone.

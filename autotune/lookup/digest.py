@@ -5,7 +5,7 @@ of them. A file of digests is msgpack, compressed by gzip:
 
     choices/nvidia-h200/records.digest      of the records of a device in a store
     choices/bundles/….digest                of a site's bundle
-    autotune/data/shipped/….digest          of a shipped bundle, made by `scripts/digests.py`
+    autotune/data/shipped/….digest          of a shipped bundle, by `scripts/fit/derived.py digests`
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
 The portfolio has configurations of which one or another serves any shape well:
 `data/portfolio.json` lists them for each architecture and precision, in the order in which they
-cover drawn and recorded problems best (`scripts/portfolio.py`). So a look-up predicts these few and
-the entries of the nearest records, rather than thousands.
+cover drawn and recorded problems best (`scripts/fit/portfolio.py`). So a look-up predicts these few
+and the entries of the nearest records, rather than thousands.
 
 A race (`promising`) takes the same candidates and predictions, and ranks them in its own way. Where
 no record is near, the cost model stands alone.

@@ -12,7 +12,7 @@ for the bytes. Launches, sums over splits of K and copies of operands come on to
 below the roofline (`roofline.least_seconds`).
 
 `Coefficients` holds what is not arithmetic: rates, latencies and a factor for each form of the
-inner loop. `scripts/fit_cost.py` fits them to recordings; `data/cost.json` keeps them together with
+inner loop. `scripts/fit/cost.py` fits them to recordings; `data/cost.json` keeps them together with
 the data they were fitted to.
 
 The arithmetic leaves an error of some 20 % that depends on shape and configuration together: how
@@ -22,7 +22,7 @@ model, the work, the problem and the parameters. `TRUST` of their mean is correc
 
     columns -> (columns - mean) / scale, within 4 of 0 -> ReLU layers -> log of the factor
 
-`scripts/fit_correction.py` trains them with scikit-learn and checks them on shapes left out;
+`scripts/fit/correction.py` trains them with scikit-learn and checks them on shapes left out;
 `data/correction.npz` has the weights and, as JSON, the names of the columns and what they were
 trained on. They serve the architecture of these recordings alone.
 """
@@ -106,7 +106,7 @@ def trained() -> tuple[tuple[int, int], Mapping[str, Network]]:
 
 
 def loads(arrays: Mapping[str, NDArray[Any]]) -> tuple[tuple[int, int], Mapping[str, Network]]:
-    """The networks in the arrays of a file, as `scripts/fit_correction.py` names them."""
+    """The networks in the arrays of a file, as `scripts/fit/correction.py` names them."""
     about = json.loads(str(arrays["about"]))
 
     def layers(family: str, kind: str) -> tuple[Floats, ...]:

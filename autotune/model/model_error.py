@@ -14,7 +14,7 @@ problems help. Their mean is taken as 0 there, because samples are biased: a rec
 fastest entries, which tend to be faster than predicted.
 
 The scales of `ARITHMETIC` were chosen on the trials of 27 shapes in five precisions on an H100,
-each shape left out in turn (`scripts/left_out.py`); twice or half of each does about as well.
+each shape left out in turn (`scripts/fit/left_out.py`); twice or half of each does about as well.
 """
 
 from __future__ import annotations

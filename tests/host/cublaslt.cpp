@@ -1,4 +1,4 @@
-// The part of cuBLASLt that scripts/cublaslt.py calls, on host memory. Declared as in cublasLt.h of
+// The part of cuBLASLt that scripts/measure/cublaslt.py calls, on host memory. Declared as in cublasLt.h of
 // CUDA 13. Its heuristic gives four results: the second is marked as unusable, and the third is
 // refused when it is launched.
 #include <cstddef>

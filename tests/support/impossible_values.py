@@ -1,4 +1,4 @@
-"""Impossible values in the files that the package reads, for tests and for `scripts/campaign.py`.
+"""Impossible values in the files that the package reads, for tests and `scripts/attack`.
 
 `KINDS` has a correct sample of each kind of file. `mutations` replaces every value in a sample in
 turn by each of `VALUES` and seals the result again, so that nothing but the value is wrong.

@@ -112,7 +112,7 @@ def test_wheel_declares_what_the_package_imports(wheel: zipfile.ZipFile) -> None
         "tests/unit/test_packaging.py",
         "Makefile",
         "hatch_build.py",
-        "scripts/programs.py",
+        "scripts/fit/programs.py",
         "LICENSE",
         "README.md",
     ],

@@ -18,6 +18,7 @@ TRIALS, DRAWN = archives("trials"), archives("drawn")
 
 
 FILES = sorted(RESULTS.rglob("*.json"))
+SUITES = sorted(RESULTS.rglob("suite-*.json"))
 
 
 ALLOWED = {".json", ".md", ".gz", ".zip"}
@@ -31,7 +32,7 @@ def name_of(path: Path) -> str:
 
 
 def check(device: Any, driver: Any, toolkit: Any, commit: Any, date: Any) -> None:
-    """Fails unless all five are there, the commit is a hash and the date has a time zone."""
+    """Fails unless all are there, the commit is a hash and the date has a time zone."""
     assert all(isinstance(text, str) and text for text in (device, driver, toolkit))
     assert re.match(r"[0-9a-f]{7,40}\b", commit)
     assert datetime.fromisoformat(date).tzinfo is not None
@@ -47,6 +48,18 @@ def test_there_are_results() -> None:
 def test_result_files_carry_their_provenance(path: Path) -> None:
     data = json.loads(path.read_text(encoding="utf-8"))
     check(*(data.get(name) for name in ("device", "driver", "toolkit", "commit", "date")))
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_result_files_name_their_cublas(path: Path) -> None:
+    cublas = json.loads(path.read_text(encoding="utf-8")).get("cublas")
+    assert isinstance(cublas, str)
+    assert re.match(r"\d+\.\d+|not recorded|not used$", cublas)
+
+
+@pytest.mark.parametrize("path", SUITES, ids=name_of)
+def test_suites_ran_beside_cublas(path: Path) -> None:
+    assert json.loads(path.read_text(encoding="utf-8"))["cublas"] != "not used"
 
 
 @pytest.mark.parametrize("path", TRIALS, ids=name_of)

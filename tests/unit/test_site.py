@@ -107,7 +107,9 @@ def test_broken_links_end_the_build(tmp_path: Path) -> None:
     (docs / "glossary.md").write_text("# Glossary\n")
     config = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[0]
     config = config.replace("docs_dir: docs", f"docs_dir: {docs}")
-    config = config.replace("scripts/site_links.py", str(ROOT / "scripts" / "site_links.py"))
+    config = config.replace(
+        "scripts/draw/site_links.py", str(ROOT / "scripts" / "draw" / "site_links.py")
+    )
     (tmp_path / "mkdocs.yml").write_text(config)
 
     done = build(tmp_path / "site", tmp_path / "mkdocs.yml")

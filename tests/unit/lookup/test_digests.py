@@ -47,7 +47,7 @@ def described(tuned: Record, objective: Objective) -> dict[str, SampleGroup]:
 
 @pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
 def test_shipped_bundle_has_a_digest_of_today(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else run `python scripts/digests.py`."""
+    """Else run `python scripts/fit/derived.py digests`."""
 
     def never(*_: object) -> Iterator[Record]:
         raise AssertionError(f"{digest.beside(path).name} is not of {path.name}")
@@ -61,7 +61,7 @@ def test_shipped_bundle_has_a_digest_of_today(path: Path, monkeypatch: pytest.Mo
 def test_shipped_digest_is_what_its_records_tell(
     objective: Objective, reader: BundleReader, tuned: list[Record]
 ) -> None:
-    """Else run `python scripts/digests.py`: the cost model has changed."""
+    """Else run `python scripts/fit/derived.py digests`: the cost model has changed."""
     listed = digest.of_bundle(BUNDLES[-1], reader)
     for kept, made in zip(listed, tuned, strict=False):
         expected = described(made, objective)

@@ -374,7 +374,7 @@ def test_file_says_what_it_was_trained_on() -> None:
 
 @pytest.mark.parametrize("shape", ["1024x1024x1024-bf16-nn", "256x256x8192-f8-nt"])
 def test_recorded_times_are_ranked_better(shape: str) -> None:
-    """By networks that have seen them; `scripts/fit_correction.py` judges by others."""
+    """By networks that have seen them; `scripts/fit/correction.py` judges by others."""
     recording = results.recording("h200", shape)
     ran = [row for row in recording.rows if isinstance(row.outcome, Measurement)]
     configs = [row.config for row in ran]

@@ -1,0 +1,443 @@
+"""Result files: their provenance, archives of recordings, and the rows and tables of a suite.
+
+    python scripts/measure/results.py docs/results/h200/drawn
+
+adds the recordings of the folder to `docs/results/h200/drawn.zip`, replaces those of the same name,
+and deletes the folder. `suite.py --trials` and `record.py drawn` write folders; every script that
+reads recordings takes either.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import statistics
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any
+from zipfile import ZipFile, ZipInfo
+
+import typer
+from rich.table import Table
+
+from autotune.device import Device
+from autotune.files import write_whole
+from autotune.measure import devices
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import COLD
+from autotune.measure.recording import Recording
+from autotune.problem import LAYOUTS, PRECISIONS, Problem
+from autotune.problem.vendor import is_padded
+from autotune.records import Record
+from autotune.report import cell
+
+Row = dict[str, Any]
+TRITON = "triton"
+"""The name of the Triton kernel among further baselines."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Ceilings of a device: FLOP/s in a precision, bytes/s of a copy."""
+
+    flops: float
+    bytes: float
+
+
+# Measured: a loop of nothing but FFMA, and a device-to-device copy (bytes read and written).
+ARITHMETIC = {("H100 80GB HBM3", "f32"): 66.0e12, ("H200", "f32"): 66.0e12}
+MEMORY = {"H100 80GB HBM3": 2996e9, "H200": 4.3e12}
+
+
+def ceilings(device: Device, compute: str = "f32") -> Ceilings:
+    """The measured ceilings of GPUs of that name, else the peaks that follow from the clocks."""
+    flops = (
+        value for (name, of), value in ARITHMETIC.items() if name in device.name and of == compute
+    )
+    copied = (value for name, value in MEMORY.items() if name in device.name)
+    return Ceilings(next(flops, device.peak(compute)), next(copied, device.memory_bandwidth))
+
+
+def of_vendor(compute: str) -> str:
+    """The precision of the vendor baseline: cuBLAS has no `tf32x3`; its fp32 is as accurate."""
+    return PRECISIONS[compute].vendor or compute
+
+
+@dataclass(frozen=True)
+class Finals:
+    """The final round of a shape, timed interleaved on the same operands.
+
+    Attributes:
+        ours: the winner hot.
+        cublas: the vendor baseline; None if it was not timed.
+        cublaslt: the results of cuBLASLt's heuristic by name, its first choice first.
+        cold: the winner with L2 flushed; None if it is `ours`.
+        triton: a Triton kernel; None if it was not timed.
+    """
+
+    ours: Measurement
+    cublas: Measurement | None = None
+    cublaslt: Mapping[str, Measurement] = field(default_factory=dict)
+    cold: Measurement | None = None
+    triton: Measurement | None = None
+
+    @property
+    def cublaslt_us(self) -> float | None:
+        """The fastest hot time of cuBLASLt."""
+        return min((item.time_us for item in self.cublaslt.values()), default=None)
+
+    @property
+    def cublaslt_cold_us(self) -> float | None:
+        """The fastest cold time of cuBLASLt, perhaps of another result than the hot one."""
+        cold = (item.cold_us for item in self.cublaslt.values())
+        return min((time for time in cold if time is not None), default=None)
+
+
+def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: Ceilings) -> Row:
+    """The row of one shape; times in microseconds; ratios above 1 if the winner is faster.
+
+    `cold` is of the winner with L2 flushed, and has the time of the winner hot beside it.
+    """
+    ours, cublas = finals.ours, finals.cublas
+    cold_us = (finals.cold or ours).cold_us
+    roofline_us = 1e6 * max(problem.flops / most.flops, problem.bytes / most.bytes)
+    cublas_us, cublas_cold_us = (cublas.time_us, cublas.cold_us) if cublas else (None, None)
+    return {
+        "shape": [problem.m, problem.n, problem.k],
+        "compute": problem.compute,
+        "layout": problem.layout,
+        "output": problem.output,
+        **_extras(problem),
+        **_of_triton(problem, finals),
+        "vendor": of_vendor(problem.compute),
+        "ours_us": ours.time_us,
+        "cublas_us": cublas_us,
+        "cublaslt_us": finals.cublaslt_us,
+        "ratio": _ratio(cublas_us, ours.time_us),
+        "ratio_lt": _ratio(finals.cublaslt_us, ours.time_us),
+        "cold": {
+            "ours_us": cold_us,
+            "hot_winner_us": ours.cold_us,
+            "cublas_us": cublas_cold_us,
+            "cublaslt_us": finals.cublaslt_cold_us,
+            "ratio": _ratio(cublas_cold_us, cold_us),
+            "ratio_lt": _ratio(finals.cublaslt_cold_us, cold_us),
+            "config": str(record.best_by(COLD).config),
+        },
+        "spread": {"ours_us": ours.spread_us, "cublas_us": cublas and cublas.spread_us},
+        "cublaslt": {
+            name: {
+                "us": item.time_us,
+                "spread_us": item.spread_us,
+                "cold_us": item.cold_us,
+                "error": item.relative_error,
+            }
+            for name, item in finals.cublaslt.items()
+        },
+        "tflops": problem.speed(ours.time_us) / 1e12,
+        "roofline_share": roofline_us / ours.time_us,
+        "error": ours.relative_error,
+        "reference_error": cublas and cublas.relative_error,
+        "trials": record.provenance.trials,
+        "tune_s": seconds,
+        "family": record.best.config.family,
+        "config": str(record.best.config),
+    }
+
+
+def _extras(problem: Problem) -> Row:
+    """The fields of batches, of epilogues and of 8-bit problems, which other rows do not have."""
+    extras: Row = {}
+    if problem.batch > 1:
+        extras["batch"] = problem.batch
+    if problem.epilogue != "none":
+        extras["epilogue"] = problem.epilogue
+    if problem.precision.eight_bit:
+        extras |= {name: getattr(problem, name) for name in ("scale", "accumulate", "e5m2")}
+        extras["padded"] = is_padded(problem)
+    return extras
+
+
+def _of_triton(problem: Problem, finals: Finals) -> Row:
+    """The time of Triton's kernel; None in rows of 8-bit problems that have none."""
+    if finals.triton is None and not problem.precision.eight_bit:
+        return {}
+    triton_us = finals.triton.time_us if finals.triton else None
+    return {"triton_us": triton_us, "ratio_triton": _ratio(triton_us, finals.ours.time_us)}
+
+
+def problem_of(row: Row) -> Problem:
+    """The problem of a row; fields that it does not have are at their defaults."""
+    names = ("output", "batch", "epilogue", "scale", "accumulate", "e5m2")
+    fields = {name: row[name] for name in names if name in row}
+    m, n, k = row["shape"]
+    return Problem(m, n, k, row["compute"], row["layout"], **fields)
+
+
+def family_of(row: Row) -> str:
+    """The family of a row's winner."""
+    return str(row["config"]).partition(":")[0]
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Geometric means and worst ratios, hot and cold; the number of wins of each family."""
+    cold = [row["cold"] for row in rows]
+    errors = [_ratio(row["error"], row["reference_error"]) for row in rows]
+    return {
+        **_spanned(row["ratio"] for row in rows),
+        "cold": _spanned(times["ratio"] for times in cold),
+        "cublaslt": {
+            **_spanned(row["ratio_lt"] for row in rows),
+            "cold": _spanned(times["ratio_lt"] for times in cold),
+        },
+        "worst_shape": worst_shape(rows),
+        "families": dict(Counter(map(family_of, rows)).most_common()),
+        "largest_error_ratio": max((ratio for ratio in errors if ratio is not None), default=None),
+        "layouts": layouts(rows),
+    }
+
+
+def worst_shape(rows: Sequence[Row]) -> str | None:
+    """The shape with the lowest ratio to cuBLAS; None if cuBLAS was not timed."""
+    timed = [row for row in rows if row["ratio"] is not None]
+    return problem_of(min(timed, key=lambda row: row["ratio"])).shape if timed else None
+
+
+def layouts(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Speeds of the other layouts relative to nn, for each shape that has all layouts."""
+    times: dict[tuple[int, ...], dict[str, float]] = {}
+    for row in rows:
+        times.setdefault(tuple(row["shape"]), {})[row["layout"]] = row["ours_us"]
+    return [
+        {"shape": list(shape), **{name: by_layout["nn"] / by_layout[name] for name in LAYOUTS[1:]}}
+        for shape, by_layout in times.items()
+        if by_layout.keys() >= set(LAYOUTS)
+    ]
+
+
+@dataclass
+class Sheet:
+    """The file of a suite, written whole after every row.
+
+    Attributes:
+        path: the file.
+        device: name of the device, the same for all rows.
+        source: hash of the kernel sources, the same for all rows.
+        commit: commit of the code.
+        most: the ceilings of the roofline.
+        rows: rows by problem.
+    """
+
+    path: Path
+    device: str
+    source: str
+    commit: str
+    most: Ceilings
+    rows: dict[Problem, Row] = field(default_factory=dict)
+
+    def resume(self) -> None:
+        """Loads the rows of the file if they are of this device and these sources."""
+        if not self.path.exists():
+            return
+        content = json.loads(self.path.read_text())
+        if (content["device"], content["source"]) == (self.device, self.source):
+            self.rows = {problem_of(row): row for row in content["rows"]}
+
+    def add(self, problem: Problem, record: Record, row: Row) -> None:
+        """Adds or replaces a row and writes the file."""
+        self.rows[problem] = row
+        rows = [*self.rows.values()]
+        content = {
+            **provenance(
+                self.device,
+                record.provenance.driver,
+                record.provenance.compiler,
+                cublas=devices.cublas_version(),
+                commit=self.commit,
+                date=record.provenance.date,
+            ),
+            "evidence": record.evidence,
+            "source": self.source,
+            "ceilings": asdict(self.most),
+            "rows": rows,
+            **summary(rows),
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+        write_whole(self.path, text.encode())
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows in 110 columns, with geometric mean and worst ratio if there are several."""
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    drawn.add_column("shape", no_wrap=True)
+    for header in (
+        *("us", "cuBLAS\nus", "\nratio", "cold\nratio", "Lt\nratio", "cold Lt\nratio"),
+        *("roof-\nline", "error\nratio", "tried", "s"),
+    ):
+        drawn.add_column(header, justify="right", no_wrap=True)
+    drawn.add_column("won by", no_wrap=True)
+    for row in rows:
+        drawn.add_row(
+            _label(row),
+            f"{row['ours_us']:.2f}",
+            cell(row["cublas_us"], "{:.2f}"),
+            *(cell(ratio, "{:.2f}") for ratio in _ratios(row)),
+            f"{row['roofline_share']:.0%}",
+            cell(_ratio(row["error"], row["reference_error"]), "{:.2f}"),
+            str(row["trials"]),
+            f"{row['tune_s']:.0f}",
+            family_of(row),
+        )
+    if len(rows) > 1:
+        drawn.add_section()
+        for name, form in (("geomean", "{:.3f}"), ("worst", "{:.2f}")):
+            columns = (_spanned(column)[name] for column in zip(*map(_ratios, rows), strict=True))
+            drawn.add_row(name, "", "", *(cell(ratio, form) for ratio in columns))
+    return drawn
+
+
+def _label(row: Row) -> str:
+    """The shape, and what is unusual; a star says that cuBLAS was timed on padded operands."""
+    words = [problem_of(row).shape]
+    if row["layout"] != "nn":
+        words.append(row["layout"])
+    if "batch" in row:
+        words.append(f"batch={row['batch']}")
+    if "epilogue" in row:
+        words.append(row["epilogue"])
+    if row.get("padded"):
+        words.append("*")
+    return " ".join(words)
+
+
+def layout_table(rows: Sequence[Row]) -> Table:
+    """Speeds of the layouts relative to nn."""
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    drawn.add_column("of the speed of nn")
+    for name in LAYOUTS[1:]:
+        drawn.add_column(name, justify="right")
+    for speeds in layouts(rows):
+        shares = (f"{speeds[name]:.1%}" for name in LAYOUTS[1:])
+        drawn.add_row("x".join(map(str, speeds["shape"])), *shares)
+    return drawn
+
+
+def _ratios(row: Row) -> tuple[float | None, ...]:
+    return row["ratio"], row["cold"]["ratio"], row["ratio_lt"], row["cold"]["ratio_lt"]
+
+
+def _spanned(ratios: Iterable[float | None]) -> dict[str, float | None]:
+    timed = [ratio for ratio in ratios if ratio is not None]
+    mean = statistics.geometric_mean(timed) if timed else None
+    return {"geomean": mean, "worst": min(timed, default=None)}
+
+
+def _ratio(theirs: float | None, ours: float | None) -> float | None:
+    return theirs / ours if theirs and ours else None
+
+
+FIELDS = ("device", "driver", "toolkit", "cublas", "commit", "date")
+UNKNOWN, NOT_USED = "not recorded", "not used"
+
+
+def provenance(
+    device: str | None,
+    driver: str | None,
+    toolkit: str | None,
+    *,
+    cublas: str = NOT_USED,
+    commit: str = "",
+    date: str = "",
+) -> dict[str, str]:
+    """The fields, none of them empty.
+
+    Args:
+        device: name of the GPU.
+        driver: CUDA version that the driver supports.
+        toolkit: the compiler and its version.
+        cublas: version of cuBLAS, if it ran; empty if unknown.
+        commit: the commit of the code; by default that of this checkout.
+        date: in ISO 8601; by default now.
+    """
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    values = (device, driver, toolkit, cublas, commit or head(), date or now)
+    return {name: value or UNKNOWN for name, value in zip(FIELDS, values, strict=True)}
+
+
+def rows_in(path: Path, source: str) -> list[dict[str, Any]]:
+    """The rows of a result file, if it was made with these kernel sources."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content["rows"] if content["source"] == source else []
+
+
+def of_recordings(recordings: Sequence[Recording], commit: str = "") -> dict[str, str]:
+    """The fields of a result computed from recordings; different values are joined."""
+
+    def joined(values: Sequence[str]) -> str:
+        return ", ".join(dict.fromkeys(values))
+
+    return provenance(
+        joined([item.device.name for item in recordings]),
+        joined([item.origin.driver for item in recordings]),
+        joined([item.origin.compiler for item in recordings]),
+        commit=commit,
+        date=max((item.date for item in recordings), default=""),
+    )
+
+
+def head() -> str:
+    """The commit of this checkout, abbreviated; empty outside of one."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    folder = Path(__file__).parent
+    try:
+        answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return answer.stdout.strip()
+
+
+PATTERN, ARCHIVE = "*.json.gz", ".zip"
+
+
+def read(place: Path) -> list[Recording]:
+    """The recordings of a folder or of an archive, by their names."""
+    return [Recording.loads(text) for _, text in sorted(contents(place).items())]
+
+
+def contents(place: Path) -> Mapping[str, bytes]:
+    """The files of recordings in a folder or in an archive, by their names."""
+    if place.suffix != ARCHIVE:
+        return {path.name: path.read_bytes() for path in sorted(place.glob(PATTERN))}
+    with ZipFile(place) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def main(folder: Annotated[Path, typer.Argument(help="Folder of recordings.")]) -> None:
+    """Pack FOLDER into the archive beside it."""
+    place = folder.with_suffix(ARCHIVE)
+    files = {**(contents(place) if place.exists() else {}), **contents(folder)}
+    packed = BytesIO()
+    with ZipFile(packed, "w") as archive:
+        for name, text in sorted(files.items()):  # compressed already
+            archive.writestr(ZipInfo(name), text)
+    write_whole(place, packed.getvalue())
+    shutil.rmtree(folder)
+    print(f"{place}: {len(files)} recordings")
+
+
+def geomean(ratios: Sequence[float]) -> float:
+    """Geometric mean of ratios; a failed look-up counts as 0.01."""
+    return math.exp(sum(math.log(max(ratio, 0.01)) for ratio in ratios) / len(ratios))
+
+
+if __name__ == "__main__":
+    typer.run(main)

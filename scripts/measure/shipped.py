@@ -1,0 +1,444 @@
+"""Tunes many problems on this machine's GPU and writes its shipped records.
+
+    python scripts/measure/shipped.py tune --seconds 500 --each 3.5
+
+writes `autotune/data/shipped/<device>.jsonl.xz`: the shapes of `suite.py` in every precision, and
+the linear layers of well-known models as PyTorch has them, `x @ W.T` (layout nt), for 1 to 8192
+rows.
+
+The problems are ordered so that an early end leaves a useful set: suite and models alternate, by
+precision and size. Problems that the file already has for the current kernels are skipped unless
+`--again` is given, so a run continues where the last one ended. The file is written every few
+problems. All problems share the compiled programs and the two processes that measure: starting
+these takes longer than a search.
+
+Searches start from the records of neighbouring problems: those in the file, the shipped ones, and
+the trials of earlier kernels under `docs/results`. These are only guesses: every bundled record was
+measured by this run or by one that it continues. The f16 twin of a bf16 problem starts from its
+winners and gets `--twin` of the time.
+
+    python scripts/measure/shipped.py tune --submitted card.jsonl.xz
+
+merges what users submitted (`autotune cache export --submit`) into the files of their cards, and
+needs no GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain, product
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+from results import read
+from rich.console import Console
+from rich.table import Table
+from suite import SUITE
+
+from autotune import settings
+from autotune.cuda import compiler
+from autotune.errors import AutotuneError, UsageError
+from autotune.files import write_whole
+from autotune.measure import devices, targets
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import Recording
+from autotune.measure.targets import TargetOpener
+from autotune.problem import COMPUTES, Problem
+from autotune.records import Entry, Provenance, Record, Store, bundle, exchange, shipped
+from autotune.records.merging import made_from
+from autotune.tuning.loop import Search, tune
+from autotune.tuning.tunable import GemmTunable
+
+TRIALS = Path("docs/results/h100/trials.zip")
+
+
+WRITTEN_EACH = 10
+
+
+CONSOLE = Console(width=110, soft_wrap=True)
+
+
+def main(
+    seconds: Annotated[float, typer.Option(help="Total seconds for all problems.")] = 3600.0,
+    each: Annotated[float, typer.Option(help="Tuning seconds for each problem.")] = 10.0,
+    twin: Annotated[float, typer.Option(help="Share of --each for f16 after bf16.")] = 0.6,
+    computes: Annotated[
+        list[str] | None, typer.Option("--compute", help="Tune only these precisions.")
+    ] = None,
+    only: Annotated[str, typer.Option(help="Tune only problems whose text contains this.")] = "",
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; by default the package's.")
+    ] = None,
+    trials: Annotated[
+        Path, typer.Option(help="Folder or archive of recordings to start searches from.")
+    ] = TRIALS,
+    again: Annotated[bool, typer.Option("--again", help="Tune recorded problems again.")] = False,
+    submitted: Annotated[
+        list[Path] | None, typer.Option(help="Submission to merge; repeatable. Nothing is tuned.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+) -> None:
+    """Tunes and bundles; status 1 if a problem has no result."""
+    began = monotonic()
+    if submitted:
+        for submission in submitted:
+            take(submission, out)
+        return
+    where = targets.resolve(device)
+    path = out or settings.shipped_dir() / f"{where.slug}.jsonl.xz"
+    wanted = [problem for problem in problems(checked(computes)) if only in str(problem)]
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        TargetOpener(device, seed=seed) as places,
+    ):
+        file = ShippedFile(path, Store(Path(name) / "store"), targets.here().source)
+        file.resume(best_of_recordings(trials), Path(name) / "shipped")
+        failed, left = [], [problem for problem in wanted if again or not file.has(problem)]
+        CONSOLE.print(f"{len(wanted) - len(left)} of {len(wanted)} problems are there already")
+        for number, problem in enumerate(left, 1):
+            if monotonic() - began + each > seconds:
+                CONSOLE.print(
+                    f"{seconds:.0f} s are over: {len(left) - number + 1} problems are left"
+                )
+                break
+            budget = each * (twin if file.has_twin(problem) else 1.0)
+            if not tuned(problem, places, file, Search(seconds=budget, seed=seed)):
+                failed.append(problem)
+            if number % WRITTEN_EACH == 0:
+                file.write()
+        file.write()
+        CONSOLE.print(table(file.records))
+    size = path.stat().st_size if path.exists() else 0
+    CONSOLE.print(f"{path}: {len(file.records)} problems, {size:,} bytes")
+    if failed:
+        CONSOLE.print("no result:", ", ".join(map(str, failed)), style="red")
+        raise typer.Exit(1)
+
+
+def take(submission: Path, out: Path | None) -> None:
+    """Merges a submission into the shipped file of its card and prints what came of it.
+
+    Raises:
+        typer.BadParameter: if the file is no submission, or holds what a release cannot ship.
+    """
+    try:
+        content, today = bundle.loads(submission.read_bytes()), targets.here()
+        if content.submission is None:
+            raise UsageError("it says nothing of its card; `cache export --submit` writes one")
+        exchange.submitted(content, today, "")  # checks the records again
+    except (ValueError, UsageError) as error:
+        raise typer.BadParameter(f"{submission}: {error}") from error
+    device = next(iter(content.records)).device
+    path = out or settings.shipped_dir() / f"{device.slug}.jsonl.xz"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        file = ShippedFile(path, Store(Path(name)), today.source)
+        file.begin()
+        for record in content.records:
+            change = file.store.adopt(record, today)
+            CONSOLE.print(f"{record.problem!s:28} {change}", markup=False, highlight=False)
+        for record in file.store.records(device):
+            file.add(record)
+        file.write()
+    CONSOLE.print(f"{path}: {content.submission}; run scripts/fit/derived.py digests", markup=False)
+
+
+def checked(computes: list[str] | None) -> list[str] | None:
+    """The precisions, if all of them exist."""
+    if unknown := {*(computes or ())} - {*COMPUTES}:
+        raise typer.BadParameter(f"unknown compute {', '.join(sorted(unknown))}")
+    return computes
+
+
+def tuned(problem: Problem, places: TargetOpener, file: ShippedFile, options: Search) -> bool:
+    """Tunes a problem into the file and prints a line; returns whether it worked."""
+    began = monotonic()
+    try:
+        record = tune_at(problem, places, file.store, options)
+    except AutotuneError as error:
+        CONSOLE.print(f"{problem}: {error}", style="red", markup=False)
+        return False
+    file.add(record)
+    CONSOLE.print(line(record, monotonic() - began), markup=False, highlight=False)
+    return True
+
+
+def tune_at(problem: Problem, places: TargetOpener, store: Store, options: Search) -> Record:
+    """Tunes a problem on the reused target with the shared program cache.
+
+    Raises:
+        AutotuneError: if nothing could be measured.
+    """
+    with places.starting(problem) as ready:
+        target = ready()
+        return tune(
+            *(GemmTunable(problem), target.runner, store, options),
+            compile=partial(compiler.compile, cache=settings.cache_dir()),
+            origin=target.origin,
+        )
+
+
+def line(record: Record, seconds: float) -> str:
+    """A record in one line.
+
+    Such as `16x4096x4096:bf16:nt  7.51 us, cuBLAS 8.95 us: 1.192  (3.1 s, 120 trials)`.
+    """
+    ours, theirs = record.best.measurement.time_us, record.baseline
+    beside = f", cuBLAS {theirs.time_us:.2f} us: {theirs.time_us / ours:.3f}" if theirs else ""
+    effort = f"({seconds:.1f} s, {record.provenance.trials} trials)"
+    return f"{record.problem!s:28} {ours:9.2f} us{beside}  {effort}"
+
+
+TIME_DIGITS = 4
+"""Significant digits of shipped times: 0.5 per mille at most, below most spreads."""
+DIGITS = 3
+"""Significant digits of shipped spreads, errors and shares."""
+TIMES = ("time_us", "cold_us")
+
+
+def best_of_recordings(folder: Path) -> list[Record]:
+    """The ten fastest rows of each recording in a folder, as records."""
+    recordings = read(folder)
+    records = map(record_of, recordings)
+    return [record for record in records if record is not None]
+
+
+def record_of(recording: Recording, *, most: int = 10) -> Record | None:
+    """The fastest rows of a recording as a record; None if no row has a time."""
+    entries = [
+        Entry(row.config, row.outcome, row.resources, resident.occupancy, resident.limiter)
+        for row in recording.rows
+        if isinstance(row.outcome, Measurement)
+        and (resident := row.resources.occupancy(recording.device))
+    ]
+    if not entries:
+        return None
+    entries.sort(key=lambda entry: (entry.measurement.time_us, str(entry.config)))
+    origin = recording.origin
+    provenance = Provenance(
+        *(origin.driver, origin.compiler, origin.source, "", recording.date),
+        seed=0,
+        trials=len(recording.rows),
+        seconds=0.0,
+    )
+    return Record(
+        *(recording.device, "measured", tuple(entries[:most]), recording.baseline, provenance),
+        recording.problem,
+    )
+
+
+def rounded(record: Record) -> Record:
+    """The record with times, spreads, errors and shares rounded."""
+    entries = tuple(
+        replace(
+            entry,
+            measurement=_rounded(entry.measurement),
+            occupancy=_round(entry.occupancy, DIGITS),
+        )
+        for entry in record.entries
+    )
+    return replace(
+        record,
+        entries=entries,
+        baseline=record.baseline and _rounded(record.baseline),
+        provenance=replace(record.provenance, seconds=_round(record.provenance.seconds, DIGITS)),
+    )
+
+
+def table(records: Iterable[Record]) -> Table:
+    """A row for each precision: cuBLAS's times over those of the records."""
+    ratios: dict[str, list[float]] = {}
+    for record in records:
+        if record.baseline is not None:
+            ratio = record.baseline.time_us / record.best.measurement.time_us
+            ratios.setdefault(record.problem.compute, []).append(ratio)
+    shown = Table("compute", "problems", "geomean", "worst", "faster than cuBLAS")
+    for compute, values in sorted(ratios.items()):
+        mean = math.exp(sum(map(math.log, values)) / len(values))
+        wins = sum(ratio > 1 for ratio in values)
+        shown.add_row(compute, str(len(values)), f"{mean:.3f}", f"{min(values):.3f}", str(wins))
+    return shown
+
+
+@dataclass
+class ShippedFile:
+    """A bundle that grows record by record.
+
+    Attributes:
+        path: the file.
+        store: the records of this run and of the runs that it continues.
+        source: hashes of the current kernel sources, by family.
+    """
+
+    path: Path
+    store: Store
+    source: str
+
+    def __post_init__(self) -> None:
+        self._records: dict[Problem, Record] = {}
+
+    @property
+    def records(self) -> list[Record]:
+        """The records, by problem."""
+        return [self._records[problem] for problem in sorted(self._records)]
+
+    def begin(self) -> tuple[Record, ...]:
+        """Loads the file's records of the current kernels; returns all that it has."""
+        own = _records_in(self.path) if self.path.exists() else ()
+        for record in own:
+            if made_from(record, self.source):
+                self.add(self.store.save(record))
+        return own
+
+    def resume(self, guesses: Iterable[Record], folder: Path) -> None:
+        """Loads the file's records of the current kernels.
+
+        All others, `guesses` and the other shipped files become the shipped records of this
+        process, in `folder`: searches start from them.
+        """
+        own = self.begin()
+        beside = (path for path in shipped.paths(settings.shipped_dir()) if path != self.path)
+        # Later records replace earlier ones.
+        guessed = chain(chain.from_iterable(map(_records_in, beside)), guesses, own)
+        latest = {(record.device, record.problem): record for record in guessed}
+        folder.mkdir(parents=True)
+        (folder / "guesses.jsonl.xz").write_bytes(bundle.dumps(latest.values()))
+        os.environ["AUTOTUNE_SHIPPED_DIR"] = str(folder)
+
+    def has(self, problem: Problem) -> bool:
+        """Whether the problem is recorded."""
+        return problem in self._records
+
+    def has_twin(self, problem: Problem) -> bool:
+        """Whether the problem is in f16 and recorded in bf16."""
+        return problem.compute == "f16" and self.has(replace(problem, compute="bf16"))
+
+    def add(self, record: Record) -> None:
+        """Adds a record that is in the store."""
+        self._records[record.problem] = record
+
+    def write(self) -> None:
+        """Writes the file, if there are records."""
+        if self._records:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path, bundle.dumps(map(rounded, self.records)))
+
+
+def _records_in(path: Path) -> tuple[Record, ...]:
+    return tuple(bundle.loads(path.read_bytes()).records)
+
+
+def _rounded(measured: Measurement) -> Measurement:
+    changed: dict[str, Any] = {
+        name: _round(value, TIME_DIGITS if name in TIMES else DIGITS)
+        for name, value in asdict(measured).items()
+        if isinstance(value, float)
+    }
+    return replace(measured, **changed)
+
+
+def _round(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+# Rows and columns of the weights, as PyTorch's `Linear` stores them. Query, key and value are one
+# layer or three, gate and up are of one size; Mistral's 7B has the sizes of Llama's 8B.
+MODELS = {
+    "Llama 3 8B": ((6144, 4096), (4096, 4096), (14336, 4096), (4096, 14336), (1024, 4096)),
+    "GPT-2": ((2304, 768), (768, 768), (3072, 768), (768, 3072)),
+    "Qwen 2.5 7B": ((3584, 3584), (18944, 3584), (3584, 18944), (512, 3584)),
+    "BERT large": ((1024, 1024), (4096, 1024), (1024, 4096)),
+    "Llama 3 70B": ((8192, 8192), (28672, 8192), (8192, 28672), (1024, 8192)),
+}
+# Tokens a batch: the most different numbers come first.
+ROWS = (16, 2048, 1, 128, 8192, 64, 512, 8)
+# Models that are also tuned in the precisions of fp32 operands.
+IN_FULL = ("GPT-2", "BERT large")
+FULL_ROWS = (128, 2048)
+PRECISIONS = ("f32", "bf16", "tf32", "f16")
+"""Precisions of the suite; `tf32x3` comes last."""
+EIGHT_BIT = ("f8:scale=tensor", "f8:scale=row", "i8:scale=tensor", "f8:scale=block", "f8:fast")
+"""Precisions and scales of the 8-bit suite, in nt; layers of models have a scale a row."""
+LAYER_EIGHT_BIT = "f8:scale=row"
+
+
+def problems(computes: Sequence[str] | None = None) -> list[Problem]:
+    """All problems, or those of some precisions; any prefix is a useful set."""
+    # Suite and layers alternate while both last; a layer's bf16 and f16 count as one.
+    suites, layers = suite(), list(models())
+    turns = max(len(suites), len(layers))
+    ordered = chain.from_iterable(
+        (*suites[turn : turn + 1], *(layers[turn] if turn < len(layers) else ()))
+        for turn in range(turns)
+    )
+    every = dict.fromkeys((*ordered, *eight_bit()))
+    return [problem for problem in every if not computes or problem.compute in computes]
+
+
+def eight_bit() -> list[Problem]:
+    """The 8-bit suite, one kind after the other, and the models' layers between the kinds."""
+    suites = ([Problem.parse(f"{text}:nt:{kind}") for text in SUITE] for kind in EIGHT_BIT)
+    layers = [Problem.parse(f"{layer.shape}:nt:{LAYER_EIGHT_BIT}") for layer, *_ in models()]
+    first, *others = suites
+    unique = dict.fromkeys(layers)
+    return [*first, *unique, *chain.from_iterable(others)]
+
+
+def suite() -> list[Problem]:
+    """The suite's problems: each shape in one precision before any shape in two."""
+    shapes = [Problem.parse(text) for text in SUITE]
+    rounds = [
+        replace(shape, compute=PRECISIONS[(place + turn) % len(PRECISIONS)])
+        for turn in range(len(PRECISIONS))
+        for place, shape in enumerate(shapes)
+    ]
+    return rounds + [replace(shape, compute="tf32x3") for shape in shapes]
+
+
+def models() -> Iterator[tuple[Problem, ...]]:
+    """The models' layers, alternating between models: bf16 with its f16 twin, then the others."""
+    most = max(map(len, MODELS.values()))
+    for rows, place in product(ROWS, range(most)):
+        for sizes in MODELS.values():
+            if place < len(sizes):
+                layer = Problem(rows, *sizes[place], "bf16", "nt")
+                yield layer, replace(layer, compute="f16")
+    for rows, compute, model in product(FULL_ROWS, ("tf32", "f32"), IN_FULL):
+        for columns, inner in MODELS[model]:
+            yield (Problem(rows, columns, inner, compute, "nt"),)
+
+
+def bundle_recordings(
+    recordings: Annotated[Path, typer.Argument(help="Folder or archive of recordings.")],
+    out: Annotated[Path, typer.Argument(help="Bundle to write.")],
+) -> None:
+    """Writes the ten fastest rows of each recording as a record to OUT, unless another bundle of
+    the folder has its problem."""
+    recorded = {
+        (record.device.slug, record.problem)
+        for path in shipped.paths(out.parent)
+        if path != out
+        for record in bundle.loads(path.read_bytes()).records
+    }
+    records = [
+        record
+        for record in best_of_recordings(recordings)
+        if (record.device.slug, record.problem) not in recorded
+    ]
+    out.write_bytes(bundle.dumps(map(rounded, records)))
+    CONSOLE.print(table(records))
+    CONSOLE.print(f"{out}: {len(records)} problems, {out.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command("tune")(main)
+    app.command("bundle")(bundle_recordings)
+    app()

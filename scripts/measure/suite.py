@@ -1,0 +1,414 @@
+"""Tunes a suite of shapes and times each winner against cuBLAS and cuBLASLt.
+
+    python scripts/measure/suite.py docs/results/h100 --compute f32 --trials trials/h100
+    python scripts/measure/suite.py docs/results/h100 --compute tf32 --layouts
+    python scripts/measure/suite.py docs/results/h200 --compute f8 --layout nt --scale row
+
+write `suite-f32.json` and `suite-bf16.json`, `layouts-tf32.json`, and `suite-f8-row.json` into the
+folder. Rows of 8-bit problems whose operands cuBLAS refuses, so that it was timed on padded copies,
+are marked `padded`. A Triton kernel is timed beside scales of blocks and, with `--triton`, beside
+products of 16 bits in layout nn, in any of the tiles that PyTorch's Inductor races.
+
+Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, in the same precision;
+beside `tf32x3` in IEEE fp32) and all results of cuBLASLt's heuristic are timed once more,
+interleaved on the same buffers, so that the reported times are not those that chose the winner.
+A file is written whole after every shape. An interrupted run continues: shapes that the file has
+for these kernel sources and this device are skipped unless `--again` is given; other rows go.
+
+Tuning starts with an empty cache. Within a run, shapes share compiled programs, and winners are
+among the first guesses for later shapes. The worker process for the next shape starts meanwhile;
+with less than 10 s of tuning it may still start during the final round and slow single launches.
+`--trials` keeps all trials in a recording for each shape (`values.py` reads them).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from time import monotonic
+from types import ModuleType
+from typing import Annotated, Any, Protocol, runtime_checkable
+
+import results
+import typer
+from results import TRITON, Finals, Row, Sheet
+from rich.console import Console
+
+from autotune.cuda.compiler import compile
+from autotune.cuda.program import source_hash
+from autotune.device import Device
+from autotune.errors import AutotuneError, RunnerError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.shared.tiling import tile_count
+from autotune.measure import devices, recording, targets
+from autotune.measure.baseline import FlatView
+from autotune.measure.bench import BASELINE
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import COLD
+from autotune.measure.operands import Operands
+from autotune.measure.recording import Origin, Recording
+from autotune.measure.runner import Candidate, Runner
+from autotune.measure.session import Run, Session
+from autotune.measure.targets import Target
+from autotune.problem import ELEMENT_TYPES, LAYOUTS, Problem
+from autotune.problem.fields import ProblemFields
+from autotune.records import Record, Store
+from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import Compile, prepare
+from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.tunable import GemmTunable
+
+SUITE = (
+    *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
+    *("4096x4096x4096", "8192x8192x8192", "1000x1000x1000", "1023x1025x1027", "3000x3000x3000"),
+    *("4097x4095x4093", "1x4096x4096", "8x4096x4096", "16x4096x4096", "64x4096x4096"),
+    *("128x4096x14336", "512x14336x4096", "4096x64x4096", "64x64x65536", "128x128x16384"),
+    *("256x256x8192", "65536x64x64", "100000x128x128", "32x32x1000000", "4096x4096x64"),
+    *("2048x512x8192", "37x53x71"),
+)
+
+
+IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
+
+
+CUBLASLT = "cublaslt:open_baselines"
+
+
+TRITON_BASELINE = "suite:open_triton"
+
+
+SHOWN = Console(width=110, soft_wrap=True)
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder of the result files.")],
+    computes: Annotated[
+        list[str] | None, typer.Option("--compute", help="Precision to tune; f32 by default.")
+    ] = None,
+    shapes: Annotated[list[str] | None, typer.Option(help="Shape instead of the suite's.")] = None,
+    layouts: Annotated[bool, typer.Option("--layouts", help="Tune shapes in all layouts.")] = False,
+    layout: Annotated[str, typer.Option(help="Layout of shapes that state none.")] = "nn",
+    scale: Annotated[str, typer.Option(help="Scales of 8-bit operands.")] = "none",
+    accumulate: Annotated[str, typer.Option(help="Sums of fp8: exact or fast.")] = "exact",
+    name: Annotated[str, typer.Option(help="Name of the files before the precision.")] = "",
+    budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
+    trials: Annotated[Path | None, typer.Option(help="Folder for recordings of trials.")] = None,
+    triton: Annotated[bool, typer.Option("--triton", help="Time Triton's products too.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Tune shapes of the files again.")] = False,
+    flops: Annotated[float | None, typer.Option(help="Arithmetic ceiling in FLOP/s.")] = None,
+    copy: Annotated[float | None, typer.Option(help="Memory ceiling in bytes/s.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+) -> None:
+    """Writes a file for each precision and prints it as a table.
+
+    Exit status 1 if a shape has no result.
+    """
+    fields: ProblemFields = {"layout": layout, "scale": scale, "accumulate": accumulate}
+    problems = chosen(shapes, layouts, computes or ["f32"], fields)
+    kinds = {kind_of(problem): problem.compute for problem in problems}
+    if flops and len(kinds) > 1:
+        raise typer.BadParameter("--flops is for one precision; give one --compute with it")
+    where, kept = targets.resolve(device), name or ("layouts" if layouts else "suite")
+    sheets = {
+        kind: sheet_of(out / f"{kept}-{kind}.json", where, commit, flops, copy, compute)
+        for kind, compute in kinds.items()
+    }
+    wanted = [item for item in problems if again or item not in sheets[kind_of(item)].rows]
+    SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
+        run = SuiteRun(Path(empty), Search(seconds=budget, seed=seed), trials, triton)
+        failed = [
+            problem
+            for problem, target in with_targets(wanted, device)
+            if not add_row(problem, target, run, sheets[kind_of(problem)])
+        ]
+    for kind, sheet in sheets.items():
+        rows = [row for problem, row in sheet.rows.items() if problem in problems]
+        show(kind, kinds[kind], rows, layouts)
+    if failed:
+        SHOWN.print("no result:", ", ".join(map(str, failed)), style="red")
+        raise typer.Exit(1)
+
+
+def sheet_of(
+    path: Path, device: Device, commit: str, flops: float | None, copy: float | None, compute: str
+) -> Sheet:
+    """The sheet of a precision, with the file's rows of the current kernels on the device."""
+    measured = results.ceilings(device, compute)
+    most = results.Ceilings(flops or measured.flops, copy or measured.bytes)
+    sheet = Sheet(path, device.name, source_hash(*registry.kernel_sources()), commit, most)
+    sheet.resume()
+    return sheet
+
+
+def kind_of(problem: Problem) -> str:
+    """The precision in the name of a file, such as `f8-row` and `f8-fast`; one scale a tensor, or
+    none, goes without saying."""
+    scale = () if problem.scale in ("none", "tensor") else (problem.scale,)
+    fast = () if problem.accumulate == "exact" else (problem.accumulate,)
+    return "-".join((problem.compute, *scale, *fast))
+
+
+def show(kind: str, compute: str, rows: Sequence[Row], layouts: bool) -> None:
+    """Prints the rows of one file as tables."""
+    SHOWN.print(f"{kind} beside cuBLAS in {results.of_vendor(compute)}", style="bold")
+    SHOWN.print(results.table(rows))
+    if layouts:
+        SHOWN.print(results.layout_table(rows))
+
+
+def with_targets(
+    problems: Sequence[Problem], device: str
+) -> Iterator[tuple[Problem, Future[OpenTarget]]]:
+    """Each problem with its target, which opens while the previous problem is tuned.
+
+    A worker process that imports PyTorch takes seconds to start.
+    """
+
+    def starting(problem: Problem) -> OpenTarget:
+        stack = ExitStack()
+        return OpenTarget(stack.enter_context(targets.opened(problem, device)), stack)
+
+    with ThreadPoolExecutor(1, "open") as pool:
+        coming = [pool.submit(starting, problem) for problem in problems[:1]]
+        for turn, problem in enumerate(problems, 1):
+            coming += [pool.submit(starting, after) for after in problems[turn : turn + 1]]
+            yield problem, coming.pop(0)
+
+
+def add_row(problem: Problem, target: Future[OpenTarget], run: SuiteRun, sheet: Sheet) -> bool:
+    """Makes the row of a problem; returns whether it worked."""
+    try:
+        ready = target.result()
+        with ready.stack:
+            record, row = run.row(problem, ready.target, sheet.most)
+    except AutotuneError as error:
+        SHOWN.print(f"{problem}: {error}", style="red", markup=False)
+        return False
+    sheet.add(problem, record, row)
+    SHOWN.print(results.table([row]), row["config"], markup=False)
+    return True
+
+
+def chosen(
+    shapes: Sequence[str] | None,
+    layouts: bool,
+    computes: Sequence[str] = ("f32",),
+    fields: ProblemFields | None = None,
+) -> list[Problem]:
+    """The problems in tuning order, precision by precision, with these fields unless they state
+    them themselves."""
+    texts, usual = shapes or (IN_EVERY_LAYOUT if layouts else SUITE), fields or {}
+    kinds = product(computes, texts, LAYOUTS if layouts else (usual.get("layout", "nn"),))
+    problems = []
+    for compute, text, layout in kinds:
+        stated: ProblemFields = {**usual, "compute": compute, "layout": layout}
+        problems.append(Problem.parse(text, **stated))
+    return [*dict.fromkeys(problems)]
+
+
+@dataclass(frozen=True)
+class OpenTarget:
+    """The target of a problem, and the stack that closes it."""
+
+    target: Target
+    stack: ExitStack
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """The settings that all shapes of a run share.
+
+    Attributes:
+        empty: folder of programs and records, empty at the start.
+        options: the tuning options.
+        trials: folder for the trials; None keeps none.
+        triton: whether Triton kernels are timed where cuBLASLt is.
+    """
+
+    empty: Path
+    options: Search
+    trials: Path | None
+    triton: bool = False
+
+    def row(self, problem: Problem, target: Target, most: results.Ceilings) -> tuple[Record, Row]:
+        """Tunes one shape and times its winners again beside the baselines.
+
+        Raises:
+            AutotuneError: if nothing could be measured.
+        """
+        began = monotonic()
+        keeper, compiled = Keeper(), partial(compile, cache=self.empty)
+        runner, origin = target.runner, target.origin
+        record = tune(
+            *(GemmTunable(problem), runner, Store(self.empty), self.options),
+            compile=compiled,
+            origin=origin,
+            observer=keeper,
+        )
+        seconds = monotonic() - began
+        if self.trials is not None:
+            path = recording.path_of(self.trials.name, problem, self.trials.parent)
+            keeper.recording(record, origin).save(path)
+        winners = record.best.config, record.best_by(COLD).config
+        last = finals(*winners, problem, runner, compiled, self.further(problem))
+        return record, results.row(problem, record, last, seconds, most)
+
+    def further(self, problem: Problem) -> list[str]:
+        """The baselines beside cuBLAS."""
+        if problem.scale == "block":
+            return [TRITON_BASELINE]
+        return [CUBLASLT, TRITON_BASELINE] if self.triton else [CUBLASLT]
+
+
+class Keeper(Silent):
+    """An observer that keeps every trial of a run."""
+
+    def __init__(self) -> None:
+        self._trials: list[Trial] = []
+        self._leaders: set[Config] = set()
+
+    def trial(self, trial: Trial, progress: Progress) -> None:  # noqa: ARG002
+        """Keeps a trial."""
+        self._trials.append(trial)
+
+    def rematch(self, leaders: Sequence[Trial]) -> None:
+        """Notes which trials are timed again."""
+        self._leaders = {trial.config for trial in leaders}
+
+    def recording(self, record: Record, origin: Origin) -> Recording:
+        """All trials, except leaders that failed in the rematch.
+
+        The other leaders have their times from the rematch.
+        """
+        again = {entry.config: entry.measurement for entry in record.entries}
+        rows = tuple(
+            recording.SweepRow(
+                trial.config,
+                trial.resources
+                or registry.find(trial.config.family).estimate(trial.config, record.problem),
+                again.get(trial.config, trial.outcome),
+            )
+            for trial in self._trials
+            if trial.config in again or trial.config not in self._leaders
+        )
+        date, baseline = record.provenance.date, record.baseline
+        return Recording(record.problem, record.device, origin, date, baseline, rows)
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A runner that also times further baselines, as a GPU's does."""
+
+    def compare(
+        self, candidates: Sequence[Candidate], baselines: Sequence[str]
+    ) -> Mapping[str, Measurement | Failure]:
+        """Outcomes by configuration, the vendor baseline as `BASELINE`, and further baselines."""
+        ...
+
+
+def finals(
+    hot: Config,
+    cold: Config,
+    problem: Problem,
+    runner: Runner,
+    compiled: Compile,
+    further: Sequence[str] = (),
+) -> Finals:
+    """Times the hot and the cold winner, cuBLAS if available and further baselines, interleaved.
+
+    Raises:
+        AutotuneError: if a winner fails.
+    """
+    candidates = []
+    for config in dict.fromkeys((hot, cold)):
+        candidate = prepare(registry.plan(config, problem), runner, compiled)
+        if isinstance(candidate, Failure):
+            raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
+        candidates.append(candidate)
+    outcomes = compared(candidates, runner, further)
+    ours: dict[Config, Measurement] = {}
+    for config in (candidate.config for candidate in candidates):
+        outcome = outcomes.pop(str(config))
+        if isinstance(outcome, Failure):
+            raise AutotuneError(f"{config}: {outcome.stage}: {outcome.reason}")
+        ours[config] = outcome
+    timed = {name: item for name, item in outcomes.items() if isinstance(item, Measurement)}
+    cublas, triton = timed.pop(BASELINE, None), timed.pop(results.TRITON, None)
+    return Finals(ours[hot], cublas, timed, ours[cold], triton)
+
+
+def compared(
+    candidates: Sequence[Candidate], runner: Runner, further: Sequence[str] = ()
+) -> dict[str, Measurement | Failure]:
+    """The outcomes of the final round, by name as in `Comparing`, with further baselines."""
+    if not isinstance(runner, Comparing):
+        names = [str(candidate.config) for candidate in candidates]
+        ours, baseline = runner.rematch(candidates), runner.baseline()
+        outcomes = dict(zip(names, ours, strict=True))
+        return outcomes | ({BASELINE: baseline} if baseline else {})
+    try:
+        return {**runner.compare(candidates, further)}
+    except RunnerError as error:
+        if not further:
+            raise
+        # A missing or crashing library only costs its own times.
+        SHOWN.print(f"without {', '.join(further)}: {error}", style="red", markup=False)
+        return {**runner.compare(candidates, [])}
+
+
+def open_triton(session: Session, operands: Operands) -> list[tuple[str, Run]]:
+    """A run of C = op(A) op(B), named `TRITON`; none if no kernel computes the problem, or without
+    Triton."""
+    try:
+        torch, kernels = import_module("torch"), import_module("triton_kernels")
+    except ImportError:
+        return []
+    problem = operands.problem
+    kernel = kernel_of(problem, kernels)
+    if kernel is None:
+        return []
+    device = torch.device("cuda", session.index)
+    stream = torch.cuda.ExternalStream(session.stream, device=device)
+    matrices = [operands.a, operands.b, operands.c]
+    if problem.scale == "block":
+        matrices += [operands.scale_a.vector, operands.scale_b.vector]
+    tensors = [
+        torch.as_tensor(FlatView(matrix), device=device).view(
+            getattr(torch, ELEMENT_TYPES[matrix.type].dtype)
+        )
+        for matrix in matrices
+    ]
+
+    def grid(tile: dict[str, int]) -> tuple[int]:
+        return (tile_count(problem, tile["BM"], tile["BN"]),)
+
+    def run() -> None:
+        with torch.cuda.stream(stream):
+            kernel[grid](*tensors, problem.m, problem.n, problem.k)
+
+    return [(TRITON, run)]
+
+
+def kernel_of(problem: Problem, kernels: ModuleType) -> Any:
+    """The kernel of `triton_kernels.py` that computes the problem; None if none does."""
+    if problem.batch > 1 or problem.epilogue != "none":
+        return None
+    if (problem.scale, problem.layout) == ("block", "nt"):
+        return kernels.block_scaled
+    plain = problem.compute in ("bf16", "f16") and problem.layout == "nn"
+    return kernels.product if plain else None
+
+
+if __name__ == "__main__":
+    typer.run(main)
