@@ -25,7 +25,6 @@ from typing import Annotated, Any
 from unittest.mock import patch
 
 import typer
-from provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -45,7 +44,7 @@ from autotune.model.model_error import ModelError
 sys.path.append(str(Path(__file__).resolve().parents[1] / "measure"))
 
 from correction import folds_of, samples_of, trained
-from results import geomean, read
+from results import geomean, provenance, read
 from shipped import record_of
 
 LOSSES = Path("autotune/data/expected_loss.json")
