@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import spaces
+import replay
 from support.fake_runner import ORIGIN, uncompiled
 
 from autotune.measure import recording
@@ -36,9 +36,9 @@ def recorded() -> Recording:
 
 
 @cache
-def space() -> spaces.Space:
+def space() -> replay.Space:
     """The recorded space with the guesses and the features that tuning uses."""
-    return spaces.load(PATH, blind=False)
+    return replay.load(PATH, blind=False)
 
 
 def reached(seed: int, evaluations: int) -> float:

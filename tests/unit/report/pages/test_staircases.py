@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import draw
 import pytest
-from pictures import teaching
 from support.chromium import opened
 from support.sample_records import H100
 from support.sample_subject import by_hand
@@ -75,14 +75,14 @@ def test_report_draws_what_the_calculator_says() -> None:
 
 
 def test_students_see_what_the_calculator_says() -> None:
-    figure = teaching.draw_occupancy(teaching.occupancy_values())
+    figure = draw.draw_occupancy(draw.occupancy_values())
     for axes, resource in zip(figure.axes, RESOURCES, strict=True):
         for line, device in zip(axes.get_lines(), (H100, find("rtx 3090")), strict=False):
             assert line.get_drawstyle() == "steps-pre"
             drawn_line = {"x": line.get_xdata(), "y": line.get_ydata(), "line": {"shape": "vh"}}
             warps = [round(share, 1) for share in heights(drawn_line, resource)]
             most = device.threads_per_sm // 32
-            real = exact(device, teaching.TILE, resource)
+            real = exact(device, draw.TILE, resource)
             assert warps == [round(100 * count / most, 1) for count in real]
 
 
