@@ -38,12 +38,14 @@ def store() -> Store:
 
 @pytest.fixture
 def old(store: Store) -> Record:
-    """A record of kernels that no longer exist, with ten times the measured times."""
+    """A record of other machine code than today's, with ten times the measured times."""
     tuned = autotune.tune(*SHAPE, trials=8, seconds=40)
     provenance = replace(tuned.provenance, driver="12.0", source="0ld")
     slower = tuple(
         replace(
-            entry, measurement=replace(entry.measurement, time_us=10 * entry.measurement.time_us)
+            entry,
+            measurement=replace(entry.measurement, time_us=10 * entry.measurement.time_us),
+            code="0" * 16,
         )
         for entry in tuned.entries
     )
@@ -101,6 +103,22 @@ def test_stale_record_is_measured_again(
     assert {entry.config for entry in new.entries} <= {entry.config for entry in old.entries}
     # Measured again: the times of the old record are ten times too long.
     assert new.best.measurement.time_us < 0.5 * old.best.measurement.time_us
+
+
+def test_record_of_the_same_machine_code_is_kept(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = autotune.tune(*SHAPE, trials=8, seconds=40)
+    provenance = replace(tuned.provenance, source="0ld")
+    aged = replace(tuned, provenance=provenance)
+    store.path(tuned.device, PROBLEM).write_bytes(codec.dumps(aged))
+    assert stale(aged, targets.here()) is not None
+    found = verified(capsys)
+    assert (found["stale"], found["counts"]["stamped"]) == ([], 1)
+    kept = store.load(tuned.device, PROBLEM)
+    assert kept is not None
+    assert stale(kept, targets.here()) is None
+    assert kept.best == tuned.best
 
 
 def test_illegal_configuration_is_dropped(

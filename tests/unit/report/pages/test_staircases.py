@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pictures
+import draw
 import pytest
 from support.chromium import opened
 from support.sample_records import H100
@@ -75,29 +75,30 @@ def test_report_draws_what_the_calculator_says() -> None:
 
 
 def test_students_see_what_the_calculator_says() -> None:
-    figure = pictures.draw_occupancy(pictures.occupancy_values())
+    figure = draw.draw_occupancy(draw.occupancy_values())
     for axes, resource in zip(figure.axes, RESOURCES, strict=True):
         for line, device in zip(axes.get_lines(), (H100, find("rtx 3090")), strict=False):
             assert line.get_drawstyle() == "steps-pre"
             drawn_line = {"x": line.get_xdata(), "y": line.get_ydata(), "line": {"shape": "vh"}}
             warps = [round(share, 1) for share in heights(drawn_line, resource)]
             most = device.threads_per_sm // 32
-            real = exact(device, pictures.TILE, resource)
+            real = exact(device, draw.TILE, resource)
             assert warps == [round(100 * count / most, 1) for count in real]
 
 
-def test_explorer_draws_what_the_calculator_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("card", ["h100-sxm", "textbook-d"])
+def test_explorer_draws_what_the_calculator_says(card: str, tmp_path: Path) -> None:
     write(tmp_path / "page.html", explorer())
-    lines: dict[tuple[str, str], Any] = {}
     with opened(tmp_path / "page.html") as shown:
-        for card, resource in product(("h100-sxm", "textbook-d"), RESOURCES):
-            shown.page.select_option("#device", card)
+        shown.page.select_option("#device", card)
+        lines: dict[str, Any] = {}
+        for resource in RESOURCES:
             shown.page.wait_for_function(f"document.getElementById('curve-{resource}').data")
             script = f"document.getElementById('curve-{resource}').data[0]"
-            lines[card, resource] = shown.page.evaluate(
+            lines[resource] = shown.page.evaluate(
                 f"({{x: {script}.x, y: {script}.y, line: {script}.line}})"
             )
-    for (card, resource), line in lines.items():
+    for resource, line in lines.items():
         assert heights(line, resource) == exact(find(card), START, resource)
 
 
