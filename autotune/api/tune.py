@@ -188,7 +188,7 @@ def tune(
 
 @dataclass(frozen=True)
 class TuneCall:
-    """How a call of `tune` searches what it was given.
+    """The search, device and progress of one call of `tune`.
 
     Attributes:
         search: as stated, without the limits of its effort.

@@ -99,7 +99,7 @@ def records(root: Path) -> list[TuningRecord]:
     items = listed(root)
     for item in items:
         if item.fault is not None:
-            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
+            warnings.warn(f"{item.path}: skipped: {item.fault}", stacklevel=2)
     return recorded(items)
 
 

@@ -207,7 +207,7 @@ class Store:
         return self._first(FamilyRecord, device, f"{problem.slug}-{family}", evidence)
 
     def ordered(self, device: Device, problem: Problem, order: str) -> FamilyRecord | None:
-        """As `load`, of searches in an order of summation."""
+        """The record of a problem, as `load`, from searches in an order of summation."""
         slug = f"{problem.slug}-{order_slug(order)}"
         return self._first(FamilyRecord, device, slug, folder=ORDERED)
 

@@ -422,5 +422,5 @@ def test_missing_folder_of_a_site_is_named(
 def test_bundle_that_cannot_be_read_is_skipped_with_the_reason(shipped_folder: Path) -> None:
     (shipped_folder / FILE).touch()
     os.truncate(shipped_folder / FILE, limits.BUNDLE + 1)
-    with pytest.warns(UserWarning, match=rf"{FILE}: passed over: cannot be read: "):
+    with pytest.warns(UserWarning, match=rf"{FILE}: skipped: cannot be read: "):
         assert shipped.records(H100) == ()
