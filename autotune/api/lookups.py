@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from autotune import settings
 from autotune.device import Device, same_model
-from autotune.errors import FrozenError, NotFoundError, UsageError
+from autotune.errors import FrozenError, MissingError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.answer import Answer
@@ -172,7 +172,10 @@ def warnings_of(
 
 def _is_here(record: Record, device: DeviceLike) -> bool:
     """Whether the device is a GPU of this machine, of the model that a record was measured on."""
-    return targets.measures(device) and same_model(record.device, targets.resolve(device))
+    try:
+        return targets.measures(device) and same_model(record.device, targets.resolve(device))
+    except MissingError:
+        return False
 
 
 def _is_own(record: Record) -> bool:

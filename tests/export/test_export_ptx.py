@@ -194,7 +194,7 @@ def test_ptx_of_the_compiler_is_for_any_later_gpu() -> None:
 
 def test_readme_names_the_shapes_without_ptx(single: Built) -> None:
     text = (single.folder / "README.md").read_text()
-    assert "instead, if there is one: `4096x4096x4096:bf16:nn`.\n" in text
+    assert "runs instead: `4096x4096x4096:bf16:nn`.\n" in text
 
 
 @pytest.mark.parametrize("format", ["ptx", "cu", "json"])

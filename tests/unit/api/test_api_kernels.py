@@ -421,7 +421,10 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("gpu", "no GPU: nothing at 0; without a GPU `autotune.kernel_occupancy` shows what"),
+        (
+            "gpu",
+            "no GPU: nothing at 0; without a GPU `autotune.kernel_occupancy` shows the occupancy",
+        ),
         ("h100", "NVIDIA H100 80GB HBM3 is not in this machine, and the time of a user kernel"),
     ],
 )

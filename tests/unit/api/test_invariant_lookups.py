@@ -86,6 +86,8 @@ def test_exact_size_prints_its_record(capsys: pytest.CaptureFixture[str]) -> Non
 def test_stale_range_names_its_own_command(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "here", lambda: Origin("", "", "changed"))
     chosen = autotune.choose(sized(20), device="h100", batch_invariant=True)
+    assert not [*lookups.warnings_of(chosen, 0)], "without a GPU nobody can act"
+    monkeypatch.setattr(targets, "resolve", lambda _: chosen.device)
     (warning,) = lookups.warnings_of(chosen, 0)
     assert f"`autotune tune {TEXT} --batch-invariant --device gpu:0`" in warning
     assert cache.exists()

@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_runner import tiled
-from support.sample_records import H100, entry, record
-from support.torch_runtime import StandIn
-from torch import nn
-
-from autotune import runtime, settings
-from autotune.api import tuning
-from autotune.api.shapes import Shapes
-from autotune.errors import ArrayError, ProblemError, UsageError
-from autotune.measure import targets
-from autotune.measure.targets import TargetOpener
-from autotune.problem import Problem
-from autotune.records import Record, Store
-from autotune.settings import Policy
-from autotune.torch import Linear, patch, patching, unpatch
-from autotune.torch.linear import PatchedLinear
-from autotune.tuning.options import Search
 
 torch = pytest.importorskip("torch")
 
+from support.fake_runner import tiled  # noqa: E402
+from support.sample_records import H100, entry, record  # noqa: E402
+from support.torch_runtime import StandIn  # noqa: E402
+from torch import nn  # noqa: E402
+
+from autotune import runtime, settings  # noqa: E402
+from autotune.api import tuning  # noqa: E402
+from autotune.api.shapes import Shapes  # noqa: E402
+from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
+from autotune.measure import targets  # noqa: E402
+from autotune.measure.targets import TargetOpener  # noqa: E402
+from autotune.problem import Problem  # noqa: E402
+from autotune.records import Record, Store  # noqa: E402
+from autotune.settings import Policy  # noqa: E402
+from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
+from autotune.torch.linear import PatchedLinear  # noqa: E402
+from autotune.tuning.options import Search  # noqa: E402
 
 ROWS = 64
 
