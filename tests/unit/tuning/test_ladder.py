@@ -28,6 +28,7 @@ from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording, SweepRow
 from autotune.measure.targets import Target
 from autotune.model import cost
+from autotune.model.legality import FamilyRules
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store
 from autotune.report.ladder import Rung, render, rungs, to_json
@@ -217,7 +218,8 @@ def on(family: str, width: int) -> Config:
 
 
 @pytest.fixture
-def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Families of stand-ins, whose rules are not those kept of the package's own."""
     stand_ins = {
         "mma": tensor_core_family("mma"),
         "wgmma": tensor_core_family("wgmma", oldest=(9, 0)),
@@ -227,6 +229,9 @@ def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(registry, "FAMILIES", {**unchanged, **stand_ins})
     monkeypatch.setattr(cost, "trained", lambda: ((9, 0), {}))
+    FamilyRules.of.cache_clear()
+    yield
+    FamilyRules.of.cache_clear()
 
 
 def in_precision(compute: str) -> Problem:
