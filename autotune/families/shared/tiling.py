@@ -135,23 +135,45 @@ def streamed_tiles(tiles: int, workers: int) -> int:
     return tiles if tiles < 2 * workers else tiles % workers + workers
 
 
-class WorkerShare(NamedTuple):
-    """The mean work of one stream-K worker.
+class BlockShares(NamedTuple):
+    """The work of the blocks of a kernel that tiles C.
 
     Attributes:
-        iterations: k-iterations.
-        parts: tiles that it computes at least a part of.
+        blocks: blocks of the grid.
+        iterations: k-iterations of each, on average.
+        parts: tiles that each computes at least a part of, on average.
     """
 
+    blocks: int
     iterations: float
     parts: float
 
 
-def worker_share(tiles: int, workers: int, iterations: int) -> WorkerShare:
-    """The mean work of a worker on tiles of a number of k-iterations."""
+class SharesTiles(Protocol):
+    """Parameters of a kernel whose blocks share the K of tiles by splits or as stream-K workers."""
+
+    bk: int
+    split_k: int
+    workers: int
+
+    @property
+    def reduction(self) -> str: ...
+
+    def tiles(self, problem: Problem) -> int: ...
+
+
+def block_shares(p: SharesTiles, problem: Problem, blocks: int) -> BlockShares:
+    """The work of the blocks of a kernel; `blocks` is their number without stream-K.
+
+    Workers and the blocks of whole tiles that follow them have the same work on average.
+    """
+    iterations = ceil_div(problem.k, p.bk)
+    if p.reduction != "stream":
+        return BlockShares(blocks, ceil_div(iterations, p.split_k), 1)
+    tiles, workers = p.tiles(problem), p.workers
     whole = (tiles - streamed_tiles(tiles, workers)) / workers
     parts = whole + 1 + (tiles / workers - whole)
-    return WorkerShare(iterations * tiles / workers, parts)
+    return BlockShares(workers, iterations * tiles / workers, parts)
 
 
 def splits_of_a_tile(tiles: int, workers: int) -> float:

@@ -173,7 +173,7 @@ def work(p: SimtParams, problem: Problem) -> Work:
     warps, steps = p.warps, p.bk // p.slices
     loads = warps * steps * (p.tm + p.tn) / VECTOR
     copies, lines = _copies(p, problem)
-    blocks, iterations, parts = _shares(p, problem)
+    blocks, iterations, parts = tiling.block_shares(p, problem, p.blocks(problem))
     added = 2 * (p.slices - 1) + 2 * p.slices * (p.chunks - 1)
     stored = problem.element_bytes / STORED_BYTES_A_CYCLE
     splits, passes, moved = _passes(p, problem)
@@ -235,16 +235,6 @@ def _copies(p: SimtParams, problem: Problem) -> tuple[float, float]:
             instructions += floats / WARP / (1 if transposed else width)
             lines += floats / LINE_FLOATS
     return instructions, lines
-
-
-def _shares(p: SimtParams, problem: Problem) -> tuple[int, float, float]:
-    """Blocks, the k-iterations of each, and the tiles of C that each computes a part of."""
-    iterations = ceil_div(problem.k, p.bk)
-    if p.reduction != "stream":
-        return p.blocks(problem), ceil_div(iterations, p.split_k), 1
-    # Workers and the blocks of whole tiles that follow them have the same work on average.
-    share = tiling.worker_share(p.tiles(problem), p.workers, iterations)
-    return p.workers, share.iterations, share.parts
 
 
 def _passes(p: SimtParams, problem: Problem) -> tuple[float, int, float]:

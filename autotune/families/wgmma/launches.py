@@ -280,7 +280,7 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
     Tiles count as blocks even if resident workers take several one after the other: they fall on
     the SMs in the same waves.
     """
-    blocks, iterations, parts = _shares(p, problem)
+    blocks, iterations, parts = tiling.block_shares(p, problem, p.units(problem))
     visible = VISIBLE_EPILOGUE if p.schedule == "pingpong" else 1.0
     # A cluster's partial sums go through shared memory, faster than stores to C.
     stored = visible * _stored_bytes(p, problem) + (2 if p.shape.k > 1 else 0)
@@ -376,15 +376,6 @@ def _read(p: WgmmaParams, problem: Problem, operand: str) -> float:
     if not unaligned_rows(problem, operand):
         return 1.0
     return 1.0 if p.packs(problem, Alignment.dense(problem), operand) else UNALIGNED
-
-
-def _shares(p: WgmmaParams, problem: Problem) -> tuple[int, float, float]:
-    """Blocks, the k-iterations of each, and the tiles of C that each computes a part of."""
-    iterations = ceil_div(problem.k, p.bk)
-    if p.reduction != "stream":
-        return p.units(problem), ceil_div(iterations, p.split_k), 1
-    share = tiling.worker_share(p.tiles(problem), p.workers, iterations)
-    return p.workers, share.iterations, share.parts
 
 
 def _gathered(p: WgmmaParams, problem: Problem) -> float:
