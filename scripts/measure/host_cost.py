@@ -23,14 +23,12 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from results import provenance
+from results import of_this_machine
 from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.cuda.compiler import compiler_version
 from autotune.cuda.launches import Resolver, pack_arguments
-from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runtime import Kernel, UntunedWarning, current
@@ -56,13 +54,7 @@ def main(
         import torch
 
         content = {
-            **provenance(
-                torch.cuda.get_device_name(),
-                devices.driver_version(),
-                compiler_version(),
-                cublas=devices.cublas_version(),
-                commit=commit,
-            ),
+            **of_this_machine(torch.cuda.get_device_name(), commit),
             "torch": torch.__version__,
             "problem": str(problem),
             "rounds": rounds,

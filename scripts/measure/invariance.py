@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Annotated
 
 import typer
-from results import geomean, provenance, rows_in
+from results import geomean, of_this_machine, rows_in
 from shipped import MODELS, tune_at
 from untuned import VENDOR, timed
 
@@ -86,13 +86,7 @@ def main(
                 rows.append(row_of(problem, device, places, Store(Path(name) / "free"), each))
                 typer.echo(f"{problem!s:26} {rows[-1].ratio:.3f}  {rows[-1].invariant_us:.2f} us")
             content = {
-                **provenance(
-                    where.name,
-                    origin.driver,
-                    origin.compiler,
-                    cublas=devices.cublas_version(),
-                    commit=commit,
-                ),
+                **of_this_machine(where.name, commit),
                 "source": origin.source,
                 "geomean": geomean([row.ratio for row in rows]),
                 "worst": min(row.ratio for row in rows),

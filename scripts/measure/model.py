@@ -32,12 +32,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from results import provenance
+from results import of_this_machine
 from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.cuda.compiler import compiler_version
 from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.runtime import UntunedWarning
@@ -74,10 +73,7 @@ def main(
             measured.append(row_of(torch, model, number, options, compiled))
             Console(width=100).print(table(measured))
     if out:
-        name, driver = torch.cuda.get_device_name(), devices.driver_version()
-        origin = provenance(
-            name, driver, compiler_version(), cublas=devices.cublas_version(), commit=commit
-        )
+        origin = of_this_machine(torch.cuda.get_device_name(), commit)
         content = {**origin, **options, "compiled": compiled, "layers": LAYERS, "rows": measured}
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -238,13 +234,7 @@ def budget(
         typer.echo(f"{name}: {result['seconds']:.1f} s, over cuBLAS {gains}")
     if out:
         device = devices.probe(0).name
-        origin = provenance(
-            device,
-            devices.driver_version(),
-            compiler_version(),
-            cublas=devices.cublas_version(),
-            commit=commit,
-        )
+        origin = of_this_machine(device, commit)
         content = {**origin, "budget_s": budget, **measured}
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

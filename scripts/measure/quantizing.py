@@ -26,13 +26,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from results import provenance
+from results import of_this_machine
 from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.cuda.compiler import compiler_version
-from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.runtime import UntunedWarning
 
@@ -77,10 +75,7 @@ def main(
     for shown in (bandwidth_table(bandwidths), product_table(products)):
         Console(width=120).print(shown)
     if out:
-        name, driver = torch.cuda.get_device_name(), devices.driver_version()
-        origin = provenance(
-            name, driver, compiler_version(), cublas=devices.cublas_version(), commit=commit
-        )
+        origin = of_this_machine(torch.cuda.get_device_name(), commit)
         content = {**origin, "rounds": rounds, "bandwidth": bandwidths, "products": products}
         out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from autotune.device import Device
 from autotune.files import write_whole
-from autotune.measure import devices
+from autotune.measure import devices, targets
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD
 from autotune.measure.recording import Recording
@@ -369,6 +369,18 @@ def provenance(
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     values = (device, driver, toolkit, cublas, commit or head(), date or now)
     return {name: value or UNKNOWN for name, value in zip(FIELDS, values, strict=True)}
+
+
+def of_this_machine(device: str, commit: str = "") -> dict[str, str]:
+    """The fields of a result that compares with cuBLAS on a GPU of this machine."""
+    origin = targets.here()
+    return provenance(
+        device,
+        origin.driver,
+        origin.compiler,
+        cublas=devices.cublas_version(),
+        commit=commit,
+    )
 
 
 def rows_in(path: Path, source: str) -> list[dict[str, Any]]:

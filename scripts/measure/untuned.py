@@ -68,7 +68,7 @@ from autotune.tuning.pipeline import prepare
 sys.path.append(str(Path(__file__).resolve().parents[1] / "fit"))
 
 from programs import drawn_sizes
-from results import geomean, provenance, rows_in
+from results import geomean, of_this_machine, rows_in
 from shipped import tune_at
 from suite import compared
 
@@ -369,13 +369,7 @@ def write(path: Path, device: Device, rows: Sequence[Row], commit: str) -> None:
     """Writes the rows with their summary."""
     origin = targets.here()
     content = {
-        **provenance(
-            device.name,
-            origin.driver,
-            origin.compiler,
-            cublas=devices.cublas_version(),
-            commit=commit,
-        ),
+        **of_this_machine(device.name, commit),
         "source": origin.source,
         **summary(rows),
         AGAIN: seconds_again(rows),
@@ -444,15 +438,8 @@ def versions(
                 }
             )
             SHOWN.print(text, rows[-1]["times_us"], rows[-1]["left_to_vendor"], markup=False)
-            origin = targets.here()
             content = {
-                **provenance(
-                    device.name,
-                    origin.driver,
-                    origin.compiler,
-                    cublas=devices.cublas_version(),
-                    commit=commit,
-                ),
+                **of_this_machine(device.name, commit),
                 "clusters": targets.resolve(enter=True).clusters,
                 **{kind: version_figures(rows, kind) for kind in (BEFORE, AFTER)},
                 "rows": rows,
