@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TextIO
@@ -241,8 +241,8 @@ def _patch_by_records(
     table: list[Row] = []
     for group in groups:
         numbers = rows_of(rows, group.layer)
-        if group.obstacle is not None or numbers == {}:
-            table.append(Row(group.layer, why=group.obstacle or "not among the shapes"))
+        if (why := _why_left(group, numbers)) is not None:
+            table.append(Row(group.layer, why=why))
             continue
         compared = compare_layer(group.layer, numbers, records[group.ordinal], min_gain)
         if compared[0].replaced:
@@ -379,8 +379,8 @@ def _patch_by_ranges(
     table: list[Row] = []
     for group in groups:
         numbers = rows_of(rows, group.layer)
-        if group.obstacle is not None or numbers == {}:
-            table.append(Row(group.layer, why=group.obstacle or "not among the shapes"))
+        if (why := _why_left(group, numbers)) is not None:
+            table.append(Row(group.layer, why=why))
             continue
         device, counts = devices[group.ordinal], tuple(numbers or (1,))
         if options and batch_invariant(_plain(group, 1), device, records) is None:
@@ -393,6 +393,11 @@ def _patch_by_ranges(
             patched(group.modules, policy)
         table += compared
     return Report(tuple(device.name for device in devices.values()), tuple(table))
+
+
+def _why_left(group: LayerGroup, numbers: Mapping[int, int] | None) -> str | None:
+    """The reason to leave layers unchanged before their numbers of rows are compared."""
+    return group.obstacle or ("not among the shapes" if numbers == {} else None)
 
 
 def _plain(group: LayerGroup, m: int) -> Problem:
