@@ -90,7 +90,7 @@ class Signals:
 
 
 def _busy() -> bool:
-    """Whether a running thread, such as a compiler's, would delay the end of the process."""
+    """Whether a thread, such as a running compilation, would delay the process's exit."""
     import threading
 
     threads = {*threading.enumerate()} - {threading.main_thread()}

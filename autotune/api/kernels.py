@@ -371,7 +371,7 @@ def stand_in(
 
 @contextmanager
 def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
-    """A compiler of the kernel's configurations, the folder of its source and those of headers."""
+    """Yields a compiler of a kernel's configurations and the folders of its source and headers."""
     cache = settings.cache_dir()
     with unpacked(kernel.source, kernel.includes) as (folder, includes):
         compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)

@@ -209,7 +209,7 @@ class _Clock:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the budget has time for one more probe and its comparison."""
+        """Whether another probe and its comparison still fit into the budget."""
         return monotonic() + 2 * self._kept_s < self._deadline
 
 
@@ -279,7 +279,7 @@ def _recorded(
 
 
 def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
-    """Whether a finished search measured the objective; with `quick`, a finished race counts."""
+    """Whether a search for the objective has ended; with `quick`, a race is enough."""
     timed = record.of(objective) is not None
     ended = record.provenance.final or (quick and not record.provenance.interrupted)
     return timed and record.evidence != "predicted" and ended

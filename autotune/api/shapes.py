@@ -1,4 +1,4 @@
-"""Shapes with their counts, such as those of a model, their file, and their tuning as one.
+"""Counted shapes, such as those of a model: their file, and their tuning under one budget.
 
 {"schema": 1, "shapes": {"16x4096x4096:bf16:nt:bias": 32, "16x16384x4096:bf16:nt": 32}}
 
@@ -330,7 +330,7 @@ class Gain:
 
     @property
     def settled(self) -> bool:
-        """Whether the loss that is left is below `LEAST_GAIN`."""
+        """Whether further search is expected to save less than `LEAST_GAIN`."""
         return self.left < LEAST_GAIN
 
 

@@ -267,7 +267,7 @@ def _fields(compute: DtypeLike | None, layout: str | None) -> ProblemDefaults:
 
 
 def _is_several(asked: object) -> TypeGuard[ShapesLike | PathLike[str]]:
-    """Whether an argument names several problems or a file of them; three sizes are one."""
+    """Tells several problems, or a file of them, from one problem: three sizes are one."""
     if isinstance(asked, (str, Problem)):
         return False
     if isinstance(asked, Sequence) and asked:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 ProgressLike = bool | Literal["lines"] | Observer
-"""Whether progress is shown, as a bar or as lines; or the caller's observer."""
+"""Progress of a search: shown as a bar or as lines, hidden, or given to the caller's observer."""
 
 
 @contextmanager

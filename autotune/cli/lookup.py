@@ -371,7 +371,7 @@ def _checked(
     device: str,
     objective: Objective,
 ) -> list[TimeCheck]:
-    """The times of today beside those of a bundle."""
+    """Measures today's kernels and compares their times with a bundle's."""
     from autotune import settings
     from autotune.api import lookups
     from autotune.cuda import compiler

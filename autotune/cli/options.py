@@ -129,7 +129,7 @@ _KERNEL = re.compile(r"\s*[A-Za-z_]")
 
 
 def names_kernel(word: str) -> bool:
-    """Whether a word of the command line names a user kernel, not a shape."""
+    """Whether a word of the command line names a user kernel instead of a shape."""
     return _KERNEL.match(word) is not None
 
 

@@ -161,9 +161,6 @@ Build = Callable[[Template, str], Program | CompileFailure]
 """Compiles a template for an architecture, or fetches it from the cache."""
 
 
-COUNTER_BYTES = 4
-
-
 class CompiledKernels:
     """The kernels of an export, of gemms or of the user.
 
