@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from autotune.runtime import UntunedWarning
     from autotune.settings import Policy
     from autotune.tuning.options import Search
-    from autotune.user_kernels.definition import Compilation
-    from autotune.user_kernels.workload import Verification
+    from autotune.user_kernels.results import Verification
+    from autotune.user_kernels.source import Compilation
     from autotune.version import __version__ as __version__
 
 __all__ = [
@@ -81,7 +81,7 @@ __all__ = [
 
 # The module of each name.
 _HOMES = {
-    "Compilation": "user_kernels.definition",
+    "Compilation": "user_kernels.source",
     "Config": "families.config",
     "Device": "device",
     "KernelRecord": "records",
@@ -91,7 +91,7 @@ _HOMES = {
     "Search": "tuning.options",
     "Shapes": "api.shapes",
     "UntunedWarning": "runtime",
-    "Verification": "user_kernels.workload",
+    "Verification": "user_kernels.results",
     "__version__": "version",
     "best": "api.lookups",
     "best_kernel": "api.kernels",

@@ -33,28 +33,16 @@ from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
+from autotune.user_kernels.arguments import call_of, in_own_library, on_hosts
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
-from autotune.user_kernels.definition import (
-    Compilation,
-    Predicate,
-    UserKernel,
-    define_kernel,
-    unpacked,
-)
+from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
+from autotune.user_kernels.results import Reference, Verification
+from autotune.user_kernels.source import Compilation, unpacked
+from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
-from autotune.user_kernels.workload import (
-    Reference,
-    Verification,
-    Workload,
-    call_of,
-    in_own_library,
-    on_hosts,
-    unverified,
-    with_results,
-    workload,
-)
+from autotune.user_kernels.workload import Workload, unverified, with_results, workload
 
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike

@@ -263,7 +263,7 @@ def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
     from autotune.cuda import compiler
     from autotune.runtime.kernels import TunedKernel
-    from autotune.user_kernels.definition import unpacked
+    from autotune.user_kernels.source import unpacked
 
     launch = entry.launchable()
     own, ordinal = runtime.current().runtime, ordinal_of(device)

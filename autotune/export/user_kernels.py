@@ -26,7 +26,7 @@ from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.records.kernel_record import KernelEntry, argument_type
-from autotune.user_kernels.definition import unpacked
+from autotune.user_kernels.source import unpacked
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session, open_session
 from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
-from autotune.user_kernels.workload import ArrayArgument, Comparison, Workload, compare
+from autotune.user_kernels.results import Comparison, compare
+from autotune.user_kernels.workload import ArrayArgument, Workload
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
-
 
 T = TypeVar("T")
 
@@ -114,10 +114,8 @@ class GuardedArray:
 
 BENCH = "autotune.user_kernels.bench:open_bench"
 
-
 PER_GB = 20.0
 """Seconds to compare a gigabyte of arrays on the host."""
-
 
 RUNS = 2
 """A kernel that is right only the first time is wrong; the second run has nothing to load."""

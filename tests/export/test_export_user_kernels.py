@@ -21,7 +21,7 @@ from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.problem.call import KernelCall
 from autotune.records import Store
-from autotune.user_kernels.workload import call_of
+from autotune.user_kernels.arguments import call_of
 
 CALL = call_of("saxpy", arguments())
 OTHER = KernelCall("saxpy", ("float32[64]", "float32[64]", "float32=2.5", "int32=64"))

@@ -38,9 +38,11 @@ from autotune.records import KernelRecord
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import prepare, resources_of
 from autotune.user_kernels.bench import KernelBench, open_kernel_runner
-from autotune.user_kernels.definition import define_kernel, unpacked
+from autotune.user_kernels.definition import define_kernel
+from autotune.user_kernels.results import Verification
+from autotune.user_kernels.source import unpacked
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Verification, Workload, workload
+from autotune.user_kernels.workload import Workload, workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),

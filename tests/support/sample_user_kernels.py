@@ -18,9 +18,11 @@ from autotune.problem.call import KernelCall
 from autotune.problem.integers import ceil_div
 from autotune.records import KernelRecord
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.user_kernels.arguments import call_of
 from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.results import Verification
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Verification, Workload, call_of, workload
+from autotune.user_kernels.workload import Workload, workload
 from support.sample_records import H100, entry, record
 
 SAXPY = """

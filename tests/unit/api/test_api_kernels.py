@@ -35,8 +35,9 @@ from autotune.records.kernel_record import Geometry
 from autotune.tuning import loop
 from autotune.tuning.options import Search
 from autotune.user_kernels import bench
-from autotune.user_kernels.definition import Compilation
-from autotune.user_kernels.workload import Verification, Workload
+from autotune.user_kernels.results import Verification
+from autotune.user_kernels.source import Compilation
+from autotune.user_kernels.workload import Workload
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,

@@ -26,7 +26,7 @@ from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
 from autotune.runtime import Kernel, kernels
 from autotune.runtime.kernels import TunedKernel
-from autotune.user_kernels.workload import call_of
+from autotune.user_kernels.arguments import call_of
 
 
 def _close(result: Matrix, expected: Matrix) -> bool:

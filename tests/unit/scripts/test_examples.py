@@ -21,9 +21,11 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.user_kernels.definition import UserKernel, define_kernel, unpacked
+from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.results import Verification, compare
+from autotune.user_kernels.source import unpacked
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Verification, Workload, compare, workload
+from autotune.user_kernels.workload import Workload, workload
 
 H100 = autotune.device.find("h100")
 # Not multiples of a tile.

@@ -15,7 +15,8 @@ from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import UsageError
 from autotune.user_kernels.checks import check_signature, macros_kept, variables_filled
-from autotune.user_kernels.definition import Compilation, define_kernel, unpacked
+from autotune.user_kernels.definition import define_kernel
+from autotune.user_kernels.source import Compilation, unpacked
 
 MANY = """
 namespace my {

@@ -16,8 +16,8 @@ from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.files import limits
 from autotune.records.kernel_record import Geometry
-from autotune.user_kernels.definition import Compilation, check_options, unpacked
 from autotune.user_kernels.geometry import rejection
+from autotune.user_kernels.source import Compilation, check_options, unpacked
 
 P = {"TILE": (8, 16), "ROWS": (1,)}
 CONFIG = Config.of("k", {"TILE": 8, "ROWS": 1})

@@ -19,17 +19,9 @@ from autotune.api.kernels import work_of
 from autotune.errors import UsageError
 from autotune.families.plan import Argument
 from autotune.problem.call import KernelCall
-from autotune.user_kernels.workload import (
-    ExpectedArray,
-    Verification,
-    Workload,
-    call_of,
-    compare,
-    launch_arguments,
-    on_host,
-    unverified,
-    with_results,
-)
+from autotune.user_kernels.arguments import call_of, launch_arguments, on_host
+from autotune.user_kernels.results import ExpectedArray, Verification, compare
+from autotune.user_kernels.workload import Workload, unverified, with_results
 
 F4 = np.float32
 
@@ -270,14 +262,14 @@ def test_complex_errors_are_distances() -> None:
 
 
 def test_norms_cover_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.user_kernels.workload.CHUNK", 3)
+    monkeypatch.setattr("autotune.user_kernels.results.CHUNK", 3)
     expected = np.arange(1.0, 8.0)
     result = compare(expected + 0.5, ExpectedArray(expected, 1.0, 1.0))
     assert (result.difference, result.square) == (7 * 0.25, sum(n * n for n in range(1, 8)))
 
 
 def test_elements_beyond_the_first_chunk_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.user_kernels.workload.CHUNK", 3)
+    monkeypatch.setattr("autotune.user_kernels.results.CHUNK", 3)
     expected = np.zeros(8)
     actual = expected.copy()
     actual[7] = 1

@@ -1,0 +1,263 @@
+"""The source of a user kernel: its files with headers, the form of an instance, compiler options.
+
+A compiler option is refused where it would silently win over what the package sets itself, or where
+it reads or writes files that nobody sees. The compiler refuses options that it does not know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from autotune import files
+from autotune.errors import UsageError
+from autotune.files import limits
+from autotune.records.kernel_record import INCLUDE, KernelSource
+
+HEADERS = "include"
+"""The folder of headers beside a source that was given as text."""
+
+Texts = tuple[tuple[str, str], ...]
+"""The text of each file by its path, relative to the folder that holds all."""
+
+
+def read_files(
+    source: str | Path, name: str, folders: Sequence[Path]
+) -> tuple[str, Texts, tuple[str, ...]]:
+    """A source with every header that it reaches in its own folder and in `folders`.
+
+    Other headers, such as CUDA's, are left to the compiler.
+
+    Args:
+        source: CUDA C++ as text, or the path of a file.
+        name: the kernel's name, for the file name of a text.
+        folders: folders of headers.
+
+    Returns:
+        The path of the source, all texts, and the folders to search for headers, as such paths.
+
+    Raises:
+        UsageError: if the source cannot be read, or is neither text nor a path.
+    """
+    if isinstance(source, Path):
+        text, path = _read(source), source.resolve()
+        headers = _reached(text, (path.parent, *folders))
+        root = _common((path.parent, *(header.parent for header in headers)), folders)
+        texts = _relatives({path: text, **headers}, root)
+        used = [folder for folder in (path.parent, *folders) if folder.is_relative_to(root)]
+        return _relative(path, root), texts, _paths(used, root)
+    if not isinstance(source, str):
+        raise UsageError(f"source is {source!r}; give CUDA C++ as text, or a pathlib.Path")
+    if "\n" not in source and source.strip().endswith((".cu", ".cuh")):
+        raise UsageError(f"source is the text {source!r}; for a file give pathlib.Path({source!r})")
+    file = f"{name.rpartition('::')[2]}.cu"
+    headers = _reached(source, folders)
+    if not headers:
+        return file, ((file, source),), ()
+    root = _common([header.parent for header in headers], folders)
+    used = [folder for folder in folders if folder.is_relative_to(root)]
+    texts = (*((file, source),), *_relatives(headers, root, HEADERS))
+    return file, texts, _paths(used, root, HEADERS)
+
+
+@contextmanager
+def unpacked(
+    source: KernelSource, further: Sequence[Path] = ()
+) -> Iterator[tuple[Path, tuple[Path, ...]]]:
+    """A temporary folder with a source and its headers, and the folders to search for headers:
+    its own, `further` ones and, if it needs them, those of CUDA."""
+    with source.unpacked() as (folder, folders):
+        yield folder, (*folders, *further, *(() if source.complete else cuda_headers()))
+
+
+@cache
+def cuda_headers() -> tuple[Path, ...]:
+    """The folders of CUDA's own headers, such as `cuda_fp16.h` and `cub/cub.cuh`: those of a
+    toolkit, or of the wheels `nvidia-cuda-runtime` and `nvidia-cuda-cccl`; none without either."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        return ()
+    places = (find_nvidia_header_directory(library) for library in ("cudart", "cccl"))
+    return tuple(dict.fromkeys(Path(place) for place in places if place))
+
+
+def _read(source: Path) -> str:
+    try:
+        return files.read(source, limits.SOURCE).decode().replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"source {source} cannot be read: {error}") from error
+
+
+def _reached(text: str, folders: Sequence[Path]) -> dict[Path, str]:
+    """The headers that a text includes, directly or through others, in the compiler's order."""
+    headers: dict[Path, str] = {}
+    pending = [(name, folders) for name in INCLUDE.findall(text)]
+    while pending:
+        name, places = pending.pop()
+        path = next((place / name for place in places if (place / name).is_file()), None)
+        if path is None or (path := Path(os.path.normpath(path))) in headers:
+            continue
+        headers[path] = _read(path)
+        beside = (path.parent, *folders)
+        pending += [(inner, beside) for inner in INCLUDE.findall(headers[path])]
+    return headers
+
+
+def _common(parents: Iterable[Path], folders: Sequence[Path]) -> Path:
+    """The folder that holds all files, and the folders through which they are included."""
+    parents = [*parents]
+    used = [folder for folder in folders if any(path.is_relative_to(folder) for path in parents)]
+    return Path(os.path.commonpath([*parents, *used]))
+
+
+def _relative(path: Path, root: Path, below: str = "") -> str:
+    return (Path(below) / path.relative_to(root)).as_posix()
+
+
+def _relatives(texts: dict[Path, str], root: Path, below: str = "") -> tuple[tuple[str, str], ...]:
+    return tuple((_relative(path, root, below), text) for path, text in texts.items())
+
+
+def _paths(folders: Iterable[Path], root: Path, below: str = "") -> tuple[str, ...]:
+    return tuple(_relative(folder, root, below) for folder in folders)
+
+
+_NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?", re.DOTALL)
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """The compilation of a user kernel.
+
+        autotune.tune_kernel(..., compile=autotune.Compilation(defines=True))
+
+    Attributes:
+        include: folders of headers. CUDA's own, such as `cuda_fp16.h`, are found by themselves.
+        defines: whether the parameters are macros of the source instead of arguments of a template.
+        options: further options of the compiler (NVRTC), such as `--use_fast_math`; none that sets
+            a parameter, the device or folders of headers, or writes files.
+    """
+
+    include: Sequence[str | Path] = ()
+    defines: bool = False
+    options: Sequence[str] = ()
+
+
+def header_folder(folder: str | Path) -> Path:
+    """A folder of headers as an absolute path; raises a `UsageError` if it is not a folder."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise UsageError(
+            f"include has {str(folder)!r}, which is not a folder; give folders of headers"
+        )
+    return path.resolve()
+
+
+def instance_form(name: str, parameters: tuple[str, ...], defines: bool) -> tuple[str, str]:
+    """The kernel's name without template arguments, and the form of an instance."""
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise UsageError(
+            f"name is {name!r}; give the name of the kernel, such as 'transpose', or with the "
+            "parameters that it takes, 'transpose<TILE, ROWS>'"
+        )
+    plain, inner = match.groups()
+    if inner is None:
+        inner = "" if defines else ", ".join(parameters)
+    if not inner.strip():  # no template
+        return plain, plain
+    escaped = inner.replace("{", "{{").replace("}", "}}")
+
+    def spelt(word: re.Match[str]) -> str:
+        return f"{{{word[0]}}}" if word[0] in parameters else word[0]
+
+    return plain, f"{plain}<{_WORD.sub(spelt, escaped)}>"
+
+
+_HOST_LEVEL = re.compile(r"-O[0-3]")
+"""Options of nvcc for its host compiler; NVRTC always optimises and refuses them."""
+
+# `-DTILE=32`, `-D TILE=32` and `-I/folder`; `--define-macro=TILE=32` and `-arch=sm_80`.
+_SHORT = re.compile(r"-([DUI])[\s=]*(.*)", re.DOTALL)
+
+_LONG = re.compile(r"--?([A-Za-z][\w-]*)[\s=]*(.*)", re.DOTALL)
+
+_MACRO = re.compile(r"D|define-macro|U|undefine-macro")
+
+_NESTED = re.compile(r"Xptxas|ptxas-options|Xcompiler|compiler-options")
+"""Options whose value is a list of options of another tool."""
+
+_REMEDIES = {
+    re.compile(names): remedy
+    for names, remedy in (
+        (
+            "I|include-path|isystem|system-include",
+            "give folders of headers as `include` of `Compilation`, so that changes are noticed",
+        ),
+        ("include|pre-include", "write the #include in the source"),
+        (
+            "arch|code|gencode|generate-code|gpu-(architecture|code|name)",
+            "kernels are compiled for `device`; name another there",
+        ),
+        (
+            "o|odir|output-.*|objtemp|objdir-as-tempdir|keep(-dir)?|save-temps|M+[A-Z]?|.*dependenc.*|"
+            "time|.*time-trace|(create-|use-)?pch(-dir)?",
+            "it reads or writes files beside the kernel; leave it out",
+        ),
+        (
+            "optf|options-file|ccbin|compiler-bindir|run|clean-targets",
+            "it is about other files than the kernel; leave it out",
+        ),
+    )
+}
+
+
+def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str, ...]:
+    """The options as the compiler gets them, without those for a host compiler.
+
+    Args:
+        options: options of NVRTC or nvcc, an option and its value in one text.
+        macros: the tuned parameters, which no option may define.
+
+    Raises:
+        UsageError: for what is not a list of options, and for an option that is refused.
+    """
+    if isinstance(options, str) or not hasattr(options, "__iter__"):
+        raise _no_options(options)
+    for option in options:
+        if not isinstance(option, str) or not option.startswith("-"):
+            raise _no_options(options)
+        for name, value in _named(option):
+            macro = re.split(r"\W", value, maxsplit=1)[0]
+            if _MACRO.fullmatch(name) and macro in macros:
+                raise UsageError(
+                    f"options has {option!r}, and {macro} is tuned; give its values in `parameters`"
+                )
+            for names, remedy in _REMEDIES.items():
+                if names.fullmatch(name):
+                    raise UsageError(f"options has {option!r}: {remedy}")
+    return tuple(option for option in options if not _HOST_LEVEL.fullmatch(option))
+
+
+def _named(option: str) -> Iterator[tuple[str, str]]:
+    """The name and the value of an option, and of those in its value."""
+    if match := _SHORT.fullmatch(option) or _LONG.fullmatch(option):
+        name, value = match.groups()
+        yield name, value
+        for inner in re.split(r"[,\s]+", value) if _NESTED.fullmatch(name) else ():
+            yield from _named(inner)
+
+
+def _no_options(options: object) -> UsageError:
+    return UsageError(
+        f"options is {options!r}; give a list of the compiler's options, such as "
+        "['--use_fast_math'], an option and its value in one text"
+    )
