@@ -164,10 +164,11 @@ def ranked(search: Proposer) -> tuple[Surrogate, surrogate.Ranking]:
 
 
 def test_neighbourhood_of_failures_has_little_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surrogate, "LEAST_KEPT", len(space()))
+    configs = space()
+    monkeypatch.setattr(surrogate, "LEAST_KEPT", len(configs))
     engine, ranking = ranked(half_failed(80))
     assert ranking.chances is not None
-    a = np.array([space()[index].integer("a") for index in engine._pool])
+    a = np.array([configs[index].integer("a") for index in engine._pool])
     assert ranking.chances[a > 5].max() < 0.2
     assert ranking.chances[a < 4].min() > 0.8
     assert (ranking.chances.min() >= 0) & (ranking.chances.max() <= 1)

@@ -20,7 +20,7 @@ from autotune.measure.recording import Recording
 from autotune.model import cost
 
 with ZipFile(ROOT / "docs/results/h200/drawn.zip") as archive:
-    DRAWN = {name: archive.read(name) for name in archive.namelist()[::8]}
+    DRAWN = {name: archive.read(name) for name in archive.namelist()[::16]}
 
 
 @pytest.fixture
