@@ -295,12 +295,24 @@ def unfilled(ptx: str, symbol: str) -> list[str]:
     text = _COMMENTS.sub("", ptx)
     declared = {match[2]: match for match in _VARIABLE.finditer(text)}
     initialisers = {name: match[3] for name, match in declared.items() if match[3]}
-    reached = _reached(symbol, {**dict(_functions(text)), **initialisers})
+    functions = dict(_functions(text))
+    entry = next((name for name in functions if _stable(name) == _stable(symbol)), symbol)
+    reached = _reached(entry, {**functions, **initialisers})
     return [
         readable(name)
         for name, match in declared.items()
         if match[1] == "const" and name in reached and name not in initialisers
     ]
+
+
+_UNNAMED = re.compile(r"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
+
+
+def _stable(symbol: str) -> str:
+    """A symbol without unnamed namespaces, whose names vary from one compilation to the next."""
+    while match := _UNNAMED.search(symbol):
+        symbol = symbol[: match.start()] + symbol[match.end() + int(match[1]) :]
+    return symbol
 
 
 def _functions(text: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,12 @@ from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
-from autotune.user_kernels.checks import check_signature, macros_kept, variables_filled
+from autotune.user_kernels.checks import (
+    check_signature,
+    macros_kept,
+    unfilled,
+    variables_filled,
+)
 from autotune.user_kernels.definition import define_kernel
 from autotune.user_kernels.source import Compilation, unpacked
 
@@ -359,6 +364,17 @@ def test_variable_that_the_caller_fills_is_allowed(
     if name != "unread":
         with pytest.raises(UsageError, match=f"__constant__ {name}, which nothing fills"):
             compiled(source, macros=False)
+
+
+UNNAMED = (
+    "_ZN40_INTERNAL_00000000_4_k_cu_270fb744_1656042_GLOBAL__N__00000000_4_k_cu_270fb744_165601kEPf"
+)
+
+
+def test_kernel_of_an_unnamed_namespace_is_found_again() -> None:
+    ptx = f".const .align 4 .f32 w;\n.entry {UNNAMED}() {{ ld.const.f32 %f1, [w]; }}"
+    assert unfilled(ptx, UNNAMED.replace("270fb744", "18ac44e0")) == ["w"]
+    assert unfilled(ptx, UNNAMED.replace("1kEPf", "1mEPf")) == []
 
 
 def test_one_filled_variable_leaves_the_other_refused() -> None:
