@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from autotune.api.operands import interleave, quantize
     from autotune.api.shapes import Shapes
     from autotune.api.tune import tune
+    from autotune.cuda.textures import Texture
     from autotune.device import Device
     from autotune.families.config import Config
     from autotune.problem import Problem
@@ -55,6 +56,7 @@ __all__ = [
     "Record",
     "Search",
     "Shapes",
+    "Texture",
     "UntunedWarning",
     "Verification",
     "best",
@@ -90,6 +92,7 @@ _HOMES = {
     "Record": "records",
     "Search": "tuning.options",
     "Shapes": "api.shapes",
+    "Texture": "cuda.textures",
     "UntunedWarning": "runtime",
     "Verification": "user_kernels.results",
     "__version__": "version",

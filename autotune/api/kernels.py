@@ -33,11 +33,17 @@ from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
-from autotune.user_kernels.arguments import call_of, in_own_library, on_hosts
+from autotune.user_kernels.arguments import (
+    ContentOf,
+    call_of,
+    constants_of,
+    in_own_library,
+    on_hosts,
+)
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
-from autotune.user_kernels.results import Reference, Verification
+from autotune.user_kernels.results import Array, Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
@@ -59,6 +65,7 @@ def tune_kernel(
     parameters: Mapping[str, Sequence[Value]],
     *,
     arguments: Sequence[object],
+    constants: ContentOf | None = None,
     reference: Reference | None = None,
     grid: Extents | None = None,
     block: Extents | None = None,
@@ -88,8 +95,11 @@ def tune_kernel(
             A parameter that the kernel does not take affects `grid`, `block` and `shared` only.
         parameters: the values of each parameter: whole numbers, booleans, words such as `float4`,
             or floats, which only macros can be.
-        arguments: arrays of NumPy, PyTorch, CuPy or PyCUDA, and NumPy numbers, in the kernel's
-            order. Arrays are copied to the measuring process.
+        arguments: arrays of NumPy, PyTorch, CuPy or PyCUDA, NumPy numbers and structures, and
+            `autotune.Texture`s, in the kernel's order. Arrays are copied to the measuring process,
+            in C or Fortran order as they lie.
+        constants: arrays or NumPy numbers for `__constant__` variables, by their names in C++, such
+            as `{"filters::weights": array}`. What a smaller array leaves keeps its initial value.
         reference: called with the arguments; returns for each the expected array, or None if the
             kernel must leave it unchanged. Outputs that the reference does not read start with
             other contents for the kernel, such as NaN. A list of the expected arrays may stand in
@@ -141,14 +151,15 @@ def tune_kernel(
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     limited, verify = _limited(search or Search()), verify or Verification()
-    work = work_of(kernel.name, arguments, reference, verify)
+    work = work_of(kernel.name, arguments, reference, verify, constants)
     tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
     first = reference is None
     record = _measured(
-        tunable, work, store, limited, on_hosts(arguments), device, verify, first, progress
+        *(tunable, work, store, limited, on_hosts(arguments), constants_of(constants)),
+        *(device, verify, first, progress),
     )
     if recording is not None:
         save_recording(record, store, Path(recording))
@@ -183,6 +194,7 @@ def _measured(
     store: Store,
     search: Search,
     arguments: Sequence[object],
+    constants: Mapping[str, Array],
     device: DeviceLike,
     verify: Verification,
     first: bool,
@@ -199,7 +211,7 @@ def _measured(
     from autotune.user_kernels import bench
 
     with compiling(tunable.kernel) as (compile, places):
-        compile = checked(tunable, arguments, resolved.arch, compile, places)
+        compile = checked(tunable, arguments, constants, resolved.arch, compile, places)
         if first:
             work = stand_in(tunable, work, index, compile, verify)
         tunable = replace(tunable, verified=work.verified)
@@ -224,13 +236,18 @@ def _measured(
 
 
 def best_kernel(
-    name: str, arguments: Sequence[object], *, device: DeviceLike = DEFAULT
+    name: str,
+    arguments: Sequence[object],
+    *,
+    constants: ContentOf | None = None,
+    device: DeviceLike = DEFAULT,
 ) -> KernelRecord:
     """The record of a user kernel, tuned with arguments of these types and shapes.
 
     Args:
         name: the kernel, with or without template arguments.
         arguments: as for `tune_kernel`; the contents of arrays do not matter.
+        constants: likewise.
         device: as for `tune_kernel`, or any GPU.
 
     Raises:
@@ -238,7 +255,7 @@ def best_kernel(
         UsageError: for an invalid argument or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    call = call_of(name.partition("<")[0].strip(), arguments)
+    call = call_of(name.partition("<")[0].strip(), arguments, constants)
     resolved = targets.resolve(device)
     record = Store(settings.cache_dir()).kernel(resolved, call)
     if record is None:
@@ -330,13 +347,14 @@ def work_of(
     arguments: Sequence[object],
     reference: Reference | None,
     verify: Verification,
+    constants: ContentOf | None = None,
 ) -> Workload:
     """The call with the results that a reference expects; without one, with none."""
     hosts = on_hosts(arguments)
     if reference is None:
-        return unverified(name, hosts)
+        return unverified(name, hosts, constants)
     own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
-    return workload(name, hosts, own, verify)
+    return workload(name, hosts, own, verify, constants)
 
 
 def stand_in(
@@ -369,12 +387,13 @@ def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
 def checked(
     tunable: KernelTunable,
     arguments: Sequence[object],
+    constants: Mapping[str, Array],
     arch: str,
     compile: Compile,
     places: Places,
 ) -> Compile:
     """A compiler of trials, after a check of the first and the last legal configuration: their
-    arguments against the signature, their macros and their variables.
+    arguments against the signature, their macros and their variables, which `constants` fill.
 
     Where all trials stand since an earlier run, nothing else compiles.
 
@@ -382,10 +401,11 @@ def checked(
         UsageError: for another signature, a macro that the source changes, or a variable that
             nothing fills.
     """
-    kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
+    kernel = tunable.kernel
+    trials = variables_filled(compile, kernel.source, places, constants)
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
     if legal:
-        check_signature(kernel, legal[0], arguments, arch, places)
+        check_signature(kernel, legal[0], arguments, arch, places, constants)
     for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
         trials(kernel.source.template(config), arch)
     return trials

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from autotune.runtime.kernels import TunedKernel
     from autotune.runtime.matmul import Array, Matmul
     from autotune.settings import PolicyChanges
+    from autotune.user_kernels.arguments import ContentOf
 
 
 def matmul(
@@ -201,7 +202,11 @@ def _tune(problem: Problem, device: Device, objective: Objective, quick: bool) -
 
 @overload
 def kernel(
-    tuned: KernelRecord | KernelEntry, /, *, device: DeviceLike | None = None
+    tuned: KernelRecord | KernelEntry,
+    /,
+    *,
+    device: DeviceLike | None = None,
+    constants: ContentOf | None = None,
 ) -> TunedKernel: ...
 
 
@@ -218,6 +223,7 @@ def kernel(
     *problem: ProblemLike | int | KernelRecord | KernelEntry,
     device: DeviceLike | None = None,
     policy: Policy | None = None,
+    constants: ContentOf | None = None,
     **arguments: Unpack[ProblemArguments],
 ) -> Kernel | TunedKernel:
     """The kernel of a problem, looked up, compiled and loaded; or a tuned kernel of your own.
@@ -236,6 +242,8 @@ def kernel(
         policy: which kernel to take, whether to tune the problem first, and whether to check the
             kernel, for operands without gaps (see `autotune.Policy`); None is the current policy.
             cuBLAS is not called.
+        constants: the contents of the `__constant__` variables that a kernel of your own was tuned
+            with, as for `tune_kernel`.
         arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
 
     Raises:
@@ -251,21 +259,33 @@ def kernel(
     """
     if isinstance(tuned := problem[0] if problem else None, (KernelRecord, KernelEntry)):
         if len(problem) > 1 or policy is not None or arguments:
-            raise UsageError("a kernel of your own takes no argument but device")
-        return _tuned(tuned if isinstance(tuned, KernelEntry) else tuned.best, device)
+            raise UsageError("a kernel of your own takes no argument but device and constants")
+        return _tuned(tuned if isinstance(tuned, KernelEntry) else tuned.best, device, constants)
+    if constants is not None:
+        raise UsageError("constants are for a kernel of your own; the kernel of a problem has none")
     stated = problem_of(*cast("tuple[ProblemLike | int, ...]", problem), **arguments)
     ordinal = ordinal_of(device)
     with _prepared([stated], ordinal, policy) as followed:
         return runtime.load(stated, ordinal, followed)
 
 
-def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
+def _tuned(
+    entry: KernelEntry, device: DeviceLike | None, constants: ContentOf | None
+) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
     from autotune.cuda import compiler
     from autotune.runtime.kernels import TunedKernel
+    from autotune.user_kernels.arguments import as_they_lie, call_of
     from autotune.user_kernels.source import unpacked
 
     launch = entry.launchable()
+    given = call_of(launch.call.name, (), constants).constants
+    if given != launch.call.constants:
+        wanted = ", ".join(launch.call.constants) or "none"
+        raise UsageError(
+            f"{launch.call} is loaded with constants={', '.join(given) or 'none'}; it was tuned "
+            f"with {wanted}: give these"
+        )
     own, ordinal = runtime.current().runtime, ordinal_of(device)
     if ordinal is None:
         ordinal = own.driver.current() or 0
@@ -280,7 +300,7 @@ def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
         )
     if isinstance(program, CompileFailure):
         raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
-    return TunedKernel(own, ordinal, launch.call, plan, program)
+    return TunedKernel(own, ordinal, launch.call, plan, program, as_they_lie(constants))
 
 
 def warmup(

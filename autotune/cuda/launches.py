@@ -274,9 +274,9 @@ def _extended(format: str, type: ParameterType, cells: list[int]) -> str:
     """A format of `struct` with a parameter at its end, whose offsets are added to `cells`. A
     struct starts and ends where its widest member may."""
     aligned = format + _aligned(type)
-    if isinstance(type, str):
+    if not isinstance(type, tuple):
         cells.append(struct.calcsize(aligned))
-        return format + FORMATS[type]
+        return format + _format(type)
     for member in type:
         aligned = _extended(aligned, member, cells)
     return aligned + _aligned(type)
@@ -284,9 +284,14 @@ def _extended(format: str, type: ParameterType, cells: list[int]) -> str:
 
 def _aligned(type: ParameterType) -> str:
     """A format of `struct` without bytes that aligns what follows as the type is aligned."""
-    if isinstance(type, str):
-        return f"0{FORMATS[type][-1]}"
+    if not isinstance(type, tuple):
+        return f"0{_format(type)[-1]}"
     return max(map(_aligned, type), key=lambda code: struct.calcsize(f"@b{code}"))
+
+
+def _format(type: ArgumentType | int) -> str:
+    """The format of `struct` of a cell."""
+    return f"{type}s" if isinstance(type, int) else FORMATS[type]
 
 
 class Dependence(IntEnum):

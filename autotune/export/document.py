@@ -130,7 +130,7 @@ def _argument(argument: Argument) -> dict[str, object]:
         members = [_argument(member) | {"name": name} for name, member in value.members]
         return {"type": "struct", "struct": value.name, "members": members}
     return {
-        "type": argument.type,
+        "type": argument.type if isinstance(argument.type, str) else f"{argument.type} bytes",
         "value": asdict(value) if isinstance(value, TensorMap) else value,
     }
 

@@ -251,16 +251,22 @@ def _comment(call: KernelCall, kernels: Sequence[ExportedKernel]) -> str:
 
 
 def _prototype(call: KernelCall, function: str) -> str:
-    arguments = [
-        f"{_C_TYPES[argument_type(text)]}argument{place}"
-        for place, text in enumerate(call.arguments)
-    ]
+    arguments = [f"{_c_type(text)}argument{place}" for place, text in enumerate(call.arguments)]
     return f"int {function}({', '.join((*arguments, 'CUstream stream'))})"
+
+
+def _c_type(text: str) -> str:
+    """The C type of an argument; a structure or complex number is a pointer to its bytes."""
+    type = argument_type(text)
+    return "const void *" if isinstance(type, int) else _C_TYPES[type]
 
 
 def _body(number: int, call: KernelCall, function: str) -> str:
     """The function that launches a call."""
-    addresses = [f"&argument{place}" for place in range(len(call.arguments))] or ["NULL"]
+    addresses = [
+        f"{'(void *)' if isinstance(argument_type(text), int) else '&'}argument{place}"
+        for place, text in enumerate(call.arguments)
+    ] or ["NULL"]
     table = f"LAUNCHES_{number}"
     return (
         f"{_prototype(call, function)} {{\n"
@@ -339,6 +345,12 @@ def write_kernels(
     require_list("names", names)
     require_list("devices", devices)
     records = _records(names, devices)
+    for record in records:
+        if format == "c" and record.call.constants:
+            raise UsageError(
+                f"{record.call} has constants, which format c cannot fill; give h, cubin or json, "
+                "and fill them by cuModuleGetGlobal"
+            )
     prefix = check_name(name or records[0].call.name.rpartition("::")[2])
     library = gather_kernels(prefix, records, decides, ptx=ptx)
     return WrittenExport(library, _write(library, Path(directory), format))

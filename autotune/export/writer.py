@@ -306,6 +306,7 @@ def _value(name: str, argument: Argument, indent: str = INDENT) -> list[str]:
         ]
     if isinstance(value, TensorMap):
         value = f"tensor map of {value.base}, as the launch plan says"
+    assert not isinstance(value, bytes)  # which only user kernels take
     return [f"{indent}{name} = {value}"]
 
 

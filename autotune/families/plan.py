@@ -182,13 +182,14 @@ def _text(value: Constant) -> str:
 ArgumentType = Literal[
     "tensor_map", "pointer", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"
 ]
-ParameterType: TypeAlias = "ArgumentType | tuple[ParameterType, ...]"
-"""The type of a kernel's parameter; a struct is the tuple of its members' types."""
+ParameterType: TypeAlias = "ArgumentType | int | tuple[ParameterType, ...]"
+"""The type of a kernel's parameter. A number is the size in bytes of a value that is passed as it
+lies in memory; a struct of the package's kernels is the tuple of its members' types."""
 
-SCALARS: dict[str, ArgumentType] = {
+SCALARS: dict[str, ArgumentType | int] = {
     **{"bool": "u8", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"},
     **{"int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64"},
-    **{"float16": "u16", "float32": "f32", "float64": "f64"},
+    **{"float16": "u16", "float32": "f32", "float64": "f64", "complex64": 8, "complex128": 16},
 }
 """The types in which the numbers of user kernels are passed, by their NumPy types; float16 as its
 bits, which the driver does not read."""
@@ -277,11 +278,11 @@ class Argument:
     `problem.call`, where an absent operand is a null pointer.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
     multiple of 64, so that tensor maps come before all other arguments. A struct has arguments as
-    its members.
+    its members. A `type` that is a number is that many bytes.
     """
 
-    type: ArgumentType | Literal["struct"]
-    value: str | int | float | TensorMap | Struct
+    type: ArgumentType | int | Literal["struct"]
+    value: str | int | float | bytes | TensorMap | Struct
 
     @property
     def parameter(self) -> ParameterType:

@@ -149,6 +149,8 @@ class KernelRecording:
             AutotuneError: if it cannot be written.
         """
         call = {"name": self.call.name, "arguments": list(self.call.arguments)}
+        if self.call.constants:
+            call["constants"] = list(self.call.constants)
         _write(_document(self, call=call), path)
 
     @classmethod
@@ -167,7 +169,7 @@ class KernelRecording:
             device, rows = written.device_and_rows(Value)
             for row in rows:
                 row.config.check_plain()
-        call = KernelCall(written.call.name, written.call.arguments)
+        call = KernelCall(written.call.name, written.call.arguments, written.call.constants)
         return cls(call, device, written.origin, written.date, rows)
 
 
@@ -202,6 +204,7 @@ class _RecordingFields(_WrittenFields):
 class _RecordedCall:
     name: QualifiedName
     arguments: tuple[Name, ...]
+    constants: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)

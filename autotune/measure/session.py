@@ -7,14 +7,16 @@ through `cuda.bindings` alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
 from autotune import settings
 from autotune.cuda import bindings, launches
 from autotune.cuda.launches import Resolver, Values, dependent_launches, pack_arguments
 from autotune.cuda.program import Program
+from autotune.cuda.symbols import placed
 from autotune.errors import MissingError
 from autotune.families.plan import ParameterType, TensorMap
 from autotune.measure.devices import probe
@@ -22,6 +24,12 @@ from autotune.measure.runner import Candidate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from autotune.cuda.textures import Texture
+
+Constants = Mapping[str, "NDArray[Any]"]
+"""The bytes of `__constant__` variables by their names in C++."""
+NO_CONSTANTS: Constants = MappingProxyType({})
 
 
 PCI_LENGTH = 32
@@ -91,6 +99,24 @@ class LoadedKernel:
             attribute.value.programmaticStreamSerializationAllowed = 1
             configuration.attrs, configuration.numAttrs = [attribute], 1
         return configuration
+
+
+@dataclass(frozen=True)
+class TextureObject:
+    """A texture object, which lives as long as the process; `int` gives its handle.
+
+    Attributes:
+        handle: the CUtexObject.
+        memory: the memory that it reads.
+        content: what that memory holds, as long as the upload may be under way.
+    """
+
+    handle: int
+    memory: SupportsInt
+    content: NDArray[Any]
+
+    def __int__(self) -> int:
+        return self.handle
 
 
 class Mark(Protocol):
@@ -199,12 +225,26 @@ class Session(ABC):
         address = self.checked(cuda.cuDeviceGetPCIBusId(PCI_LENGTH, device))
         return str(address.partition(b"\0")[0].decode())
 
-    def bind(self, candidate: Candidate) -> Callable[[Values], Run]:
-        """Loads the candidate's programs; returns a function that makes a run with given values."""
+    def texture(self, texture: Texture) -> TextureObject:
+        """Makes a texture object and enqueues the upload of its array."""
+        content = texture.content()
+        memory = self.allocate(content.nbytes)
+        self.upload(int(memory), content)
+        described = texture.descriptors(self._bindings, int(memory))
+        handle = int(self.checked(self._bindings.cuTexObjectCreate(*described, None)))
+        return TextureObject(handle, memory, content)
+
+    def bind(
+        self, candidate: Candidate, constants: Constants = NO_CONSTANTS
+    ) -> Callable[[Values], Run]:
+        """Loads the candidate's programs and fills their `constants`; returns a function that makes
+        a run with given values."""
         launches = candidate.plan.launches
         dependents = dependent_launches(candidate.plan, self.device)
         kernels = [
-            self.load(program, launch.parameters, launch.shared, dependent=dependent)
+            self.load(
+                program, launch.parameters, launch.shared, dependent=dependent, constants=constants
+            )
             for program, launch, dependent in zip(
                 candidate.programs, launches, dependents, strict=True
             )
@@ -238,6 +278,7 @@ class Session(ABC):
         shared: int,
         *,
         dependent: bool = False,
+        constants: Constants = NO_CONSTANTS,
     ) -> LoadedKernel:
         """Loads a program's kernel, with parameters of these types, for launches on the stream.
 
@@ -246,9 +287,21 @@ class Session(ABC):
             types: types of the kernel's parameters.
             shared: dynamic shared memory in bytes.
             dependent: whether launches are dependent (programmatic dependent launch).
+            constants: the contents of `__constant__` variables, which no kernel can write, so that
+                they are uploaded once; each has to live until then.
+
+        Raises:
+            Exception: `Error`, for contents larger than their variable, or if the driver refuses.
         """
         cuda, checked = self._bindings, self.checked
         module = checked(cuda.cuModuleLoadData(program.cubin))
+        try:
+            contents = placed(program, constants)
+        except ValueError as error:
+            raise self.Error(str(error)) from error
+        for symbol, array in contents:
+            address, _ = checked(cuda.cuModuleGetGlobal(module, symbol.encode()))
+            self.upload(int(address), array)
         function = checked(cuda.cuModuleGetFunction(module, program.symbol.encode()))
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(cuda.cuFuncSetAttribute(function, limit, shared))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from autotune.problem.precision import ELEMENT_TYPES, ElementType
 from autotune.problem.problem import Problem
@@ -242,6 +242,57 @@ class Call:
         return words
 
 
+class ArrayText(NamedTuple):
+    """An array in the text of a call: `float32[4096,512]`, or `float32[4096,512,F]` if its first
+    index varies fastest in memory (Fortran order).
+
+    The elements of a structured array are `struct16{tag:int8@0,at:float64@8}`, with the size and
+    the offsets in bytes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    fortran: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join([*map(str, self.shape), *['F'] * self.fortran])}]"
+
+    @classmethod
+    def of(cls, text: str) -> ArrayText:
+        """The array of a text."""
+        dtype, _, sizes = text.removesuffix("]").rpartition("[")
+        *_, order = parts = sizes.split(",")
+        shape = tuple(int(size) for size in parts if size and size != "F")
+        return cls(dtype, shape, order == "F")
+
+
+LONGEST_TEXT = 200
+"""Characters of a structure's layout, or of a value, in the text of a call."""
+
+
+def dtype_text(dtype: Any) -> str:
+    """A NumPy type in the text of a call: `float32`, or the layout of a structure."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return str(ArrayText(dtype_text(base), shape))
+    if dtype.names is None:
+        return str(dtype.name)
+    fields = ((name, *dtype.fields[name][:2]) for name in dtype.names)
+    members = ",".join(f"{name}:{dtype_text(kind)}@{offset}" for name, kind, offset in fields)
+    return f"struct{dtype.itemsize}{{{shortened(members)}}}"
+
+
+def shortened(text: str) -> str:
+    """A text, or its hash if it is long or has control characters."""
+    if len(text) <= LONGEST_TEXT and text.isprintable():
+        return text
+    return f"#{sha256(text.encode()).hexdigest()[:16]}"
+
+
+TEXTURE = "texture("
+"""The start of a texture's text in a call."""
+
+
 @dataclass(frozen=True, order=True)
 class KernelCall:
     """A user kernel and its arguments, as far as they distinguish one tuning from another.
@@ -249,14 +300,19 @@ class KernelCall:
     Attributes:
         name: the kernel's name in C++, such as `transpose` or `filters::blur`.
         arguments: type and shape of each array, `float32[4096,4096]`; type and value of each
-            number, `int32=4096`.
+            number or structure, `int32=4096`; the reading of each texture,
+            `texture(float32[480,640],clamp,linear)`.
+        constants: name, type and shape of each `__constant__` variable that the caller fills,
+            `weights:float32[9]`, sorted.
     """
 
     name: str
     arguments: tuple[str, ...]
+    constants: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(self.arguments)})"
+        constants = f"; {', '.join(self.constants)}" if self.constants else ""
+        return f"{self.name}({', '.join(self.arguments)}{constants})"
 
     @property
     def slug(self) -> str:

@@ -121,6 +121,7 @@ class _KernelEntryFields(_EntryFields):
 class _CallFields:
     name: QualifiedName
     arguments: tuple[Name, ...]
+    constants: tuple[Name, ...] = ()
     source: KernelSource | None = None
     verified: Text = ""
 
@@ -177,7 +178,7 @@ class _KernelRecordFields:
 
     def record(self) -> KernelRecord:
         assert self.kernel is not None  # as `loads` has looked
-        call = KernelCall(self.kernel.name, self.kernel.arguments)
+        call = KernelCall(self.kernel.name, self.kernel.arguments, self.kernel.constants)
         pairs = zip(_entries(self.entries), self.entries, strict=True)
         return KernelRecord(
             Device.from_json(self.device),
@@ -274,6 +275,7 @@ def _kernel_fields(record: KernelRecord) -> dict[str, object]:
     return {
         "name": record.call.name,
         "arguments": list(record.call.arguments),
+        **({"constants": list(record.call.constants)} if record.call.constants else {}),
         **({} if launch is None or launch.source.fault else {"source": asdict(launch.source)}),
         **({"verified": record.verified} if record.verified else {}),
     }

@@ -27,7 +27,7 @@ from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, Laun
 from autotune.files import decoding, temporary_folder
 from autotune.files.decoding import shown
 from autotune.measure.objective import winner
-from autotune.problem.call import KernelCall
+from autotune.problem.call import TEXTURE, KernelCall
 from autotune.records.record import Entry, TuningRecord
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
@@ -328,16 +328,32 @@ def word_of(place: int) -> str:
     return f"argument {place}"
 
 
-def argument_type(text: str) -> ArgumentType:
-    """The type of an argument in a `KernelCall`, such as `pointer` for `float32[4096]`.
+_STRUCTURE = re.compile(r"struct(\d{1,5})\{")
+
+
+def structure_bytes(text: str) -> int:
+    """Bytes of a structure, given its layout in a `KernelCall`; 0 for other types."""
+    match = _STRUCTURE.match(text)
+    return int(match[1]) if match else 0
+
+
+def argument_type(text: str) -> ArgumentType | int:
+    """The type of an argument in a `KernelCall`: `pointer` for `float32[4096]`, `u64` for a
+    texture, a number of bytes for a structure.
 
     Raises:
         ValueError: for a number of an unknown type.
     """
     name, number, _ = text.partition("=")
-    if number and name not in SCALARS:
+    if text.startswith(TEXTURE):
+        return "u64"
+    if not number:
+        return "pointer"
+    if size := structure_bytes(name):
+        return size
+    if name not in SCALARS:
         raise ValueError(f"argument {text!r} is of no type that a kernel takes")
-    return SCALARS[name] if number else "pointer"
+    return SCALARS[name]
 
 
 @dataclass(frozen=True)

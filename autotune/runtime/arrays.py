@@ -241,12 +241,17 @@ def check_beside(operand: ArrayInfo, ordinal: int, first: str = "A") -> None:
 
 def check_dense(operand: ArrayInfo) -> None:
     """Refuses an array with gaps or in another order than row-major."""
-    steps = zip(operand.shape, operand.strides, dense(operand.shape), strict=True)
-    if any(size > 1 and stride != step for size, stride, step in steps):
+    if not is_dense(operand.shape, operand.strides):
         raise ArrayError(
             f"{operand.name} of shape {operand.shape} has strides {operand.strides}; copy it with "
             ".contiguous()"
         )
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an array is row-major without gaps."""
+    steps = zip(shape, strides, dense(shape), strict=True)
+    return all(size == 1 or stride == step for size, stride, step in steps)
 
 
 def overlap(

@@ -7,16 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.cuda.launches import Dependence
 from autotune.cuda.program import Program
-from autotune.errors import ArrayError
+from autotune.cuda.symbols import placed
+from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import How
 from autotune.measure.objective import HOT, Objective
 from autotune.problem import SWIGLU, Problem
-from autotune.problem.call import FURTHER, MATRICES, Call, KernelCall, Operand
-from autotune.records.kernel_record import word_of
-from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check_dense
-from autotune.runtime.launcher import Enqueue, Executable
+from autotune.problem.call import (
+    FURTHER,
+    MATRICES,
+    TEXTURE,
+    ArrayText,
+    Call,
+    KernelCall,
+    Operand,
+    dtype_text,
+)
+from autotune.records.kernel_record import structure_bytes, word_of
+from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check_dense, is_dense
+from autotune.runtime.launcher import Enqueue, Executable, Gpu
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
 from autotune.runtime.operands import (
     CallOptions,
@@ -30,6 +40,7 @@ from autotune.settings import Policy
 from autotune.settings import policy as current_policy
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import Unpack
 
     from autotune.problem.call import LaunchWords
@@ -37,6 +48,8 @@ if TYPE_CHECKING:
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
+from types import MappingProxyType
 
 KEPT_LAUNCHES = 256
 """Calls of a user kernel with the same addresses and numbers that stay bound."""
@@ -274,8 +287,17 @@ class TunedKernel:
     """
 
     def __init__(
-        self, runtime: Runtime, ordinal: int, call: KernelCall, plan: LaunchPlan, program: Program
+        self,
+        runtime: Runtime,
+        ordinal: int,
+        call: KernelCall,
+        plan: LaunchPlan,
+        program: Program,
+        constants: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> None:
+        """Loads the kernel; `constants` are the bytes of its `__constant__` variables."""
+        if constants:
+            program = _filled(program, constants, runtime.gpu(ordinal))
         self.call, self.plan, self.program = call, plan, program
         self.config: Config = plan.config
         self._runtime, self._ordinal = runtime, ordinal
@@ -308,9 +330,12 @@ class TunedKernel:
         """Enqueues one launch on the caller's current stream, and does not wait for it.
 
         Args:
-            arguments: for each array that it was tuned with an array of the same type and shape on
-                this GPU, without gaps, of PyTorch, CuPy, PyCUDA or another library with DLPack or
-                `__cuda_array_interface__`; for each number a number.
+            arguments: for each array that it was tuned with an array of the same type, shape and
+                order on this GPU, without gaps, of PyTorch, CuPy, PyCUDA or another library with
+                DLPack or `__cuda_array_interface__`; an array of structures may be one of bytes,
+                with a last axis for the bytes of a structure. For each number a number, for each
+                structure one of NumPy with the same fields, for each texture the handle of a
+                texture object.
             stream: another stream: one of these libraries, or its handle.
             grid: blocks along x, y and z for arrays of other shapes, which are then not compared.
 
@@ -324,7 +349,7 @@ class TunedKernel:
                 f"{self.call} takes {len(self._names)} arguments, not {len(arguments)}"
             )
         arrays: list[Any] = []
-        values: list[int | float] = []
+        values: list[int | float | bytes] = []
         for place, argument in enumerate(arguments):
             if self._is_array(place):
                 arrays.append(argument)
@@ -350,22 +375,29 @@ class TunedKernel:
         return address
 
     def _check(self, place: int, operand: ArrayInfo, shaped: bool) -> None:
-        name, _, sizes = self._names[place].removesuffix("]").partition("[")
-        wanted = tuple(int(size) for size in sizes.split(",") if size)
+        name, wanted, fortran = ArrayText.of(self._names[place])
         actual = _dtype_of(operand.dtype)
         if operand.ordinal != self._ordinal:
             raise ArrayError(
                 f"{operand.name} is on {_device(operand.ordinal)}; the kernel is loaded on CUDA "
                 f"device {self._ordinal}: move the array, or load it there by kernel(device=...)"
             )
-        if actual[0] != name and _BITS.get(name) != actual[1]:
+        if (size := structure_bytes(name)) and actual[0] == "uint8":
+            wanted = *wanted, size
+        elif actual[0] not in (name, f"void{8 * size}") and _BITS.get(name) != actual[1]:
             raise ArrayError(f"{operand.name} is {actual[0]}; the kernel takes {name}")
+        if fortran and not is_dense(operand.shape[::-1], operand.strides[::-1]):
+            raise ArrayError(
+                f"{operand.name} of shape {operand.shape} has strides {operand.strides}; the "
+                "kernel takes it in Fortran order, where the first index varies fastest"
+            )
         if shaped and operand.shape != wanted:
             raise ArrayError(
                 f"{operand.name} has the shape {operand.shape}; the kernel was tuned for {wanted}: "
                 "tune it for yours, or give the grid for it"
             )
-        check_dense(operand)
+        if not fortran:
+            check_dense(operand)
 
     def _stream(self, arrays: Sequence[Any]) -> int:
         """The current stream of the library of the first array."""
@@ -398,10 +430,37 @@ class TunedKernel:
         return executable
 
 
-def _number(name: str, value: Any, place: int) -> int | float:
-    """A number as the driver takes it, in the type of that NumPy name."""
+def _filled(program: Program, constants: Mapping[str, NDArray[Any]], gpu: Gpu) -> Program:
+    """A program that is loaded apart from others, with the contents of its variables."""
+    try:
+        contents = placed(program, constants)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    digest = sha256(program.key.encode())
+    for symbol, array in contents:
+        digest.update(symbol.encode() + array.tobytes())
+    filled = replace(program, key=digest.hexdigest())
+    gpu.kernel(filled, contents)
+    return filled
+
+
+def _number(name: str, value: Any, place: int) -> int | float | bytes:
+    """A number or structure as the driver takes it, in the type of that NumPy name."""
+    if size := structure_bytes(name):
+        own = getattr(value, "dtype", None)
+        if getattr(value, "ndim", 1) or own is None or dtype_text(own) != name:
+            raise ArrayError(
+                f"{word_of(place)} is {value!r}; the kernel takes {name}: give a NumPy structure "
+                f"of these fields and {size} bytes"
+            )
+        return bytes(value.tobytes())
+    if name.startswith("complex") and hasattr(value, "__complex__"):
+        import numpy as np
+
+        return bytes(np.dtype(name).type(value).tobytes())
     if not hasattr(value, "__float__") or getattr(value, "ndim", False):
-        raise ArrayError(f"{word_of(place)} is {type(value).__name__}; the kernel takes a {name}")
+        wanted = "the handle of a texture object" if name.startswith(TEXTURE) else f"a {name}"
+        raise ArrayError(f"{word_of(place)} is {type(value).__name__}; the kernel takes {wanted}")
     if name == "float16":
         import numpy as np
 

@@ -128,9 +128,16 @@ class Driver:
         finally:
             self._call(self._cuda.cuCtxPopCurrent)
 
-    def load_kernel(self, cubin: bytes, symbol: str, ordinal: int, dynamic_shared: int) -> int:
+    def load_kernel(
+        self,
+        cubin: bytes,
+        symbol: str,
+        ordinal: int,
+        dynamic_shared: int,
+        contents: Iterable[tuple[str, NDArray[Any]]] = (),
+    ) -> int:
         """The handle of a kernel in a cubin, which may use that many bytes of dynamic shared memory
-        a block.
+        a block. The `contents` of variables are uploaded, by their symbols.
 
         Raises:
             RunnerError: if the device cannot run it.
@@ -144,6 +151,9 @@ class Driver:
             self._call(cuda.cuKernelSetAttribute, limit, dynamic_shared, kernel, device)
             # Otherwise the first launch would load it, and that may be inside a graph capture.
             self._call(cuda.cuKernelGetFunction, kernel)
+            for name, array in contents:
+                address, _ = self._call(cuda.cuLibraryGetGlobal, library, name.encode())
+                self.upload(int(address), array)
         return int(kernel)
 
     @cached_property
@@ -291,9 +301,9 @@ class Gpu:
         self._kernels: dict[str, int] = {}
         self._pieces: dict[tuple[str, _User], tuple[int, int]] = {}
 
-    def kernel(self, program: Program) -> int:
-        """The handle of the program's kernel, loaded once. It may use all the shared memory of a
-        block.
+    def kernel(self, program: Program, contents: Iterable[tuple[str, NDArray[Any]]] = ()) -> int:
+        """The handle of the program's kernel, loaded once, with the `contents` of its variables. It
+        may use all the shared memory of a block.
 
         Raises:
             RunnerError: if the GPU cannot run it.
@@ -303,7 +313,7 @@ class Gpu:
             dynamic = self.device.shared_per_block_optin - program.shared
             place = self.ordinal, dynamic
             with self.driver.entered(self.ordinal):
-                kernel = self.driver.load_kernel(program.cubin, program.symbol, *place)
+                kernel = self.driver.load_kernel(program.cubin, program.symbol, *place, contents)
             self._kernels[program.key] = kernel
         return kernel
 

@@ -7,31 +7,64 @@ can only come from one that the caller has imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
-from autotune.problem.call import KernelCall
+from autotune.problem.call import ArrayText, KernelCall, dtype_text, shortened
 from autotune.problem.vendor import obstacle
 from autotune.records.kernel_record import word_of
-from autotune.user_kernels.results import Array
+from autotune.user_kernels.results import Array, column_major, in_memory_order
 
-DTYPES = (*SCALARS, "complex64", "complex128")
-"""The element types of arrays."""
+ContentOf = Mapping[str, Any]
+"""The contents of `__constant__` variables: a NumPy array or number by each name in C++."""
 
 
-def call_of(name: str, arguments: Sequence[object]) -> KernelCall:
-    """The call of a kernel with these arguments.
+def call_of(
+    name: str, arguments: Sequence[object], constants: ContentOf | None = None
+) -> KernelCall:
+    """The call of a kernel with these arguments and `constants`.
 
     Raises:
-        UsageError: for an argument that is neither a NumPy array nor a NumPy number.
+        UsageError: for an argument that is neither an array, a NumPy number nor a texture.
     """
-    texts = (_text(place, argument) for place, argument in enumerate(arguments))
-    return KernelCall(name, tuple(texts))
+    texts = (_text(f"argument {place}", argument) for place, argument in enumerate(arguments))
+    filled = sorted(constants_of(constants).items())
+    named = (f"{name}:{_text(f'constant {name}', content)}" for name, content in filled)
+    return KernelCall(name, tuple(texts), tuple(named))
+
+
+def constants_of(constants: ContentOf | None) -> dict[str, Array]:
+    """The contents of variables as NumPy arrays.
+
+    Raises:
+        UsageError: for anything but arrays and NumPy numbers by their names.
+    """
+    if constants is not None and not isinstance(constants, Mapping):
+        raise UsageError(f"constants is {constants!r}; give a mapping from names to arrays")
+    contents = {}
+    for name, content in (constants or {}).items():
+        host = on_host(content, f"constant {name}")
+        if not isinstance(host, np.ndarray | np.generic):
+            raise UsageError(
+                f"constant {name} is {host!r}; give a NumPy array, or a NumPy number of the "
+                "variable's type"
+            )
+        contents[str(name).removeprefix("::")] = np.asarray(host)
+    return contents
+
+
+def as_they_lie(constants: ContentOf | None) -> dict[str, Array]:
+    """The bytes of the contents of variables."""
+    return {
+        name: np.ascontiguousarray(in_memory_order(array)).reshape(-1).view(np.uint8)
+        for name, array in constants_of(constants).items()
+    }
 
 
 def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:
@@ -43,40 +76,71 @@ def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:
     return tuple(_argument(place, argument) for place, argument in enumerate(arguments))
 
 
-def _text(place: int, argument: object) -> str:
+def _text(where: str, argument: object) -> str:
+    if isinstance(argument, Texture):
+        return str(argument)
     if isinstance(argument, np.ndarray):
-        _check(place, argument)
-        return f"{argument.dtype.name}[{','.join(map(str, argument.shape))}]"
-    if isinstance(argument, np.generic) and argument.dtype.name in SCALARS:
-        return f"{argument.dtype.name}={argument.item()!r}"
+        _check(where, argument)
+        return str(ArrayText(dtype_text(argument.dtype), argument.shape, column_major(argument)))
+    if isinstance(argument, np.generic) and _legal(argument.dtype):
+        return f"{dtype_text(argument.dtype)}={_value(argument)}"
     if foreign(argument):
-        name, shape = described(argument)
-        return f"{name}[{','.join(map(str, shape))}]"
+        return str(described(argument, where))
     raise UsageError(
-        f"argument {place} is {argument!r}; give a NumPy array, or one of PyTorch, CuPy or PyCUDA, "
-        "or a number with the type of the "
-        f"kernel's parameter, such as numpy.int32({'n' if place else '4096'})"
+        f"{where} is {argument!r}; give a NumPy array, or one of PyTorch, CuPy or PyCUDA, an "
+        "autotune.Texture, or a number or structure with the type of the kernel's parameter, such "
+        "as numpy.int32(4096)"
     )
 
 
-def _check(place: int, array: Array) -> None:
-    if array.dtype.name not in DTYPES or not array.dtype.isnative:
+def _legal(dtype: np.dtype[Any]) -> bool:
+    """Whether kernels take elements of that type: a number, or a structure of numbers."""
+    if dtype.subdtype is not None:
+        return _legal(dtype.subdtype[0])
+    if dtype.names is not None:
+        return all(_legal(dtype[name]) for name in dtype.names)
+    return dtype.name in SCALARS and dtype.isnative
+
+
+def _value(number: np.generic) -> str:
+    """A number, or the members of a structure."""
+    if number.dtype.kind != "V":
+        return repr(number.item())
+    text = " ".join(repr(number.item()).split())
+    return text if shortened(text) == text else shortened(number.tobytes().hex())
+
+
+def _check(where: str, array: Array) -> None:
+    if not _legal(array.dtype):
         raise UsageError(
-            f"argument {place} is an array of {array.dtype}; give one of {', '.join(DTYPES)}, or "
-            "the bits of what NumPy does not have as numpy.uint16"
+            f"{where} is an array of {array.dtype}; give one of {', '.join(SCALARS)}, or of "
+            "structures of these, or the bits of what NumPy does not have as numpy.uint16"
         )
-    if not array.flags.c_contiguous or not array.size:
-        raise UsageError(
-            f"argument {place} is an array of shape {array.shape} and strides {array.strides}; "
-            "give one with at least an element and without gaps (numpy.ascontiguousarray)"
-        )
+    if not array.size:
+        raise UsageError(f"{where} is an array of shape {array.shape}; give at least an element")
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise UsageError(gaps(where, array.shape, array.strides))
+
+
+def gaps(where: str, shape: Sequence[int], strides: Sequence[int]) -> str:
+    """What to do about an array with gaps, or in an order that is neither C's nor Fortran's."""
+    return (
+        f"{where} is an array of shape {tuple(shape)} and strides {tuple(strides)}, and a kernel "
+        "is given memory without gaps; copy it in the order that the kernel indexes: "
+        "numpy.ascontiguousarray, where the last index varies fastest, or numpy.asfortranarray, "
+        "where the first does"
+    )
 
 
 def _argument(place: int, argument: object) -> Argument:
     if isinstance(argument, np.ndarray):
         return Argument("pointer", word_of(place))
+    if isinstance(argument, Texture):
+        return Argument("u64", word_of(place))
     assert isinstance(argument, np.generic)
     name = argument.dtype.name
+    if argument.dtype.kind in "cV":
+        return Argument(argument.dtype.itemsize, argument.tobytes())
     bits = argument.view(np.uint16) if name == "float16" else argument
     value = bits.item()
     return Argument(SCALARS[name], int(value) if isinstance(value, bool) else value)
@@ -94,49 +158,66 @@ def foreign(argument: object) -> bool:
     )
 
 
-def described(argument: Any) -> tuple[str, tuple[int, ...]]:
-    """The name of the element type and the shape of an array of another library."""
-    if _torch_tensor(argument):
-        return str(argument.dtype).removeprefix("torch."), tuple(argument.shape)
-    dtype = getattr(argument, "dtype", None)
-    if dtype is None:
-        dtype = argument.__cuda_array_interface__["typestr"]
-    return np.dtype(dtype).name, tuple(int(size) for size in argument.shape)
-
-
-def on_host(argument: Any, place: int) -> Any:
-    """An argument with its contents in the host's memory; other arguments as they are.
+def described(argument: Any, where: str = "array") -> ArrayText:
+    """The element type, shape and order of an array of another library.
 
     Raises:
-        UsageError: for an array whose elements NumPy lacks, that offers no copy, or that has no
-            memory of its own.
+        UsageError: for an array with gaps; it calls the array `where`.
+    """
+    shape = tuple(int(size) for size in argument.shape)
+    if _torch_tensor(argument):
+        name, strides = str(argument.dtype).removeprefix("torch."), argument.stride()
+    else:
+        interface = getattr(argument, "__cuda_array_interface__", {})
+        dtype = np.dtype(getattr(argument, "dtype", None) or interface["typestr"])
+        name = dtype_text(dtype)
+        steps = getattr(argument, "strides", None) or interface.get("strides")
+        strides = None if steps is None else tuple(step // dtype.itemsize for step in steps)
+    if strides is None:
+        return ArrayText(name, shape)
+    # Flags alone are read of the array, whose elements count as bytes.
+    flags = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), shape, strides).flags
+    if not (flags.c_contiguous or flags.f_contiguous):
+        raise UsageError(gaps(where, shape, strides))
+    return ArrayText(name, shape, flags.f_contiguous and not flags.c_contiguous)
+
+
+def on_host(argument: Any, where: str) -> Any:
+    """An argument with its contents in the host's memory, in their order; other arguments as they
+    are.
+
+    Raises:
+        UsageError: for an array whose elements NumPy lacks, that offers no copy, or that has gaps
+            or no memory of its own; it calls the array `where`.
     """
     if not foreign(argument):
         return argument
     if _torch_tensor(argument):
         if (reason := obstacle(sys.modules["torch"], argument)) is not None:
-            raise UsageError(f"argument {place} {reason}")
+            raise UsageError(f"{where} {reason}")
+        described(argument, where)
         try:
             return argument.numpy(force=True)  # carries lazy operations out
         except TypeError as error:
             raise UsageError(
-                f"argument {place} is a tensor of {argument.dtype}, which NumPy lacks; give its "
+                f"{where} is a tensor of {argument.dtype}, which NumPy lacks; give its "
                 "bits: .view(torch.uint16), or .view(torch.uint8) for 8-bit types"
             ) from error
+    fortran = described(argument, where).fortran
     for name in ("get", "copy_to_host"):  # CuPy and PyCUDA; Numba
         if callable(copy := getattr(argument, name, None)):
-            return copy()
+            return np.asfortranarray(copy()) if fortran else copy()  # CuPy's are in C order
     if hasattr(argument, "__array__"):
         return np.asarray(argument)
     raise UsageError(
-        f"argument {place} is a {type(argument).__qualname__}, which offers no copy on the host; "
+        f"{where} is a {type(argument).__qualname__}, which offers no copy on the host; "
         "give a NumPy array"
     )
 
 
 def on_hosts(arguments: Sequence[Any]) -> list[Any]:
     """Each argument as by `on_host`."""
-    return [on_host(argument, place) for place, argument in enumerate(arguments)]
+    return [on_host(argument, f"argument {place}") for place, argument in enumerate(arguments)]
 
 
 def in_own_library(reference: Function, arguments: Sequence[Any]) -> Function:

@@ -101,7 +101,8 @@ class GuardedArray:
         return None
 
     def _difference(self, comparison: Comparison) -> str:
-        place = comparison.place if len(comparison.place) != 1 else comparison.place[0]
+        indices = comparison.place[::-1] if self.buffer.fortran else comparison.place
+        place = f"{indices if len(indices) != 1 else indices[0]}{comparison.member}"
         size = self.buffer.before.size
         text = (
             f"{comparison.wrong} of {size} elements, such as {comparison.actual:.6g} "
@@ -162,7 +163,12 @@ class KernelBench(BaseBench):
                 f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller arrays"
             )
         self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
-        self._values = {array.buffer.name: array.address for array in self._arrays}
+        self._textures = {word: session.texture(texture) for word, texture in work.textures.items()}
+        self._values = {
+            **{array.buffer.name: array.address for array in self._arrays},
+            **{word: int(texture) for word, texture in self._textures.items()},
+        }
+        self._constants = work.constants
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
@@ -186,7 +192,7 @@ class KernelBench(BaseBench):
         """The contents that a run leaves in each array; it is compared with nothing."""
 
         def run() -> list[NDArray[Any]] | Failure:
-            enqueue = self._session.bind(candidate)(self._values)
+            enqueue = self._session.bind(candidate, self._constants)(self._values)
             self._restore()
             enqueue()
             self._session.synchronize()
@@ -206,7 +212,7 @@ class KernelBench(BaseBench):
 
     def _prepared(self, candidate: Candidate) -> Ready | Failure:
         def prepared() -> Ready | Failure:
-            run = self._session.bind(candidate)(self._values)
+            run = self._session.bind(candidate, self._constants)(self._values)
             passed = self._checked(run)
             return passed if isinstance(passed, Failure) else (run, passed)
 

@@ -9,20 +9,25 @@ counts as zeros, and a result of zeros is verified like any other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from autotune.cuda import compiler
-from autotune.cuda.program import CompileFailure, Program, sections
+from autotune.cuda.program import CompileFailure, Program
+from autotune.cuda.symbols import constants, readable
+from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Template, override
 from autotune.records.kernel_record import KernelSource
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.definition import UserKernel
+from autotune.user_kernels.results import Array
 
 OTHER, FLOATING, WHOLE, POINTER = range(4)
 WORDS = {OTHER: "a value", FLOATING: "a floating-point number", WHOLE: "a whole number"}
@@ -52,9 +57,18 @@ template <typename T> struct ParameterType<T*> {{
 template <long long... Facts> struct Signature;
 template <typename... P> Signature<ParameterType<P>::facts...> of(void (*)(P...));
 static const int size = sizeof(of(&{expression}));
+template <typename T> struct Element {{ typedef T type; }};
+template <typename T, size_t N> struct Element<T[N]> : Element<T> {{}};
+template <int Place, long long Facts, long long Size> struct Variable;
+{variables}
 }}
 """
+_VARIABLE_QUERY = """
+static const int size{place} = sizeof(
+    Variable<{place}, ParameterType<Element<decltype(::{name})>::type*>::facts, sizeof(::{name})>);
+"""
 _INSTANCE = re.compile(r"autotune_signature::Signature<([^>]*)>")
+_VARIABLE_INSTANCE = re.compile(r"autotune_signature::Variable<(\d+), (\d+)L*, (\d+)L*>")
 
 
 @dataclass(frozen=True)
@@ -90,8 +104,10 @@ def check_signature(
     arguments: Sequence[object],
     arch: str,
     places: tuple[Path, tuple[Path, ...]],
+    contents: Mapping[str, Array] = MappingProxyType({}),
 ) -> None:
-    """Refuses arguments that an instance of the kernel does not take.
+    """Refuses arguments that an instance of the kernel does not take, and contents that do not fit
+    their `__constant__` variable.
 
     `places` are the folder of the source and the folders of headers (`unpacked`).
 
@@ -101,60 +117,101 @@ def check_signature(
         UsageError: for another number of arguments, or another type of one of them.
         MissingError: without a compiler.
     """
-    parameters = _parameter_types(kernel, config, arch, places)
-    if parameters is None:
+    log = _answer(kernel, config, arch, places, tuple(contents))
+    for place, facts, size in _VARIABLE_INSTANCE.findall(log):
+        name, array = [*contents.items()][int(place)]
+        _check_constant(name, array, ParameterType.of(int(facts)), int(size))
+    if (match := _INSTANCE.search(log)) is None:
         return
+    parameters = [ParameterType.of(int(facts)) for facts in re.findall(r"-?\d+", match[1])]
     if len(parameters) != len(arguments):
         raise UsageError(
             f"{kernel.name} takes {len(parameters)} arguments ({', '.join(map(str, parameters))}), "
             f"{len(arguments)} are given"
         )
     for place, (argument, parameter) in enumerate(zip(arguments, parameters, strict=True)):
-        assert isinstance(argument, np.ndarray | np.generic)
-        if not _fits(argument, parameter):
-            array = "an array of " if isinstance(argument, np.ndarray) else ""
-            dtype = argument.dtype
+        # A texture object is a handle of 64 bits.
+        value = np.uint64() if isinstance(argument, Texture) else argument
+        assert isinstance(value, np.ndarray | np.generic)
+        if not _fits(value, parameter):
+            text = "a texture object (8 bytes)" if value is not argument else _words(value)
             raise UsageError(
-                f"argument {place} is {array}{dtype.name} ({dtype.itemsize} bytes); "
-                f"{kernel.name} takes {parameter} there; give the NumPy type of that"
+                f"argument {place} is {text}; {kernel.name} takes {parameter} there; "
+                f"{_remedy(value.dtype)}"
             )
 
 
-def _parameter_types(
-    kernel: UserKernel, config: Config, arch: str, places: tuple[Path, tuple[Path, ...]]
-) -> list[ParameterType] | None:
-    """The parameters of an instance; None if it does not compile."""
+def _words(value: np.ndarray | np.generic) -> str:
+    """An argument, with the size of its elements."""
+    array, dtype = "an array of " if isinstance(value, np.ndarray) else "", value.dtype
+    return f"{array}{'structures' if dtype.names else dtype.name} ({dtype.itemsize} bytes)"
+
+
+def _remedy(dtype: np.dtype[Any]) -> str:
+    if dtype.names is None:
+        return "give the NumPy type of that"
+    return (
+        "give a dtype of its fields and size; numpy.dtype(fields, align=True) lays them out as the "
+        "compiler does"
+    )
+
+
+def _check_constant(name: str, array: Array, element: ParameterType, size: int) -> None:
+    """Refuses contents of another type than their variable's, or larger."""
+    if not _fits(array, element):
+        kind = replace(element, pointer=False)
+        raise UsageError(
+            f"constant {name} is given {_words(array)}; the variable is of {kind}; "
+            f"{_remedy(array.dtype)}"
+        )
+    if array.nbytes > size or (array.ndim == 0 and array.nbytes != size):
+        raise UsageError(f"constant {name} is given {array.nbytes} bytes, the variable has {size}")
+
+
+def _answer(
+    kernel: UserKernel,
+    config: Config,
+    arch: str,
+    places: tuple[Path, tuple[Path, ...]],
+    names: tuple[str, ...],
+) -> str:
+    """The compiler's messages about the parameters of an instance, and about variables."""
     template, (folder, folders) = kernel.source.template(config), places
-    query = QUERY.format(expression=template.expression)
+    variables = "".join(
+        _VARIABLE_QUERY.format(place=place, name=name) for place, name in enumerate(names)
+    )
+    query = QUERY.format(expression=template.expression, variables=variables)
     path = folder / kernel.source.file
     file = path.with_name(f"signature-of-{path.name}")
     file.write_text(f"{kernel.source.text}\n{query}", encoding="utf-8")
     asking = replace(template, source=file.relative_to(folder).as_posix())
-    outcome = compiler.compile(asking, arch, cache=None, sources=folder, includes=folders)
-    match = _INSTANCE.search(outcome.log)
-    if match is None:
-        return None
-    return [ParameterType.of(int(facts)) for facts in re.findall(r"-?\d+", match[1])]
+    return compiler.compile(asking, arch, cache=None, sources=folder, includes=folders).log
 
 
 def _fits(argument: np.ndarray | np.generic, parameter: ParameterType) -> bool:
-    """Whether a NumPy array or number fits a parameter. Pointers to types that NumPy lacks, such as
-    vectors and structures, fit every array."""
-    size, kind = argument.dtype.itemsize, FLOATING if argument.dtype.kind in "fc" else WHOLE
-    if isinstance(argument, np.ndarray) != parameter.pointer:
+    """Whether a NumPy array or number fits a parameter. Pointers to vectors and structures fit
+    every array of numbers, and arrays of structures of their size."""
+    dtype, pointer = argument.dtype, parameter.pointer
+    size, kind = dtype.itemsize, FLOATING if dtype.kind in "fc" else WHOLE
+    if isinstance(argument, np.ndarray) != pointer:
         return False
     if parameter.kind == OTHER:
-        return parameter.pointer or size == parameter.size
-    if argument.dtype.kind == "c":
+        whole = pointer and (dtype.names is None or not parameter.size)
+        return whole or size == parameter.size
+    if pointer and parameter.size == 1:
+        return True
+    if dtype.kind == "V" or (dtype.kind == "c" and not pointer):
+        return False
+    if dtype.kind == "c":
         size //= 2
-    bytewise = parameter.pointer and parameter.size == 1
-    return bytewise or (kind == parameter.kind and size == parameter.size)
+    return kind == parameter.kind and size == parameter.size
 
 
 Places = tuple[Path, tuple[Path, ...]]
 """The folder of a source, and the folders of headers."""
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DECLARED = re.compile(r"\b__constant__\b[^;={]*?(\w+)\s*(?:\[[^]]*\]\s*)*[;={,]")
 _INITIALISED = (
     r"\b__(?:constant|device|managed)__\b[^;{{}}]*\b{name}\s*(?:\[[^]]*\]\s*)*(?:=(?!=)|\{{)"
 )
@@ -175,12 +232,16 @@ def macros_kept(compile: Compile) -> Compile:
     return compiled
 
 
-def variables_filled(compile: Compile, source: KernelSource, places: Places) -> Compile:
-    """A compiler that raises a `UsageError` if the kernel reads a variable which nothing fills.
+def variables_filled(
+    compile: Compile, source: KernelSource, places: Places, given: Collection[str] = ()
+) -> Compile:
+    """A compiler that raises a `UsageError` if the kernel reads a variable which nothing fills, or
+    if the source has no variable of a `given` name.
 
     An explicit initialiser of zeros looks like none to the compiler, so that the text decides.
     """
     texts = [_COMMENT.sub("", text) for _, text in source.files]
+    declared = {name for text in texts for name in _DECLARED.findall(text)}
 
     def initialised(name: str) -> bool:
         pattern = re.compile(_INITIALISED.format(name=re.escape(name.rpartition("::")[2])))
@@ -188,25 +249,32 @@ def variables_filled(compile: Compile, source: KernelSource, places: Places) -> 
 
     def compiled(template: Template, arch: str) -> Program | CompileFailure:
         program = compile(template, arch)
-        if isinstance(program, CompileFailure) or SECTION not in sections(program.cubin):
+        if isinstance(program, CompileFailure):
+            return program
+        names = {variable.name for variable in constants(program.cubin)}
+        for name in given:
+            if name not in names and name.rpartition("::")[2] not in declared:
+                known = ", ".join(sorted(names | declared)) or "none"
+                raise UsageError(
+                    f"the source of {template.kernel} has no __constant__ {name}; it has {known}"
+                )
+        missing = {name for name in names if name not in given and not initialised(name)}
+        if not missing:
             return program
         folder, includes = places
         ptx = compiler.ptx(template, program.arch, sources=folder, includes=includes)
         text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
         for name in unfilled(text, program.symbol):
-            if not initialised(name):
+            if name in missing:
                 raise UsageError(
                     f"{template.kernel} reads __constant__ {name}, which nothing fills before a "
-                    "launch, so that it would count as zeros; pass it as an argument (an array as "
-                    "a pointer), or initialise it in the source"
+                    "launch, so that it would count as zeros; give its contents, "
+                    f'constants={{"{name}": array}}, or initialise it in the source'
                 )
         return program
 
     return compiled
 
-
-SECTION = ".nv.constant3"
-"""The section of a cubin that has such variables, among others."""
 
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _VARIABLE = re.compile(
@@ -227,7 +295,9 @@ def unfilled(ptx: str, symbol: str) -> list[str]:
     text = _COMMENTS.sub("", ptx)
     declared = {match[2]: match for match in _VARIABLE.finditer(text)}
     initialisers = {name: match[3] for name, match in declared.items() if match[3]}
-    reached = _reached(symbol, {**dict(_functions(text)), **initialisers})
+    functions = dict(_functions(text))
+    entry = next((name for name in functions if _stable(name) == _stable(symbol)), symbol)
+    reached = _reached(entry, {**functions, **initialisers})
     return [
         readable(name)
         for name, match in declared.items()
@@ -235,17 +305,14 @@ def unfilled(ptx: str, symbol: str) -> list[str]:
     ]
 
 
-def readable(symbol: str) -> str:
-    """The C++ name of a variable from its symbol, without template arguments and the namespaces
-    that compilers add; the Itanium C++ ABI writes an identifier as its length and its text."""
-    if not symbol.startswith("_Z"):
-        return symbol
-    parts, at = [], 2
-    while match := re.compile(r"[NL]*(\d+)").match(symbol, at):
-        at = match.end() + int(match[1])
-        parts.append(symbol[match.end() : at])
-    names = [part for part in parts if not part.startswith(("_INTERNAL_", "_GLOBAL_"))]
-    return "::".join(names) or symbol
+_UNNAMED = re.compile(r"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
+
+
+def _stable(symbol: str) -> str:
+    """A symbol without unnamed namespaces, whose names vary from one compilation to the next."""
+    while match := _UNNAMED.search(symbol):
+        symbol = symbol[: match.start()] + symbol[match.end() + int(match[1]) :]
+    return symbol
 
 
 def _functions(text: str) -> Iterator[tuple[str, str]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 
 TIME_LIMIT_S = 20.0
@@ -61,6 +62,8 @@ class ExpectedArray:
     values: NDArray[Any]
     rtol: float
     atol: float
+    fields: Mapping[str, ExpectedArray] = field(default_factory=dict)
+    """The expected fields of a structured array, which is compared by them."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Comparison:
         desired: its expected value.
         difference: sum of the squares of the errors, over finite elements.
         square: sum of the squares of the expected values, over the same elements.
+        member: the worst field of a structured array, such as `.at`.
     """
 
     wrong: int
@@ -87,10 +91,13 @@ class Comparison:
     desired: complex
     difference: float
     square: float
+    member: str = ""
 
 
 def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
     """Compares arrays of one shape, in double precision."""
+    if expected.fields:
+        return _compare_fields(actual, expected)
     flat, desired = actual.reshape(-1), expected.values.reshape(-1)
     wrong, error, difference, square = 0, 0.0, 0.0, 0.0
     worst, at, limit = -1.0, 0, 0.0
@@ -110,6 +117,21 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
     place = tuple(int(index) for index in np.unravel_index(at, actual.shape))
     values = flat[at].item(), desired[at].item()
     return Comparison(wrong, error, limit, place, *values, difference, square)
+
+
+def _compare_fields(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
+    """Compares structured arrays field by field."""
+    parts = []
+    for name, desired in expected.fields.items():
+        part = compare(as_bytes(actual[name]), desired)
+        parts.append(replace(part, member=f".{name}{part.member}"))
+    worst = max(parts, key=lambda part: (part.wrong > 0, part.error / (part.allowed or math.inf)))
+    return replace(
+        worst,
+        wrong=min(sum(part.wrong for part in parts), actual.size),
+        difference=sum(part.difference for part in parts),
+        square=sum(part.square for part in parts),
+    )
 
 
 def _nan_last(error: float) -> float:
@@ -146,10 +168,14 @@ def run_reference(reference: Reference, arguments: Sequence[object]) -> list[Any
     """The results of the reference, run on copies of the arguments."""
     if not callable(reference):
         return _as_results(reference, arguments)
-    copies = [
-        argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments
-    ]
-    return _as_results(reference(*copies), arguments)
+    return _as_results(reference(*map(_copy, arguments)), arguments)
+
+
+def _copy(argument: object) -> object:
+    """A copy of an array, or of the array of a texture; other arguments as they are."""
+    if isinstance(argument, Texture):
+        argument = argument.array
+    return argument.copy(order="K") if isinstance(argument, np.ndarray) else argument
 
 
 def _as_results(results: object, arguments: Sequence[object]) -> list[Any]:
@@ -169,7 +195,8 @@ def expected_array(
     verify: Verification,
     source: str = "the reference",
 ) -> ExpectedArray:
-    """The array that is expected at a position, checked; `source` says by whom."""
+    """The array that is expected at a position, checked, in the argument's order in memory;
+    `source` says by whom."""
     values = np.array(result)
     if not isinstance(argument, np.ndarray) or values.shape != argument.shape:
         shape = f"shape {argument.shape}" if isinstance(argument, np.ndarray) else "a number"
@@ -177,6 +204,18 @@ def expected_array(
             f"{source} expects shape {values.shape} in argument {place}, which has {shape}; "
             "return None for arguments that are not outputs, and arrays of the arguments' shapes"
         )
+    array: Array = in_memory_order(argument)
+    values = values.T if array is not argument else values
+    if (names := array.dtype.names) != values.dtype.names:
+        raise UsageError(
+            f"{source} expects {values.dtype} in argument {place}, an array of {array.dtype}; "
+            "return that type"
+        )
+    if names:
+        fields = {
+            name: expected_array(place, values[name], array[name], verify, source) for name in names
+        }
+        return ExpectedArray(np.ascontiguousarray(values), 0.0, 0.0, fields)
     if not _holds(argument.dtype, values):
         raise UsageError(
             f"{source} expects {values.dtype} in argument {place}, an array of "
@@ -192,6 +231,17 @@ def expected_array(
         sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
         atol = share * float(sizes.mean()) if sizes.size else 0.0
     return ExpectedArray(as_bytes(np.ascontiguousarray(values)), share, atol)
+
+
+def column_major(array: Array) -> bool:
+    """Whether an array lies in Fortran order and not in C order too."""
+    return bool(array.flags.f_contiguous and not array.flags.c_contiguous)
+
+
+def in_memory_order(array: Array) -> Array:
+    """A view of an array whose last index varies fastest in memory."""
+    ordered: Array = array.T if column_major(array) else array
+    return ordered
 
 
 def as_bytes(array: Array) -> Array:
@@ -231,6 +281,11 @@ def reads(
 
 def different(array: Array) -> Array:
     """An array of that type and shape that differs from `array` in every element."""
+    if array.dtype.names:
+        changed = array.copy(order="K")
+        for name in array.dtype.names:
+            changed[name] = different(array[name])
+        return changed
     if array.dtype.kind in "fc":
         return np.full_like(array, np.nan)
     return ~array

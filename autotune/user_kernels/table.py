@@ -26,12 +26,14 @@ class KernelRow:
         rejection: why it cannot run, with the numbers; None if it can.
         resources: registers and shared memory as compiled; None if it was not compiled.
         occupancy: resident blocks on an SM and what limits them; None if it was not compiled.
+        cluster: blocks of a cluster.
     """
 
     config: Config
     rejection: Rejection | None
     resources: Resources | None = None
     occupancy: Occupancy | None = None
+    cluster: int = 1
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,11 @@ class KernelTable:
 
     def __str__(self) -> str:
         names = self.rows[0].config.values
-        headers = [*names, "threads", "regs", "shared", "local", "blocks", "occupancy", "limiter"]
-        cells = [headers, *(_cells(row) for row in self.rows if row.rejection is None)]
+        clusters = ["cluster"] * any(row.cluster > 1 for row in self.rows)
+        headers = [*names, "threads", *clusters, "regs", "shared", "local"]
+        headers += ["blocks", "occupancy", "limiter"]
+        shown = [row for row in self.rows if row.rejection is None]
+        cells = [headers, *(_cells(row, bool(clusters)) for row in shown)]
         widths = [max(len(line[n]) for line in cells) for n in range(len(headers) - 1)]
         title = f"{self.device.name}; registers as compiled for {self.device.arch}"
         lines = (_line(line, widths) for line in cells)
@@ -96,22 +101,24 @@ def _compile_row(
     resources, bounds = resources_of(launch, program), program.bounds
     if any_grid:
         launch = replace(launch, grid=bounds.cluster)
-    resident = resources.occupancy(device, with_cluster(launch, program).cluster)
+    cluster = with_cluster(launch, program).cluster
+    resident = resources.occupancy(device, cluster)
     if (refusal := bounds.refusal(launch)) is not None:
         nothing = replace(resident, blocks_per_sm=0, warps_per_sm=0, occupancy=0.0)
-        return KernelRow(config, Rejection(*refusal), resources, nothing)
+        return KernelRow(config, Rejection(*refusal), resources, nothing, cluster)
     if resident.blocks_per_sm:
-        return KernelRow(config, None, resources, resident)
+        return KernelRow(config, None, resources, resident, cluster)
     detail = f"no block fits an SM: {resources.registers} registers a thread"
     detail = f"{detail}, {resources.shared} bytes of shared memory"
-    return KernelRow(config, Rejection(resident.limiter, detail), resources, resident)
+    return KernelRow(config, Rejection(resident.limiter, detail), resources, resident, cluster)
 
 
-def _cells(row: KernelRow) -> list[str]:
+def _cells(row: KernelRow, clusters: bool) -> list[str]:
     resources, occupancy = row.resources, row.occupancy
     assert resources is not None  # as the row is not rejected
     assert occupancy is not None
-    counts = resources.threads, resources.registers, resources.shared, resources.local
+    threads = resources.threads, *[row.cluster] * clusters
+    counts = *threads, resources.registers, resources.shared, resources.local
     values = (*row.config.values.values(), *counts, occupancy.blocks_per_sm)
     return [*map(str, values), f"{occupancy.occupancy:.0%}", occupancy.limiter]
 

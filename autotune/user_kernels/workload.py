@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 from autotune.families.plan import Argument
 from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import word_of
-from autotune.user_kernels.arguments import call_of, launch_arguments
+from autotune.user_kernels.arguments import ContentOf, as_they_lie, call_of, launch_arguments
 from autotune.user_kernels.results import (
     Array,
     ExpectedArray,
     Reference,
     Verification,
     as_bytes,
+    column_major,
     different,
     expected_array,
+    in_memory_order,
     reads,
     run_reference,
 )
@@ -35,12 +38,15 @@ class ArrayArgument:
             element differs from the expected one.
         expected: the contents it must leave; None for no change.
         written: whether the kernel only writes it, as far as the reference tells.
+        fortran: whether the caller's array lies in Fortran order; `before` and `expected` are then
+            its transpose.
     """
 
     place: int
     before: Array
     expected: ExpectedArray | None
     written: bool = False
+    fortran: bool = False
 
     @property
     def name(self) -> str:
@@ -57,12 +63,16 @@ class Workload:
         arguments: the arguments in a plan, with symbols for the addresses of arrays.
         buffers: the array arguments.
         verified: the configuration whose results are expected; empty if a reference gave them.
+        textures: the texture arguments by their symbols in a plan.
+        constants: the bytes of `__constant__` variables by their names in C++.
     """
 
     call: KernelCall
     arguments: tuple[Argument, ...]
     buffers: tuple[ArrayArgument, ...]
     verified: str = ""
+    textures: Mapping[str, Texture] = field(default_factory=dict)
+    constants: Mapping[str, Array] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.call)
@@ -70,7 +80,8 @@ class Workload:
     @property
     def bytes(self) -> int:
         """Bytes of all arrays together."""
-        return sum(buffer.before.nbytes for buffer in self.buffers)
+        textures = sum(texture.array.nbytes for texture in self.textures.values())
+        return textures + sum(buffer.before.nbytes for buffer in self.buffers)
 
 
 def workload(
@@ -78,6 +89,7 @@ def workload(
     arguments: Sequence[object],
     reference: Reference,
     verify: Verification,
+    constants: ContentOf | None = None,
 ) -> Workload:
     """A call and the results that the reference expects of it.
 
@@ -87,14 +99,15 @@ def workload(
 
     Args:
         name: the name of the kernel.
-        arguments: NumPy arrays without gaps, and NumPy numbers.
+        arguments: NumPy arrays without gaps, NumPy numbers and structures, and textures.
         reference: see `Reference`.
         verify: has the tolerances.
+        constants: the contents of `__constant__` variables by their names.
 
     Raises:
         UsageError: for invalid arguments or expected arrays.
     """
-    call, in_plan = call_of(name, arguments), launch_arguments(arguments)
+    made = unverified(name, arguments, constants)
     results = run_reference(reference, arguments)
     outputs = {
         place: expected_array(place, result, argument, verify)
@@ -107,30 +120,46 @@ def workload(
             "nothing fulfils; return the expected array in the place of each output"
         )
     buffers = []
-    for place, argument in enumerate(arguments):
-        if isinstance(argument, np.ndarray):
-            expected = outputs.get(place)
-            read = not callable(reference) or reads(reference, arguments, place, results)
-            if expected is None or read:
-                buffers.append(ArrayArgument(place, as_bytes(argument.copy()), expected))
-            else:
-                poison = different(expected.values.astype(argument.dtype))
-                buffers.append(ArrayArgument(place, as_bytes(poison), expected, written=True))
-    return Workload(call, in_plan, tuple(buffers))
+    for buffer in made.buffers:
+        expected = outputs.get(buffer.place)
+        if expected is None:
+            buffers.append(buffer)
+        elif not callable(reference) or reads(reference, arguments, buffer.place, results):
+            buffers.append(replace(buffer, expected=expected))
+        else:
+            argument = arguments[buffer.place]
+            assert isinstance(argument, np.ndarray)
+            poison = as_bytes(different(expected.values.astype(argument.dtype)))
+            buffers.append(replace(buffer, before=poison, expected=expected, written=True))
+    return replace(made, buffers=tuple(buffers))
 
 
-def unverified(name: str, arguments: Sequence[object]) -> Workload:
+def unverified(
+    name: str, arguments: Sequence[object], constants: ContentOf | None = None
+) -> Workload:
     """A call without expected results; `with_results` adds them.
 
     Raises:
         UsageError: as `call_of`.
     """
+    call, in_plan = call_of(name, arguments, constants), launch_arguments(arguments)
     buffers = (
-        ArrayArgument(place, as_bytes(argument.copy()), None)
+        ArrayArgument(
+            place,
+            as_bytes(in_memory_order(argument.copy(order="K"))),
+            None,
+            fortran=column_major(argument),
+        )
         for place, argument in enumerate(arguments)
         if isinstance(argument, np.ndarray)
     )
-    return Workload(call_of(name, arguments), launch_arguments(arguments), tuple(buffers))
+    textures = {
+        word_of(place): argument
+        for place, argument in enumerate(arguments)
+        if isinstance(argument, Texture)
+    }
+    contents = as_they_lie(constants)
+    return Workload(call, in_plan, tuple(buffers), textures=textures, constants=contents)
 
 
 def with_results(
@@ -152,8 +181,8 @@ def with_results(
     """
     buffers = []
     for buffer, result in zip(work.buffers, results, strict=True):
-        bits = result.view(np.uint8), buffer.before.view(np.uint8)
-        if np.array_equal(*bits):
+        before = buffer.before.reshape(-1).view(np.uint8)
+        if np.array_equal(result.reshape(-1).view(np.uint8), before):
             buffers.append(buffer)
             continue
         expected = expected_array(buffer.place, result, buffer.before, verify, verified)

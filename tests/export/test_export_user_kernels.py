@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.command_line import own_machine, run
 from support.exported_library import C11, CXX17, STRICT, environment_of
@@ -16,6 +17,7 @@ from support.sample_records import H100
 from support.sample_user_kernels import arguments, kernel, recorded
 
 from autotune import export
+from autotune.cuda.textures import Texture
 from autotune.device import find
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config
@@ -212,6 +214,29 @@ def test_later_gpu_runs_a_user_kernel_from_ptx(store: Store, tmp_path: Path) -> 
     assert called(program, status=3, FAKE_CUDA_DEVICE="NVIDIA L4;8;9;58") == ["status 3 0"]
     with pytest.raises(UsageError, match="format 'h' takes no PTX; give c or cubin"):
         export.write_kernels(["saxpy"], tmp_path / "out", format="h", ptx=True)
+
+
+@pytest.mark.parametrize("compiler", [C11, CXX17])
+def test_structures_are_pointers_to_their_bytes(
+    store: Store, tmp_path: Path, compiler: tuple[str, ...]
+) -> None:
+    point = np.zeros((), [("tag", "i1"), ("at", "f8")])[()]
+    texture = Texture(np.zeros(4, np.float32))
+    store.save(recorded(call_of("saxpy", [point, np.complex64(1j), texture])))
+    export.write_kernels(["saxpy"], tmp_path)
+    header, source = ((tmp_path / f"saxpy.{end}").read_text() for end in "hc")
+    parameters = "const void *argument0, const void *argument1, uint64_t argument2, "
+    assert f"int saxpy({parameters}CUstream stream);" in header
+    assert "arguments[] = {(void *)argument0, (void *)argument1, &argument2};" in source
+    output = "-o", tmp_path / "saxpy.o"
+    subprocess.run([*compiler, *STRICT, "-c", tmp_path / "saxpy.c", *output], check=True)
+
+
+def test_library_does_not_fill_constants(store: Store, tmp_path: Path) -> None:
+    store.save(recorded(call_of("saxpy", arguments(), {"w": np.zeros(3)})))
+    with pytest.raises(UsageError, match=r"w:float64\[3\]\) has constants, which format c cannot"):
+        export.write_kernels(["saxpy"], tmp_path)
+    assert export.write_kernels(["saxpy"], tmp_path, format="cubin").files
 
 
 def test_damaged_user_kernel_is_never_loaded(store: Store, tmp_path: Path) -> None:

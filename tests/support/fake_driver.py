@@ -127,6 +127,7 @@ class FakeCuda:
         self.launches: list[Launch] = []
         self.allocations: dict[int, Matrix] = {}
         self.limits: dict[str, int] = {}
+        self.variables: dict[bytes, int] = {}
         self.zeroed: list[int] = []
         self.captures: dict[int, int] = {}
         self.refuse: Status = Status.CUDA_SUCCESS
@@ -257,6 +258,11 @@ class FakeCuda:
     def cuLibraryGetKernel(self, library: bytes, symbol: bytes) -> Any:
         self._kernels.append(symbol.decode())
         return 0, len(self._kernels)
+
+    @_recorded
+    def cuLibraryGetGlobal(self, library: bytes, symbol: bytes) -> Any:
+        self.variables[symbol] = self.cuMemAlloc(64)[1]
+        return 0, self.variables[symbol], 64
 
     @_recorded
     def cuKernelSetAttribute(self, attribute: str, value: int, kernel: int, device: int) -> Any:

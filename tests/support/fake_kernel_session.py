@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.cuda.textures import Texture
 from autotune.measure import bench
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
@@ -60,6 +61,8 @@ class FakeSession:
     Attributes:
         kernels: the kernels by a configuration's `act`, or its THREADS.
         log: runs and timings, in order.
+        textures: the textures that were made.
+        constants, values: what the last candidate was bound to.
     """
 
     device = H100
@@ -71,6 +74,9 @@ class FakeSession:
         self.kernels, self._floats, self._free = kernels, floats, free
         self.log: list[str] = []
         self.lost = False
+        self.textures: list[Texture] = []
+        self.constants: Mapping[str, NDArray[Any]] = {}
+        self.values: Mapping[str, int | float] = {}
         self._queue: list[Callable[[], object]] = []
         self._runs = 0
 
@@ -80,13 +86,21 @@ class FakeSession:
     def free_bytes(self) -> int:
         return self._free
 
-    def bind(self, candidate: Candidate) -> Callable[[Mapping[str, int | float]], Run]:
+    def texture(self, texture: Texture) -> int:
+        self.textures.append(texture)
+        return 1000 + len(self.textures)
+
+    def bind(
+        self, candidate: Candidate, constants: Mapping[str, NDArray[Any]]
+    ) -> Callable[[Mapping[str, int | float]], Run]:
+        self.constants = constants
         values = candidate.config.values
         act = str(values.get("act", values.get("THREADS")))
         if act == "refused":
             raise Error("invalid argument")
 
         def bound(values: Mapping[str, int | float]) -> Run:
+            self.values = values
             pointers = Pointers(values, self._floats)
 
             def run() -> None:

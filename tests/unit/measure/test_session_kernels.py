@@ -9,12 +9,16 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from cuda.bindings import driver as bindings
 from support.fake_driver import Status
 from support.fake_encoder import FakeEncoder
 
+from autotune.cuda import symbols
 from autotune.cuda.program import Program
+from autotune.cuda.symbols import Variable
+from autotune.cuda.textures import Texture
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.plan import (
@@ -31,7 +35,9 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import BindingsSession, CudaError, LoadedKernel
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
-MODULE, FUNCTION, STREAM = 11, 22, 33
+MODULE, FUNCTION, STREAM, TEXTURE = 11, 22, 33, 44
+ADDRESSES = {b"_Z1w": 1 << 16, b"_ZN1f1sE": 1 << 17}
+"""The address of each variable of the module."""
 SIZES = {"tensor_map": 128, "pointer": 8, "i32": 4, "i64": 8, "f32": 4}
 C_TYPES: dict[str, Any] = {
     **{"pointer": ctypes.c_uint64, "i32": ctypes.c_int32},
@@ -63,6 +69,8 @@ class Driver(FakeEncoder):
         addresses: addresses of the arguments of each launch.
         values: values of the arguments of each launch.
         limits: function attributes that were set.
+        uploads: address and bytes of each copy to the device.
+        textures: address of the memory of each texture object.
     """
 
     types: Sequence[ArgumentType] = ()
@@ -72,6 +80,8 @@ class Driver(FakeEncoder):
     addresses: list[list[int]] = field(default_factory=list)
     values: list[list[Any]] = field(default_factory=list)
     limits: list[tuple[Any, ...]] = field(default_factory=list)
+    uploads: list[tuple[int, bytes]] = field(default_factory=list)
+    textures: list[int] = field(default_factory=list)
     CUfunction_attribute = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most shared",
     )
@@ -80,6 +90,10 @@ class Driver(FakeEncoder):
     CUlaunchAttribute = bindings.CUlaunchAttribute
     CUlaunchAttributeID = bindings.CUlaunchAttributeID
     CUresult = bindings.CUresult
+    CUarray_format, CUresourcetype = bindings.CUarray_format, bindings.CUresourcetype
+    CUaddress_mode, CUfilter_mode = bindings.CUaddress_mode, bindings.CUfilter_mode
+    CUDA_RESOURCE_DESC = bindings.CUDA_RESOURCE_DESC
+    CUDA_TEXTURE_DESC = bindings.CUDA_TEXTURE_DESC
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -97,6 +111,20 @@ class Driver(FakeEncoder):
     def cuFuncSetAttribute(self, function: int, attribute: str, value: int) -> Any:
         self.limits.append((function, attribute, value))
         return self._answer("limit")
+
+    def cuModuleGetGlobal(self, module: int, symbol: bytes) -> Any:
+        assert module == MODULE
+        return self._answer("variable", ADDRESSES[symbol], 8)
+
+    def cuMemcpyHtoDAsync(self, address: int, source: int, size: int, stream: int) -> Any:
+        assert stream == STREAM
+        self.uploads.append((address, ctypes.string_at(source, size)))
+        return self._answer("upload")
+
+    def cuTexObjectCreate(self, resource: Any, texture: Any, view: None) -> Any:
+        assert (texture.flags, view) == (0, None)
+        self.textures.append(int(resource.res.pitch2D.devPtr))
+        return self._answer("texture", TEXTURE)
 
     def cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> Any:
         assert extra == 0
@@ -132,7 +160,7 @@ def _read(kind: ArgumentType, address: int) -> Any:
 
 def session_on(driver: Driver) -> BindingsSession:
     session = object.__new__(BindingsSession)
-    session._bindings, session.stream = driver, STREAM
+    session._bindings, session.stream, session._stream = driver, STREAM, STREAM
     session.device = find("a100")
     return session
 
@@ -283,6 +311,47 @@ def test_session_launches_followers_of_a_plan_dependently(device: str, available
     candidate = Candidate(config, plan, (PROGRAM,) * 3, Resources(256, 40, 0))
     session.bind(candidate)(VALUES)()
     assert driver.dependent == [False, available, available]
+
+
+def test_structure_is_passed_as_its_bytes() -> None:
+    driver, content = Driver(types=("pointer", "i32", "i32")), bytes(range(12))
+    kernel = session_on(driver).load(PROGRAM, ("pointer", 12, "i32"), 0)
+    kernel.step((1, 1, 1), (32, 1, 1), (4096, content, 7))()
+    _, at, _ = driver.addresses[-1]
+    assert (ctypes.string_at(at, 12), driver.values[-1][2]) == (content, 7)
+
+
+VARIABLES = [Variable("w", "_Z1w", 8), Variable("f::s", "_ZN1f1sE", 4)]
+
+
+def test_constants_are_uploaded_when_a_program_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "constants", lambda _: VARIABLES)
+    driver = Driver(types=("pointer",))
+    session, (w, s) = session_on(driver), (np.arange(8, dtype=np.uint8), np.full(4, 7, np.uint8))
+    config = Config("k", ())
+    candidate = Candidate(config, LaunchPlan(config, (PLAIN,)), (PROGRAM,), Resources(256, 40, 0))
+    session.bind(candidate, {"w": w, "f::s": s, "left out": w})
+    assert driver.uploads == [
+        (ADDRESSES[b"_Z1w"], w.tobytes()),
+        (ADDRESSES[b"_ZN1f1sE"], s.tobytes()),
+    ]
+
+
+def test_constant_larger_than_its_variable_fails_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "constants", lambda _: VARIABLES)
+    with pytest.raises(CudaError, match="constant w is given 9 bytes, the variable has 8"):
+        session_on(Driver()).load(PROGRAM, (), 0, constants={"w": np.zeros(9, np.uint8)})
+
+
+def test_texture_object_reads_the_uploaded_array() -> None:
+    driver = Driver()
+    session = session_on(driver)
+    memory: Any = 1 << 20
+    session.allocate = lambda size: memory + size  # type: ignore[method-assign]
+    texture = Texture(np.arange(6, dtype=np.float32).reshape(2, 3))
+    made = session.texture(texture)
+    assert driver.uploads == [(memory + 1024, texture.content().tobytes())]
+    assert (int(made), driver.textures) == (TEXTURE, [memory + 1024])
 
 
 def test_failed_status_is_the_error_of_the_session() -> None:

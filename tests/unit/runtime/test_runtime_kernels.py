@@ -19,7 +19,10 @@ from support.sample_user_kernels import SAXPY, N, arguments, kernel
 
 import autotune
 from autotune import runtime
-from autotune.errors import ArrayError, NotFoundError
+from autotune.cuda import symbols
+from autotune.cuda.symbols import Variable
+from autotune.cuda.textures import Texture
+from autotune.errors import ArrayError, NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
@@ -163,12 +166,12 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case()
 
 
-def tuned(case: Case, call: KernelCall | None = None) -> TunedKernel:
+def tuned(case: Case, call: KernelCall | None = None, **keywords: Any) -> TunedKernel:
     launch = KernelLaunch(kernel().source, call or call_of("saxpy", arguments()), GEOMETRY)
     plan = launch.plan(CONFIG)
     template = plan.main.template
     compiled = replace(program(template, "sm_90"), symbol=template.expression)
-    return TunedKernel(case.runtime, 0, launch.call, plan, compiled)
+    return TunedKernel(case.runtime, 0, launch.call, plan, compiled, **keywords)
 
 
 def vectors(case: Case) -> tuple[Any, Any]:
@@ -298,6 +301,104 @@ def test_bits_stand_for_types_that_numpy_lacks(case: Case) -> None:
     assert len(case.cuda.launches) == 1
 
 
+# Structures, complex numbers, Fortran order, textures and constants
+
+POINT = np.dtype([("tag", "i1"), ("at", "f8")], align=True)
+
+
+def loaded_with(case: Case, *values: Any, **keywords: Any) -> TunedKernel:
+    """The kernel as tuned with these arguments."""
+    return tuned(case, call_of("saxpy", values), **keywords)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, case: Case) -> list[Any]:
+    """The arguments of each launch."""
+    launches: list[Any] = []
+
+    def keep(_: int, *values: Any) -> None:
+        launches.append(values[:-2])
+
+    del case  # it sets the kernel that this replaces
+    monkeypatch.setitem(fake_driver._KERNELS, "saxpy", (keep, "PqqP"))
+    return launches
+
+
+def test_values_of_many_bytes_reach_the_kernel(case: Case, seen: list[Any]) -> None:
+    point = np.array((3, 0.5), POINT)[()]
+    x = case.matrix(N)
+    texture = Texture(np.zeros(4, np.float32))
+    kernel = loaded_with(case, x, point, np.complex64(1), texture)
+    other = np.array((4, 1.5), POINT)[()]
+    kernel(Interface(x), other, 1 + 2j, 77)
+    words = (value.tobytes()[:8] for value in (other, np.complex64(1 + 2j)))
+    first, second = (int.from_bytes(word, "little") for word in words)
+    assert seen == [(x.ctypes.data, first, second, 77)]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (1, 5, r"argument 1 is 5; the kernel takes struct16\{tag:int8@0,at:float64@8\}: give a "),
+        (1, np.zeros((), [("tag", "i1"), ("at", "f8")])[()], "the kernel takes struct16"),
+        (1, np.zeros(1, POINT), "the kernel takes struct16"),
+        (2, "x", "argument 2 is str; the kernel takes a complex64"),
+        (3, Texture(np.zeros(4, np.float32)), "Texture; the kernel takes the handle of a texture"),
+    ],
+)
+def test_value_that_does_not_fit_is_refused(
+    case: Case, seen: list[Any], place: int, value: Any, message: str
+) -> None:
+    x, point = case.matrix(N), np.zeros((), POINT)[()]
+    texture = Texture(np.zeros(4, np.float32))
+    kernel = loaded_with(case, x, point, np.complex64(1), texture)
+    call: list[Any] = [Interface(x), point, 1j, 77]
+    call[place] = value
+    with pytest.raises(ArrayError, match=message):
+        kernel(*call)
+    assert seen == []
+
+
+def test_array_lies_in_the_order_it_was_tuned_in(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fake_driver._KERNELS, "saxpy", (lambda *_: None, "P"))
+    matrix = case.matrix(3, 5)
+    transposed = Interface(case.cuda.hold(case.matrix(5, 3).T))
+    columns = loaded_with(case, np.zeros((3, 5), np.float32, order="F"))
+    columns(transposed)
+    with pytest.raises(ArrayError, match=r"strides \(5, 1\); the kernel takes it in Fortran order"):
+        columns(Interface(matrix))
+    with pytest.raises(ArrayError, match=r"has strides \(1, 3\); copy it with"):
+        loaded_with(case, np.zeros((3, 5), np.float32))(transposed)
+    assert len(case.cuda.launches) == 1
+
+
+def test_structures_may_come_as_their_bytes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fake_driver._KERNELS, "saxpy", (lambda *_: None, "P"))
+    kernel = loaded_with(case, np.zeros(5, POINT))
+    for accepted in (np.zeros((5, 16), np.uint8), np.zeros(5, POINT)):
+        kernel(Interface(case.cuda.hold(accepted)))
+    for refused in (np.zeros((5, 8), np.uint8), np.zeros(10, np.float64)):
+        with pytest.raises(
+            ArrayError, match=r"has the shape \(5, 8\)|is float64; the kernel takes"
+        ):
+            kernel(Interface(case.cuda.hold(refused)))
+
+
+def test_kernels_with_other_constants_are_loaded_apart(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(symbols, "constants", lambda _: [Variable("w", "_Z1w", 8)])
+    first, second, third = (
+        tuned(case, constants={"w": np.full(8, value, np.uint8)}) for value in (1, 2, 1)
+    )
+    assert first.program.key == third.program.key != second.program.key
+    assert case.cuda.calls.count("cuLibraryGetGlobal") == 2
+    address = case.cuda.variables[b"_Z1w"]
+    assert case.cuda.allocations[address].view(np.uint8)[:8].tolist() == [2] * 8
+
+
 # Loading
 
 
@@ -315,6 +416,34 @@ def test_entry_is_compiled_and_loaded(loading: Case) -> None:
     assert (loaded.grid, loaded.block, loaded.shared) == ((4, 1, 1), (256, 1, 1), 64)
     assert loaded.program.symbol.startswith("_Z5saxpyILi256ELi1EE")
     assert loading.cuda.limits[loaded.program.symbol] >= 64
+
+
+CONSTANT = """
+namespace { __constant__ float weights[4]; }
+template <int THREADS, int EACH> __global__ void saxpy(float* y, const float* x, float a, int n) {
+    y[threadIdx.x] = weights[threadIdx.x];
+}
+"""
+
+
+def test_constants_are_filled_when_a_record_is_loaded(loading: Case) -> None:
+    content = np.arange(4, dtype=np.float32)
+    call = call_of("saxpy", arguments(), {"weights": content})
+    launch = KernelLaunch(kernel(source=CONSTANT).source, call, GEOMETRY)
+    recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG), launch)
+    wanted = r"constants=.*; it was tuned with weights:float32\[4\]: give these"
+    for missing in (None, {"weights": content[:2]}, {"others": content}):
+        with pytest.raises(UsageError, match=wanted):
+            autotune.kernel(recorded, constants=missing)
+    autotune.kernel(recorded, constants={"weights": content})
+    ((symbol, address),) = loading.cuda.variables.items()
+    assert b"7weightsE" in symbol
+    assert loading.cuda.allocations[address][:4].view(np.float32).tolist() == [0, 1, 2, 3]
+
+
+def test_kernel_of_a_problem_has_no_constants() -> None:
+    with pytest.raises(UsageError, match="constants are for a kernel of your own"):
+        autotune.kernel(32, 32, 8, constants={"w": np.zeros(3)})  # type: ignore[call-overload]
 
 
 def test_entry_without_source_says_what_to_do() -> None:

@@ -13,8 +13,14 @@ from support.sample_user_kernels import arguments, kernel
 
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program
+from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
-from autotune.user_kernels.checks import check_signature, macros_kept, variables_filled
+from autotune.user_kernels.checks import (
+    check_signature,
+    macros_kept,
+    unfilled,
+    variables_filled,
+)
 from autotune.user_kernels.definition import define_kernel
 from autotune.user_kernels.source import Compilation, unpacked
 
@@ -36,11 +42,11 @@ TAKEN: list[Any] = [
 ]
 
 
-def check(values: list[Any], **changes: Any) -> None:
+def check(values: list[Any], contents: Any = None, **changes: Any) -> None:
     definition = kernel(**changes)
     config = next(definition.combinations())
     with unpacked(definition.source, definition.includes) as places:
-        check_signature(definition, config, values, "sm_90", places)
+        check_signature(definition, config, values, "sm_90", places, contents or {})
 
 
 def check_many(values: list[Any], name: str = "my::many<float, N>") -> None:
@@ -90,6 +96,94 @@ def test_types_are_those_of_the_instance() -> None:
         check_many(TAKEN, name="my::many<double, N>")
 
 
+VALUES = """
+struct Point { char tag; double at; };
+extern "C" __global__ void k(const Point* many, Point one, float3 vector, float2 number,
+                             cudaTextureObject_t texture, void* any) {}
+"""
+POINT = np.dtype([("tag", "i1"), ("at", "f8")], align=True)
+PACKED = np.dtype([("tag", "i1"), ("at", "f8")])
+FLOAT3 = np.dtype([(axis, "f4") for axis in "xyz"])
+GIVEN: list[Any] = [
+    *(np.zeros(4, POINT), np.zeros((), POINT)[()], np.zeros((), FLOAT3)[()], np.complex64(1j)),
+    *(Texture(np.zeros(4, np.float32)), np.zeros(4, PACKED)),
+]
+
+
+def check_values(values: list[Any], contents: Any = None, **changes: Any) -> None:
+    source = "typedef unsigned long long cudaTextureObject_t;" + VALUES
+    source = changes.pop("source", source)
+    check(values, contents, source=source, name="k<>", parameters={}, **changes)
+
+
+def test_structures_fit_by_their_size() -> None:
+    check_values(GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, np.zeros(4, PACKED), r"argument 0 is an array of structures \(9 bytes\); k takes a "
+         r"pointer to a value of 16 bytes there; give a dtype .* align=True\) lays"),
+        (1, np.zeros((), PACKED)[()], r"argument 1 is structures \(9 bytes\).* value of 16 bytes"),
+        (2, np.float32(1), r"argument 2 is float32 \(4 bytes\); k takes a value of 12 bytes"),
+        (3, np.complex128(1), r"argument 3 is complex128 \(16 bytes\); .* value of 8 bytes"),
+        (4, np.zeros(4, FLOAT3), "argument 4 is an array of structures .* a whole number of 8"),
+        (5, GIVEN[4], r"argument 5 is a texture object \(8 bytes\); k takes a pointer there"),
+    ],
+)  # fmt: skip
+def test_structure_of_another_size_is_refused(place: int, value: Any, message: str) -> None:
+    wrong = [*GIVEN]
+    wrong[place] = value
+    with pytest.raises(UsageError, match=message):
+        check_values(wrong)
+
+
+def test_complex_number_is_no_float() -> None:
+    source = 'extern "C" __global__ void k(double x) {}'
+    with pytest.raises(UsageError, match=r"argument 0 is complex64 .* takes a floating-point"):
+        check_values([np.complex64(1)], source=source)
+
+
+CONSTANTS = """
+namespace { __constant__ float weights[3][3]; }
+namespace f { static __constant__ int4 vectors[2]; __constant__ double scale; }
+__global__ void k() {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("weights", np.zeros((3, 3), np.float32)),
+        ("weights", np.zeros(4, np.float32)),
+        ("f::vectors", np.zeros(8, np.int32)),
+        ("f::scale", np.zeros((), np.float64)),
+        ("misspelt", np.zeros(4)),
+    ],
+)
+def test_contents_that_fit_their_variable_are_taken(name: str, content: Any) -> None:
+    check_values([], {name: content}, source=CONSTANTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("weights", np.zeros(4), r"weights is given an array of float64 \(8 bytes\); the variable "
+         "is of a floating-point number of 4 bytes; give the NumPy type"),
+        ("weights", np.zeros(10, np.float32), "weights is given 40 bytes, the variable has 36"),
+        ("f::vectors", np.zeros(2, FLOAT3), r"structures \(12 bytes\); .* value of 16 .*align"),
+        ("f::scale", np.zeros((), np.float32), "the variable is of a floating-point number of 8"),
+    ],
+)  # fmt: skip
+def test_contents_that_misfit_their_variable_are_refused(
+    name: str, content: Any, message: str
+) -> None:
+    other = {"f::scale": np.zeros((), np.float64), name: content}
+    with pytest.raises(UsageError, match=message):
+        check_values([], other, source=CONSTANTS)
+
+
 def test_kernel_without_arguments_takes_none() -> None:
     nothing = "__global__ void nothing() {}"
     check([], source=nothing, name="nothing<>", parameters={})
@@ -112,7 +206,12 @@ extern "C" __global__ void k(float* x) {
 
 
 def compiled(
-    source: str | Path, *, macros: bool = True, options: Sequence[str] = (), **changes: Any
+    source: str | Path,
+    *,
+    macros: bool = True,
+    options: Sequence[str] = (),
+    given: Sequence[str] = (),
+    **changes: Any,
 ) -> Program:
     """The last configuration of a kernel, compiled with both checks."""
     definition: dict[str, Any] = {
@@ -124,7 +223,7 @@ def compiled(
     *_, config = kernel.combinations()
     with unpacked(kernel.source, kernel.includes) as (folder, includes):
         compile = partial(compiler.compile, cache=None, sources=folder, includes=includes)
-        checked = variables_filled(macros_kept(compile), kernel.source, (folder, includes))
+        checked = variables_filled(macros_kept(compile), kernel.source, (folder, includes), given)
         outcome = checked(kernel.source.template(config), "sm_80")
     assert isinstance(outcome, Program), outcome.log
     return outcome
@@ -222,7 +321,7 @@ def reading(declaration: str, expression: str) -> str:
 def test_unfilled_variable_is_refused_by_its_name(
     declaration: str, expression: str, variable: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"k reads {variable}, which nothing fills .* pass it as"):
+    with pytest.raises(UsageError, match=f"k reads {variable}, which nothing fills .*; give its"):
         compiled(reading(declaration, expression), macros=False)
 
 
@@ -242,6 +341,53 @@ def test_unfilled_variable_is_refused_by_its_name(
 )
 def test_variable_that_is_filled_or_unread_is_allowed(declaration: str, expression: str) -> None:
     assert compiled(reading(declaration, expression), macros=False).symbol == "k"
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expression", "name"),
+    [
+        ("__constant__ float w[9];", "x[i] = w[i]", "w"),
+        ("static __constant__ float w;", "x[i] = w", "w"),
+        ("extern __constant__ float w[9];", "x[i] = w[i]", "w"),
+        ('extern "C" { __constant__ float w[9]; }', "x[i] = w[i]", "w"),
+        ("namespace { __constant__ float w[9]; }", "x[i] = w[i]", "w"),
+        ("namespace f { namespace { __constant__ float w; } }", "x[i] = f::w", "f::w"),
+        ("template <int N> __constant__ float w[N];", "x[i] = w<8>[i]", "w"),
+        ("static __constant__ float unread[9];", "x[i] = 1", "unread"),
+    ],
+)
+def test_variable_that_the_caller_fills_is_allowed(
+    declaration: str, expression: str, name: str
+) -> None:
+    source = reading(declaration, expression)
+    assert compiled(source, macros=False, given=[name]).symbol == "k"
+    if name != "unread":
+        with pytest.raises(UsageError, match=f"__constant__ {name}, which nothing fills"):
+            compiled(source, macros=False)
+
+
+UNNAMED = (
+    "_ZN40_INTERNAL_00000000_4_k_cu_270fb744_1656042_GLOBAL__N__00000000_4_k_cu_270fb744_165601kEPf"
+)
+
+
+def test_kernel_of_an_unnamed_namespace_is_found_again() -> None:
+    ptx = f".const .align 4 .f32 w;\n.entry {UNNAMED}() {{ ld.const.f32 %f1, [w]; }}"
+    assert unfilled(ptx, UNNAMED.replace("270fb744", "18ac44e0")) == ["w"]
+    assert unfilled(ptx, UNNAMED.replace("1kEPf", "1mEPf")) == []
+
+
+def test_one_filled_variable_leaves_the_other_refused() -> None:
+    source = reading("__constant__ float v, w;", "x[i] = v + w")
+    with pytest.raises(UsageError, match="__constant__ w, which nothing fills"):
+        compiled(source, macros=False, given=["v"])
+
+
+def test_misspelt_constant_lists_those_of_the_file() -> None:
+    declarations = "__constant__ float weights[9]; static __constant__ int unread;"
+    source = reading(declarations, "x[i] = weights[i]")
+    with pytest.raises(UsageError, match="k has no __constant__ wieghts; it has unread, weights"):
+        compiled(source, macros=False, given=["wieghts"])
 
 
 def test_failure_to_compile_stays_a_failure() -> None:
