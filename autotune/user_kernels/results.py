@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,38 +63,61 @@ class ExpectedArray:
     rtol: float
     atol: float
 
+    def allowed(self, place: int) -> float:
+        """The tolerance of an element, counted along the array."""
+        size = abs(self.values.reshape(-1)[place].item())
+        return self.atol + self.rtol * size if math.isfinite(size) else 0.0
+
+    @cached_property
+    def square(self) -> float:
+        """The sum of the squares of the finite values."""
+        flat, total = self.values.reshape(-1), 0.0
+        for start in range(0, flat.size, CHUNK):
+            part = flat[start : start + CHUNK]
+            wide = part.astype(np.complex128 if part.dtype.kind == "c" else np.float64)
+            wide = wide[np.isfinite(wide)].view(np.float64)
+            total += float(wide @ wide)
+        return total
+
 
 @dataclass(frozen=True)
-class Comparison:
+class Agreement:
+    """The error of an array that is as expected.
+
+    Attributes:
+        error: largest absolute error; NaN if a result is NaN.
+        allowed: tolerance of the element whose error is the largest multiple of its tolerance.
+        difference: sum of the squares of the errors, over finite elements.
+    """
+
+    error: float
+    allowed: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class Comparison(Agreement):
     """An array compared with the expected one. The worst element is the one whose error is the
     largest multiple of its tolerance.
 
     Attributes:
         wrong: number of elements beyond their tolerance.
-        error: largest absolute error; NaN if a result is NaN.
-        allowed: tolerance of the worst element.
         place: index of the worst element.
         actual: its value.
         desired: its expected value.
-        difference: sum of the squares of the errors, over finite elements.
-        square: sum of the squares of the expected values, over the same elements.
     """
 
     wrong: int
-    error: float
-    allowed: float
     place: tuple[int, ...]
     actual: complex
     desired: complex
-    difference: float
-    square: float
 
 
 def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
     """Compares arrays of one shape, in double precision."""
     flat, desired = actual.reshape(-1), expected.values.reshape(-1)
-    wrong, error, difference, square = 0, 0.0, 0.0, 0.0
-    worst, at, limit = -1.0, 0, 0.0
+    wrong, error, difference = 0, 0.0, 0.0
+    worst, at = -1.0, 0
     for start in range(0, flat.size, CHUNK):
         part = slice(start, start + CHUNK)
         errors, allowed, bad = _errors(flat[part], desired[part], expected)
@@ -102,14 +126,11 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
         ratios = np.where(bad, np.inf, errors / np.where(allowed > 0, allowed, 1.0))
         if ratios.max() > worst:
             at, worst = start + int(ratios.argmax()), float(ratios.max())
-            limit = float(allowed[at - start])
-        sizes = np.abs(desired[part].astype(np.complex128))
-        finite = np.isfinite(errors) & np.isfinite(sizes)
-        difference += float(np.square(errors[finite]).sum())
-        square += float(np.square(sizes[finite]).sum())
+        finite = errors[np.isfinite(errors) & np.isfinite(desired[part])]
+        difference += float(finite @ finite)
     place = tuple(int(index) for index in np.unravel_index(at, actual.shape))
     values = flat[at].item(), desired[at].item()
-    return Comparison(wrong, error, limit, place, *values, difference, square)
+    return Comparison(error, expected.allowed(at), difference, wrong, place, *values)
 
 
 def _nan_last(error: float) -> float:

@@ -35,12 +35,14 @@ class ArrayArgument:
             element differs from the expected one.
         expected: the contents it must leave; None for no change.
         written: whether the kernel only writes it, as far as the reference tells.
+        free: whether its contents after a run are compared with nothing.
     """
 
     place: int
     before: Array
     expected: ExpectedArray | None
     written: bool = False
+    free: bool = False
 
     @property
     def name(self) -> str:
@@ -56,7 +58,8 @@ class Workload:
         call: the kernel's name and the types of the arguments.
         arguments: the arguments in a plan, with symbols for the addresses of arrays.
         buffers: the array arguments.
-        verified: the configuration whose results are expected; empty if a reference gave them.
+        verified: the configuration whose results are expected; empty if a reference gave them;
+            `NOT_VERIFIED` if nothing is compared.
     """
 
     call: KernelCall

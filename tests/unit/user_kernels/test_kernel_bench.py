@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_kernel_session import F4, Error, FakeSession, FakeTimer, Kernel, Pointers, right
+from support.fake_kernel_session import (
+    F4,
+    Error,
+    FakeSession,
+    FakeTimer,
+    Kernel,
+    Pointers,
+    right,
+    uncompiled,
+)
 from support.sample_user_kernels import N, arguments, tunable, work
 
 from autotune.errors import RunnerError
@@ -18,6 +27,7 @@ from autotune.measure import bench as module
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import BestTimes
 from autotune.measure.runner import Candidate
+from autotune.user_kernels import guarded_arrays
 from autotune.user_kernels.bench import KernelBench
 from autotune.user_kernels.workload import Workload
 
@@ -77,13 +87,18 @@ def opened(
     free: int = 2**30,
 ) -> tuple[KernelBench, FakeSession]:
     monkeypatch.setattr(module, "Timer", FakeTimer)
+    monkeypatch.setattr(guarded_arrays, "compiled", uncompiled)
     session: Any = FakeSession(kernels, floats, free)
     return KernelBench(session, call or work()), session
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> KernelBench:
-    return opened(monkeypatch)[0]
+LITTLE = 2**20
+"""Free bytes without room for copies: the host restores and compares."""
+
+
+@pytest.fixture(params=[2**30, LITTLE], ids=["device", "host"])
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KernelBench:
+    return opened(monkeypatch, free=request.param)[0]
 
 
 def test_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
@@ -190,6 +205,33 @@ def test_written_output_is_not_preset_to_the_result(
         "argument 1: wrong result: 2 of 4 elements, such as nan instead of 2 at 2, tolerance "
         "0.0004; it held NaN before, as the reference does not read it')"
     )
+
+
+GUARDED, FOUND = 4 * N + 2 * 4096, 2 * 2 * 1024 * 40
+"""Bytes of y or x with its guards, and of what the comparison on the device finds."""
+
+
+def test_correct_kernel_is_verified_without_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    session.traffic.clear()
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
+    first, second = [("copy", GUARDED)] * 2, [("copy", GUARDED)]  # x is known to be unchanged
+    assert session.traffic == [*first, ("download", FOUND), *second, ("download", FOUND)]
+
+
+def test_wrong_array_alone_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    session.traffic.clear()
+    bench.measure(candidate("input"), None)
+    assert session.traffic[2:] == [("download", FOUND), ("download", GUARDED)]
+
+
+def test_host_restores_and_compares_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch, free=LITTLE)
+    session.traffic.clear()
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
+    upload, download = ("upload", 4 * N), ("download", GUARDED)
+    assert session.traffic == [upload, upload, *[download] * 2, upload, *[download] * 2]
 
 
 def test_refused_launch_is_a_failure(bench: KernelBench) -> None:
