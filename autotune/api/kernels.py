@@ -31,13 +31,20 @@ from autotune.measure.recording import KernelRecording, Origin
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
+from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.arguments import call_of, in_own_library, on_hosts
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
-from autotune.user_kernels.results import Reference, Verification
+from autotune.user_kernels.host_comparison import compared_on_host
+from autotune.user_kernels.results import (
+    DEFAULT_VERIFICATION,
+    Reference,
+    Verification,
+    run_reference,
+)
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
@@ -67,7 +74,7 @@ def tune_kernel(
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     compile: Compilation | None = None,
-    verify: Verification | None = None,
+    verify: Verification | None = DEFAULT_VERIFICATION,
     device: DeviceLike = DEFAULT,
     search: Search | None = None,
     metrics: Mapping[str, Metric] | None = None,
@@ -107,7 +114,9 @@ def tune_kernel(
             under the first reason whose function is not true.
         compile: folders of headers, options of the compiler, and whether the parameters are macros
             instead of arguments of a template.
-        verify: tolerances, and the seconds for one configuration.
+        verify: tolerances, or a function that compares, and the seconds for one configuration.
+            None verifies nothing: configurations only run and are timed, which the record says; a
+            reference is not called.
         device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`; or a file
             of `recording`.
         search: effort, limits, sampler and objective, or a `score`: a function of a `KernelResult`
@@ -140,13 +149,14 @@ def tune_kernel(
         compile=compile,
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
-    limited, verify = _limited(search or Search()), verify or Verification()
-    work = work_of(kernel.name, arguments, reference, verify)
+    limited = _limited(search or Search())
+    work = work_of(kernel.name, arguments, reference, verify, partial(_first_values, kernel))
     tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
-    first = reference is None
+    first = reference is None and verify is not None
+    verify = verify or DEFAULT_VERIFICATION
     record = _measured(
         tunable, work, store, limited, on_hosts(arguments), device, verify, first, progress
     )
@@ -329,14 +339,44 @@ def work_of(
     name: str,
     arguments: Sequence[object],
     reference: Reference | None,
-    verify: Verification,
+    verify: Verification | None,
+    first_values: Callable[[], Mapping[str, Value]] = dict,
 ) -> Workload:
-    """The call with the results that a reference expects; without one, with none."""
+    """The call with the results that a reference expects; without one, with none. A reference by
+    configuration is called with `first_values` at first."""
     hosts = on_hosts(arguments)
+    if verify is None:
+        return unverified(name, hosts, NOT_VERIFIED)
+    verify.check_positions(hosts)
+    if verify.by_configuration and not callable(reference):
+        raise UsageError(
+            "by_configuration needs a reference that is a function of the parameters and the "
+            "arguments"
+        )
     if reference is None:
         return unverified(name, hosts)
-    own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
-    return workload(name, hosts, own, verify)
+    if not callable(reference):
+        return compared_on_host(workload(name, hosts, on_hosts(reference), verify), verify)
+    if not verify.by_configuration:
+        own = in_own_library(reference, arguments)
+        return compared_on_host(workload(name, hosts, own, verify), verify)
+
+    def reference_of(values: Mapping[str, Value]) -> Callable[..., Any]:
+        return in_own_library(partial(reference, values), arguments)
+
+    work = workload(name, hosts, reference_of(first_values()), verify)
+    return compared_on_host(
+        work, verify, lambda config: run_reference(reference_of(config.values), hosts)
+    )
+
+
+def _first_values(kernel: UserKernel) -> Mapping[str, Value]:
+    """The parameters of the first configuration that fulfils the constraints."""
+    combinations = KernelTunable(kernel, KernelCall(kernel.name, ())).combinations
+    legal = (config.values for config, result in combinations if not isinstance(result, str))
+    if (values := next(legal, None)) is None:
+        raise AutotuneError(f"no configuration of {kernel.name} fulfils the constraints")
+    return values
 
 
 def stand_in(
@@ -354,7 +394,7 @@ def stand_in(
         config, results = first_results(tunable, runner, compile)
     finally:
         runner.close()
-    return with_results(work, results, str(config), verify)
+    return compared_on_host(with_results(work, results, str(config), verify), verify)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from autotune.measure.session import Session
 from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, compiled
 from autotune.problem.integers import ceil_div
 from autotune.user_kernels.results import Agreement, Comparison, compare
-from autotune.user_kernels.workload import ArrayArgument
+from autotune.user_kernels.workload import ArrayArgument, SharedArray
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
@@ -130,18 +130,20 @@ class GuardedArray:
         array = content.view(self.buffer.before.dtype).reshape(self.buffer.before.shape)
         comparison = compare(array, self.buffer.expected)
         if comparison.wrong:
-            return Failure("verify", f"{where}: wrong result: {self._difference(comparison)}")
+            reason = f"{where}: wrong result: {comparison}"
+            if comparison.actual != comparison.actual and self.buffer.written:
+                reason += "; it held NaN before, as the reference does not read it"
+            return Failure("verify", reason)
         self._accepted = content.copy(), comparison
         return comparison
 
-    def content(self) -> NDArray[Any] | Failure:
-        """A copy of the contents after the work on the stream."""
+    def content(self) -> SharedArray | Failure:
+        """A copy of the contents after the work on the stream, for another process."""
         content = self._downloaded()
         if isinstance(content, Failure):
             return content
         before = self.buffer.before
-        copied: NDArray[Any] = content.copy().view(before.dtype).reshape(before.shape)
-        return copied
+        return SharedArray.of(content.view(before.dtype).reshape(before.shape))
 
     @cached_property
     def _image(self) -> NDArray[np.uint8]:
@@ -164,17 +166,6 @@ class GuardedArray:
             changes = f"changed {count} elements of {where}, which the reference leaves as it is"
             return Failure("verify", f"stray writes: {changes}")
         return None
-
-    def _difference(self, comparison: Comparison) -> str:
-        place = comparison.place if len(comparison.place) != 1 else comparison.place[0]
-        size = self.buffer.before.size
-        text = (
-            f"{comparison.wrong} of {size} elements, such as {comparison.actual:.6g} "
-            f"instead of {comparison.desired:.6g} at {place}, tolerance {comparison.allowed:.3g}"
-        )
-        if comparison.actual == comparison.actual or not self.buffer.written:
-            return text
-        return f"{text}; it held NaN before, as the reference does not read it"
 
 
 def guarded_bytes(buffer: ArrayArgument) -> int:
@@ -217,9 +208,9 @@ class DeviceComparison:
                 {template: template for template in templates}, session.device.arch, cache
             ).items()
         }
-        self._found = np.zeros((2 * len(arrays), MOST_BLOCKS), FINDINGS)
-        self._entries = session.allocate(self._found.nbytes)
-        session.fill(int(self._entries), 0, self._found.nbytes // 4)
+        self._findings = np.zeros((2 * len(arrays), MOST_BLOCKS), FINDINGS)
+        self._entries = session.allocate(self._findings.nbytes)
+        session.fill(int(self._entries), 0, self._findings.nbytes // 4)
         self._expected: list[SupportsInt] = []
         self._steps: list[Callable[[], None]] = []
         for place, array in enumerate(arrays):
@@ -251,7 +242,7 @@ class DeviceComparison:
 
     def _add(self, template: Template, size: int, entry: int, *arguments: int | float) -> None:
         blocks = max(1, min(MOST_BLOCKS, ceil_div(size, VECTOR * THREADS)))
-        at = int(self._entries) + entry * self._found[0].nbytes
+        at = int(self._entries) + entry * self._findings[0].nbytes
         launch = (blocks, 1, 1), (THREADS, 1, 1), (*arguments, at)
         self._steps.append(self._kernels[template].step(*launch))
 
@@ -259,28 +250,28 @@ class DeviceComparison:
         """The agreement of each array with expected values after a run, or the first failure."""
         for step in self._steps:
             step()
-        self._session.download(self._found, int(self._entries))
+        self._session.download(self._findings, int(self._entries))
         agreements: list[Agreement] = []
-        for array, (changed, found) in zip(
-            self._arrays, self._found.reshape(len(self._arrays), 2, -1), strict=True
-        ):
-            answer = self._judged(array, bool(changed["wrong"].any()), found)
-            if isinstance(answer, Failure):
-                return answer
-            if answer is not None:
-                agreements.append(answer)
+        for place, array in enumerate(self._arrays):
+            changes, errors = self._findings[2 * place : 2 * place + 2]
+            outcome = self._outcome(array, bool(changes["wrong"].any()), errors)
+            if isinstance(outcome, Failure):
+                return outcome
+            if outcome is not None:
+                agreements.append(outcome)
         return agreements
 
-    def _judged(
-        self, array: GuardedArray, changed: bool, found: NDArray[Any]
+    def _outcome(
+        self, array: GuardedArray, changed: bool, errors: NDArray[Any]
     ) -> Agreement | Failure | None:
-        """An array's agreement; the host judges what is wrong, or what the device cannot judge."""
+        """An array's agreement. One that is wrong, or that the device cannot compare, is compared
+        on the host."""
         expected = array.buffer.expected
         unknown = expected is not None and device_type(array.buffer) is None
-        if changed or unknown or found["wrong"].any():
+        if changed or unknown or errors["wrong"].any():
             return array.checked()
         if expected is None:
             return None
-        worst = found[found["ratio"].argmax()]
+        worst = errors[errors["ratio"].argmax()]
         allowed = expected.allowed(int(worst["place"]))
-        return Agreement(float(found["error"].max()), allowed, float(found["squares"].sum()))
+        return Agreement(float(errors["error"].max()), allowed, float(errors["squares"].sum()))

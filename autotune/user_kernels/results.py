@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,35 +18,72 @@ TIME_LIMIT_S = 20.0
 """Seconds that a configuration may take by default."""
 
 
+Tolerance = float | Mapping[int, float]
+"""A tolerance of all arrays, or of arguments by their positions."""
+
+Check = Callable[[list[Any], list[Any]], object]
+"""A function of the expected and of the actual arrays that says whether they agree."""
+
+
 @dataclass(frozen=True)
 class Verification:
     """The comparison of a user kernel's results with the expected ones.
 
         autotune.tune_kernel(..., verify=autotune.Verification(rtol=1e-3))
 
+    Arrays are compared on the GPU if it has the memory for copies. A `check`, and a reference
+    `by_configuration`, run on the host, in this process: each trial copies its results there.
+
     Attributes:
-        rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
-            in float64, and 0 for whole numbers.
-        atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
+        rtol: relative tolerance of an element, or a mapping from positions among the arguments to
+            tolerances; by default 1e-2 in float16, 1e-4 in float32, 1e-9 in float64, and 0 for
+            whole numbers.
+        atol: absolute tolerance, added to it, likewise; by default `rtol` times the mean absolute
+            element.
         time_limit: seconds for one configuration, verification and all samples together; one that
             takes longer is not tried again.
+        check: replaces the tolerances: a function of two lists, the expected and the actual
+            contents of each argument, with None in the place of all but outputs. It returns whether
+            they agree, or raises an `AssertionError` as those of `numpy.testing` do.
+        by_configuration: whether the reference is called with the parameters of the configuration
+            before the arguments, and once for each.
 
     Raises:
         UsageError: for a tolerance that is not a number from 0 on, or a time limit of 0 seconds or
             less.
     """
 
-    rtol: float | None = None
-    atol: float | None = None
+    rtol: Tolerance | None = None
+    atol: Tolerance | None = None
     time_limit: float = TIME_LIMIT_S
+    check: Check | None = None
+    by_configuration: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
-            if value is not None and not 0 <= value < math.inf:
-                raise UsageError(f"{name} is {value!r}; give a number of at least 0")
+            for number in value.values() if isinstance(value, Mapping) else (value,):
+                if number is not None and not 0 <= number < math.inf:
+                    raise UsageError(f"{name} is {number!r}; give a number of at least 0")
         if not self.time_limit > 0:
             raise UsageError(f"time_limit is {self.time_limit!r}; give more than 0 seconds")
 
+    def check_positions(self, arguments: Sequence[object]) -> None:
+        """Raises a `UsageError` if a tolerance is given for an argument that is not an array."""
+        arrays = [place for place, each in enumerate(arguments) if isinstance(each, np.ndarray)]
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if isinstance(value, Mapping) and (other := [*(value.keys() - set(arrays))]):
+                raise UsageError(
+                    f"{name} has a tolerance for argument {other[0]!r}; the arrays are arguments "
+                    f"{', '.join(map(str, arrays))}"
+                )
+
+
+def _at(place: int, tolerance: Tolerance | None) -> float | None:
+    """The tolerance of an argument."""
+    return tolerance.get(place) if isinstance(tolerance, Mapping) else tolerance
+
+
+DEFAULT_VERIFICATION = Verification()
 
 CHUNK = 1 << 20
 """Elements compared at a time, which bounds the memory of the intermediate arrays."""
@@ -105,12 +142,21 @@ class Comparison(Agreement):
         place: index of the worst element.
         actual: its value.
         desired: its expected value.
+        size: number of all elements.
     """
 
     wrong: int
     place: tuple[int, ...]
     actual: complex
     desired: complex
+    size: int
+
+    def __str__(self) -> str:
+        place = self.place if len(self.place) != 1 else self.place[0]
+        return (
+            f"{self.wrong} of {self.size} elements, such as {self.actual:.6g} instead of "
+            f"{self.desired:.6g} at {place}, tolerance {self.allowed:.3g}"
+        )
 
 
 def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
@@ -130,7 +176,7 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
         difference += float(finite @ finite)
     place = tuple(int(index) for index in np.unravel_index(at, actual.shape))
     values = flat[at].item(), desired[at].item()
-    return Comparison(error, expected.allowed(at), difference, wrong, place, *values)
+    return Comparison(error, expected.allowed(at), difference, wrong, place, *values, flat.size)
 
 
 def _nan_last(error: float) -> float:
@@ -203,16 +249,24 @@ def expected_array(
             f"{source} expects {values.dtype} in argument {place}, an array of "
             f"{argument.dtype}, which cannot hold it; return that type"
         )
-    if count := int(np.isnan(values).sum()):
+    if verify.check is None and (count := int(np.isnan(values).sum())):
         raise UsageError(
             f"{source} expects NaN in {count} elements of argument {place}: nothing can be "
             "verified against that; choose arguments whose result is a number"
         )
-    share = RTOL.get(argument.dtype.name, 0.0) if verify.rtol is None else verify.rtol
-    if (atol := verify.atol) is None:
-        sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
-        atol = share * float(sizes.mean()) if sizes.size else 0.0
-    return ExpectedArray(as_bytes(np.ascontiguousarray(values)), share, atol)
+    rtol, atol = _at(place, verify.rtol), _at(place, verify.atol)
+    if rtol is None:
+        rtol = RTOL.get(argument.dtype.name, 0.0)
+    if atol is None:
+        atol = rtol * mean_size(values) if rtol else 0.0
+    return ExpectedArray(as_bytes(np.ascontiguousarray(values)), rtol, atol)
+
+
+def mean_size(values: Array) -> float:
+    """The mean absolute value of the finite elements."""
+    sizes = np.abs(values)
+    finite = np.isfinite(sizes)
+    return float(sizes.mean(dtype=np.float64, where=finite)) if finite.any() else 0.0
 
 
 def as_bytes(array: Array) -> Array:
