@@ -53,6 +53,9 @@ from autotune.user_kernels.workload import Workload, unverified, with_results, w
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
 
+from autotune.records.kernel_record import NOT_VERIFIED
+from autotune.user_kernels.host_comparison import compared_on_host
+from autotune.user_kernels.results import DEFAULT_VERIFICATION, run_reference
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
@@ -74,7 +77,7 @@ def tune_kernel(
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     compile: Compilation | None = None,
-    verify: Verification | None = None,
+    verify: Verification | None = DEFAULT_VERIFICATION,
     device: DeviceLike = DEFAULT,
     search: Search | None = None,
     metrics: Mapping[str, Metric] | None = None,
@@ -117,7 +120,9 @@ def tune_kernel(
             under the first reason whose function is not true.
         compile: folders of headers, options of the compiler, and whether the parameters are macros
             instead of arguments of a template.
-        verify: tolerances, and the seconds for one configuration.
+        verify: tolerances, or a function that compares, and the seconds for one configuration.
+            None verifies nothing: configurations only run and are timed, which the record says; a
+            reference is not called.
         device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`; or a file
             of `recording`.
         search: effort, limits, sampler and objective, or a `score`: a function of a `KernelResult`
@@ -150,13 +155,16 @@ def tune_kernel(
         compile=compile,
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
-    limited, verify = _limited(search or Search()), verify or Verification()
-    work = work_of(kernel.name, arguments, reference, verify, constants)
+    limited = _limited(search or Search())
+    work = work_of(
+        kernel.name, arguments, reference, verify, constants, partial(_first_values, kernel)
+    )
     tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
-    first = reference is None
+    first = reference is None and verify is not None
+    verify = verify or DEFAULT_VERIFICATION
     record = _measured(
         *(tunable, work, store, limited, on_hosts(arguments), constants_of(constants)),
         *(device, verify, first, progress),
@@ -346,15 +354,46 @@ def work_of(
     name: str,
     arguments: Sequence[object],
     reference: Reference | None,
-    verify: Verification,
+    verify: Verification | None,
     constants: ContentOf | None = None,
+    first_values: Callable[[], Mapping[str, Value]] = dict,
 ) -> Workload:
-    """The call with the results that a reference expects; without one, with none."""
+    """The call with the results that a reference expects; without one, with none. A reference by
+    configuration is called with `first_values` at first."""
     hosts = on_hosts(arguments)
+    if verify is None:
+        return unverified(name, hosts, NOT_VERIFIED, constants)
+    verify.check_positions(hosts)
+    if verify.by_configuration and not callable(reference):
+        raise UsageError(
+            "by_configuration needs a reference that is a function of the parameters and the "
+            "arguments"
+        )
     if reference is None:
-        return unverified(name, hosts, constants)
-    own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
-    return workload(name, hosts, own, verify, constants)
+        return unverified(name, hosts, constants=constants)
+    if not callable(reference):
+        expected = workload(name, hosts, on_hosts(reference), verify, constants)
+        return compared_on_host(expected, verify)
+    if not verify.by_configuration:
+        own = in_own_library(reference, arguments)
+        return compared_on_host(workload(name, hosts, own, verify, constants), verify)
+
+    def reference_of(values: Mapping[str, Value]) -> Callable[..., Any]:
+        return in_own_library(partial(reference, values), arguments)
+
+    work = workload(name, hosts, reference_of(first_values()), verify, constants)
+    return compared_on_host(
+        work, verify, lambda config: run_reference(reference_of(config.values), hosts)
+    )
+
+
+def _first_values(kernel: UserKernel) -> Mapping[str, Value]:
+    """The parameters of the first configuration that fulfils the constraints."""
+    combinations = KernelTunable(kernel, KernelCall(kernel.name, ())).combinations
+    legal = (config.values for config, result in combinations if not isinstance(result, str))
+    if (values := next(legal, None)) is None:
+        raise AutotuneError(f"no configuration of {kernel.name} fulfils the constraints")
+    return values
 
 
 def stand_in(
@@ -372,7 +411,7 @@ def stand_in(
         config, results = first_results(tunable, runner, compile)
     finally:
         runner.close()
-    return with_results(work, results, str(config), verify)
+    return compared_on_host(with_results(work, results, str(config), verify), verify)
 
 
 @contextmanager

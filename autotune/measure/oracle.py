@@ -396,10 +396,12 @@ def checked_accuracy(
     return inaccuracy(problem, outcome.relative_error, baseline_error) or outcome
 
 
-def inaccuracy(problem: Problem, error: float, baseline_error: float | None) -> Failure | None:
+def inaccuracy(
+    problem: Problem, error: float | None, baseline_error: float | None
+) -> Failure | None:
     """The failure of a relative error that is too large beside the baseline's, else None."""
     bound = relative_bound(problem, baseline_error)
-    if baseline_error is None or error <= bound:
+    if baseline_error is None or error is None or error <= bound:
         return None
     times = f"{error / baseline_error:.1f} times" if baseline_error else "more than"
     return Failure(

@@ -202,6 +202,10 @@ class Session(ABC):
         """Enqueues that `count` elements of `width` bytes (1, 2 or 4) get a value."""
 
     @abstractmethod
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueues a copy of `size` bytes on the device."""
+
+    @abstractmethod
     def upload(self, address: int, array: NDArray[Any]) -> None:
         """Enqueues a copy of a contiguous array to the device; the array has to live until then."""
 
@@ -396,6 +400,9 @@ class BindingsSession(Session):
         memset = getattr(self._bindings, f"cuMemsetD{8 * width}Async")
         self.checked(memset(address, value, count, self._stream))
 
+    def copy(self, target: int, source: int, size: int) -> None:
+        self.checked(self._bindings.cuMemcpyDtoDAsync(target, source, size, self._stream))
+
     def upload(self, address: int, array: NDArray[Any]) -> None:
         copy = self._bindings.cuMemcpyHtoDAsync
         self.checked(copy(address, array.ctypes.data, array.nbytes, self._stream))
@@ -470,6 +477,9 @@ class PyCudaSession(Session):
     def fill(self, address: int, value: int, count: int, width: int = 4) -> None:
         memset = getattr(self._cuda, f"memset_d{8 * width}_async")
         memset(address, value, count, self._stream)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        self._cuda.memcpy_dtod_async(target, source, size, self._stream)
 
     def upload(self, address: int, array: NDArray[Any]) -> None:
         self._cuda.memcpy_htod_async(address, array, self._stream)

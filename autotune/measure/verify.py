@@ -166,7 +166,8 @@ AMAX_ERROR = 2.0**-10
 
 @dataclass(frozen=True)
 class Passed:
-    """The error of a correct kernel against the float64 reference in its last run.
+    """The error of a correct kernel against the float64 reference in its last run; None for a
+    kernel whose result nothing was compared with.
 
     Attributes:
         error: largest absolute error of an element, less what rounding to C's type may change.
@@ -175,9 +176,9 @@ class Passed:
         time_us: the faster of the two runs, launches and a cold L2 included.
     """
 
-    error: float
-    tolerance: float
-    relative: float
+    error: float | None
+    tolerance: float | None
+    relative: float | None
     time_us: float
 
 

@@ -356,13 +356,18 @@ def argument_type(text: str) -> ArgumentType | int:
     return SCALARS[name]
 
 
+NOT_VERIFIED = "not verified"
+"""`KernelRecord.verified` where no result was compared with anything."""
+
+
 @dataclass(frozen=True)
 class KernelRecord(TuningRecord):
     """The record of a user kernel, called with certain arguments.
 
     Attributes:
         call: the kernel's name and its arguments.
-        verified: the configuration whose results stood in for a reference; empty with a reference.
+        verified: the configuration whose results stood in for a reference; empty with a reference;
+            `NOT_VERIFIED` if nothing was compared.
     """
 
     entries: tuple[KernelEntry, ...]

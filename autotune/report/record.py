@@ -22,6 +22,7 @@ from autotune.records import (
     TuningRecord,
 )
 from autotune.records.codec import encode
+from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.report import joules, over_vendor, precision, us, us_of, vendor
 from autotune.report.tables import ConfigText, FittedTable, OneLine, Titled
 
@@ -389,5 +390,12 @@ def _kernel_facts(record: KernelRecord) -> Facts:
         ("config", str(best.config)),
         *_occupancy_facts(best),
         *_accuracy_facts(best),
-        *([("verified", f"against {record.verified}: no reference")] if record.verified else []),
+        *_verification_facts(record),
     ]
+
+
+def _verification_facts(record: KernelRecord) -> Facts:
+    """What stood in for a reference."""
+    if record.verified == NOT_VERIFIED:
+        return [("verified", "not verified: the results were compared with nothing")]
+    return [("verified", f"against {record.verified}: no reference")] if record.verified else []

@@ -4,119 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from autotune import settings
 from autotune.errors import RunnerError
 from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
-from autotune.measure.operands import GUARD
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session, open_session
 from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
-from autotune.user_kernels.results import Comparison, compare
-from autotune.user_kernels.workload import ArrayArgument, Workload
-
-PATTERN = 0xA5
-"""Byte of the guards around each array; an unlikely result as a number of any type."""
+from autotune.records.kernel_record import NOT_VERIFIED
+from autotune.user_kernels.guarded_arrays import (
+    DeviceComparison,
+    GuardedArray,
+    copies_bytes,
+    guarded_bytes,
+)
+from autotune.user_kernels.results import Agreement
+from autotune.user_kernels.workload import (
+    HostFault,
+    SharedArray,
+    Workload,
+    in_shared_memory,
+)
 
 T = TypeVar("T")
 
 
-class GuardedArray:
-    """An array between its guards, on the device and as read back."""
-
-    def __init__(self, session: Session, buffer: ArrayArgument) -> None:
-        """Allocates the array.
-
-        Raises:
-            Exception: `session.MemoryError`, if there is too little memory.
-        """
-        self._session = session
-        self.buffer = buffer
-        content = buffer.before.reshape(-1).view(np.uint8)
-        guard = np.full(GUARD, PATTERN, np.uint8)
-        self._image = np.concatenate([guard, content, guard])
-        self._copied = np.empty_like(self._image)
-        self._allocation = session.allocate(self._image.size)
-        self._accepted: tuple[NDArray[np.uint8], Comparison] | None = None
-
-    @property
-    def address(self) -> int:
-        """Address of the first element."""
-        return int(self._allocation) + GUARD
-
-    def restore(self) -> None:
-        """Enqueues the upload of the array's initial content, guards included."""
-        self._session.upload(int(self._allocation), self._image)
-
-    def checked(self) -> Comparison | Failure | None:
-        """Compares the array after the work on the stream; None for one that had to stay unchanged
-        and did.
-        """
-        where = f"argument {self.buffer.place}"
-        content = self._downloaded()
-        if isinstance(content, Failure):
-            return content
-        if self.buffer.expected is None:
-            return self._unchanged(content, where)
-        if self._accepted is not None and np.array_equal(content, self._accepted[0]):
-            return self._accepted[1]  # most candidates agree to the last bit
-        array = content.view(self.buffer.before.dtype).reshape(self.buffer.before.shape)
-        comparison = compare(array, self.buffer.expected)
-        if comparison.wrong:
-            return Failure("verify", f"{where}: wrong result: {self._difference(comparison)}")
-        self._accepted = content.copy(), comparison
-        return comparison
-
-    def content(self) -> NDArray[Any] | Failure:
-        """A copy of the contents after the work on the stream."""
-        content = self._downloaded()
-        if isinstance(content, Failure):
-            return content
-        before = self.buffer.before
-        copied: NDArray[Any] = content.copy().view(before.dtype).reshape(before.shape)
-        return copied
-
-    def _downloaded(self) -> NDArray[np.uint8] | Failure:
-        """The bytes of the array, or the failure of a write beside it."""
-        self._session.download(self._copied, int(self._allocation))
-        guards = self._copied[:GUARD], self._copied[-GUARD:]
-        if count := sum(int((guard != PATTERN).sum()) for guard in guards):
-            where = f"argument {self.buffer.place}"
-            return Failure("verify", f"stray writes: changed {count} bytes around {where}")
-        return self._copied[GUARD:-GUARD]
-
-    def _unchanged(self, content: NDArray[np.uint8], where: str) -> Failure | None:
-        size = self.buffer.before.itemsize
-        changed = (content != self._image[GUARD:-GUARD]).reshape(-1, size).any(axis=1)
-        if count := int(changed.sum()):
-            changes = f"changed {count} elements of {where}, which the reference leaves as it is"
-            return Failure("verify", f"stray writes: {changes}")
-        return None
-
-    def _difference(self, comparison: Comparison) -> str:
-        indices = comparison.place[::-1] if self.buffer.fortran else comparison.place
-        place = f"{indices if len(indices) != 1 else indices[0]}{comparison.member}"
-        size = self.buffer.before.size
-        text = (
-            f"{comparison.wrong} of {size} elements, such as {comparison.actual:.6g} "
-            f"instead of {comparison.desired:.6g} at {place}, tolerance {comparison.allowed:.3g}"
-        )
-        if comparison.actual == comparison.actual or not self.buffer.written:
-            return text
-        return f"{text}; it held NaN before, as the reference does not read it"
-
-
 BENCH = "autotune.user_kernels.bench:open_bench"
+
 
 PER_GB = 20.0
 """Seconds to compare a gigabyte of arrays on the host."""
+
+
+SPARE = 2**28
+"""Bytes of device memory left free beside copies of the arrays: for local memory, and the flush of
+L2."""
+
 
 RUNS = 2
 """A kernel that is right only the first time is wrong; the second run has nothing to load."""
@@ -131,7 +59,44 @@ def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> 
         time_limit: seconds for all runs of one candidate; the time to compare its results is added.
     """
     limit = time_limit + PER_GB * work.bytes / 1e9
-    return GpuRunner(work, index, bench=BENCH, baseline_bench=None, time_limit=limit)
+    task = in_shared_memory(work)
+    if work.on_host is not None:
+        return HostComparedRunner(task, index, work.on_host, time_limit=limit)
+    return GpuRunner(task, index, bench=BENCH, baseline_bench=None, time_limit=limit)
+
+
+class HostComparedRunner(GpuRunner):
+    """A runner for a user kernel whose results this process compares, after one run of each
+    candidate."""
+
+    def __init__(self, work: Workload, index: int, fault: HostFault, *, time_limit: float) -> None:
+        """Starts the worker; `fault` says why the contents of the arrays are wrong."""
+        super().__init__(work, index, bench=BENCH, baseline_bench=None, time_limit=time_limit)
+        self._fault = fault
+
+    def measure(
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
+    ) -> Measurement | Failure:
+        """Compares the results of a candidate, then measures it."""
+        return self._failure(candidate) or super().measure(candidate, best, objective)
+
+    def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
+        """Compares the results of all candidates, then times the correct ones interleaved."""
+        failures = [self._failure(candidate) for candidate in candidates]
+        pairs = zip(candidates, failures, strict=True)
+        outcomes = iter(super().rematch([each for each, failure in pairs if failure is None]))
+        return [failure or next(outcomes) for failure in failures]
+
+    def examine(self, candidate: Candidate) -> Failure | None:
+        """Compares the results of a winner once more."""
+        return self._failure(candidate) or super().examine(candidate)
+
+    def _failure(self, candidate: Candidate) -> Failure | None:
+        results = self.results(candidate)
+        if isinstance(results, Failure):
+            return results
+        reason = self._fault(candidate.config, results)
+        return None if reason is None else Failure("verify", reason)
 
 
 def open_bench(work: Workload, index: int) -> PendingBench:
@@ -145,8 +110,8 @@ def open_bench(work: Workload, index: int) -> PendingBench:
 class KernelBench(BaseBench):
     """Verifies and times candidates of one call, all on the same arrays.
 
-    Before each verified run every array and its guards are restored; a timed run finds what the run
-    before it left.
+    Before a verified run the arrays and their guards are restored; a timed run finds what the run
+    before it left. With too little memory for copies, the host restores and compares the arrays.
     """
 
     def __init__(self, session: Session, work: Workload) -> None:
@@ -156,11 +121,13 @@ class KernelBench(BaseBench):
             RunnerError: if the device has too little free memory.
         """
         super().__init__(session)
-        needed = work.bytes + 4 * GUARD * len(work.buffers)
-        if needed > (free := session.free_bytes()):
+        needed = sum(map(guarded_bytes, work.buffers))
+        with_copies, free = needed + copies_bytes(work.buffers), session.free_bytes()
+        if needed > free:
             raise RunnerError(
-                f"{work}: the arrays take {needed / 2**30:.1f} GiB of device memory, "
-                f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller arrays"
+                f"{work}: the arrays take {needed / 2**30:.1f} GiB of device memory, and "
+                f"{with_copies / 2**30:.1f} GiB if they are verified there, {session.device.name} "
+                f"has {free / 2**30:.1f} GiB free; give smaller arrays"
             )
         self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
         self._textures = {word: session.texture(texture) for word, texture in work.textures.items()}
@@ -169,6 +136,11 @@ class KernelBench(BaseBench):
             **{word: int(texture) for word, texture in self._textures.items()},
         }
         self._constants = work.constants
+        self._verified = work.verified != NOT_VERIFIED
+        self._comparison: DeviceComparison | None = None
+        if self._verified and with_copies + SPARE <= free:
+            cache = settings.cache_dir()
+            self._comparison = DeviceComparison(session, self._arrays, cache)
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
@@ -188,17 +160,18 @@ class KernelBench(BaseBench):
         ready = self._prepared(candidate)
         return ready if isinstance(ready, Failure) else None
 
-    def results(self, candidate: Candidate) -> list[NDArray[Any]] | Failure:
+    def results(self, candidate: Candidate) -> list[SharedArray] | Failure:
         """The contents that a run leaves in each array; it is compared with nothing."""
 
-        def run() -> list[NDArray[Any]] | Failure:
+        def run() -> list[SharedArray] | Failure:
             enqueue = self._session.bind(candidate, self._constants)(self._values)
             self._restore()
             enqueue()
             self._session.synchronize()
             return self._read(GuardedArray.content)
 
-        return self._guarded(run)
+        self._results = self._guarded(run)  # has to outlive the answer
+        return self._results
 
     def baseline(self) -> Measurement | None:
         """None: no library has this kernel."""
@@ -218,10 +191,12 @@ class KernelBench(BaseBench):
 
         return self._guarded(prepared)
 
-    def _restore(self) -> None:
-        """Enqueues the upload of the initial content of all arrays."""
+    def _restore(self, *, written_only: bool = False) -> None:
+        """Enqueues that all arrays have their initial contents again, or those that a correct
+        kernel has changed."""
         for array in self._arrays:
-            array.restore()
+            if not written_only or array.buffer.free or array.buffer.expected is not None:
+                array.restore()
 
     def _read(self, read: Callable[[GuardedArray], T | Failure]) -> list[T] | Failure:
         """The answers of all arrays after a run, or the first failure."""
@@ -233,30 +208,42 @@ class KernelBench(BaseBench):
             answers.append(answer)
         return answers
 
+    def _agreements(self) -> list[Agreement] | Failure:
+        """The agreement of each output after a run, or the first failure."""
+        if self._comparison is not None:
+            return self._comparison.checked()
+        checked = self._read(GuardedArray.checked)
+        if isinstance(checked, Failure):
+            return checked
+        return [agreement for agreement in checked if agreement is not None]
+
     def _checked(self, run: Run) -> Passed | Failure:
-        comparisons: list[Comparison] = []
-        marks = []
-        for _ in range(RUNS):
-            self._restore()
+        agreements: list[Agreement] = []
+        times = []
+        for repeated in range(RUNS if self._verified else 1):
+            self._restore(written_only=bool(repeated))
             start = self._session.mark()
             run()
-            marks.append((start, self._session.mark()))
+            end = self._session.mark()
             self._session.synchronize()
-            checked = self._read(GuardedArray.checked)
+            times.append(1e3 * start.time_till(end))
+            checked = self._agreements() if self._verified else []
             if isinstance(checked, Failure):
                 return checked
-            comparisons = [comparison for comparison in checked if comparison]
-        worst = max(comparisons, key=_error_share)
-        difference = sum(comparison.difference for comparison in comparisons)
-        square = sum(comparison.square for comparison in comparisons)
-        return Passed(
-            error=worst.error,
-            tolerance=worst.allowed,
-            relative=math.sqrt(difference / square) if square else 0.0,
-            time_us=min(1e3 * start.time_till(end) for start, end in marks),
-        )
+            agreements = checked
+        if not agreements:
+            return Passed(None, None, None, min(times))
+        worst = max(agreements, key=_error_share)
+        return Passed(worst.error, worst.allowed, self._relative(agreements), min(times))
+
+    def _relative(self, agreements: Sequence[Agreement]) -> float:
+        """The Frobenius norm of the error over that of the expected values."""
+        difference = sum(agreement.difference for agreement in agreements)
+        expected = (array.buffer.expected for array in self._arrays)
+        square = difference and sum(values.square for values in expected if values is not None)
+        return math.sqrt(difference / square) if square else 0.0
 
 
-def _error_share(comparison: Comparison) -> float:
+def _error_share(agreement: Agreement) -> float:
     """The error as a share of what is allowed."""
-    return comparison.error / comparison.allowed if comparison.allowed else 0.0
+    return agreement.error / agreement.allowed if agreement.allowed else 0.0

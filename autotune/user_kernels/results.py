@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,34 +19,73 @@ TIME_LIMIT_S = 20.0
 """Seconds that a configuration may take by default."""
 
 
+Tolerance = float | Mapping[int, float]
+"""A tolerance of all arrays, or of arguments by their positions."""
+
+
+Check = Callable[[list[Any], list[Any]], object]
+"""A function of the expected and of the actual arrays that says whether they agree."""
+
+
 @dataclass(frozen=True)
 class Verification:
     """The comparison of a user kernel's results with the expected ones.
 
         autotune.tune_kernel(..., verify=autotune.Verification(rtol=1e-3))
 
+    Arrays are compared on the GPU if it has the memory for copies. A `check`, and a reference
+    `by_configuration`, run on the host, in this process: each trial copies its results there.
+
     Attributes:
-        rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
-            in float64, and 0 for whole numbers.
-        atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
+        rtol: relative tolerance of an element, or a mapping from positions among the arguments to
+            tolerances; by default 1e-2 in float16, 1e-4 in float32, 1e-9 in float64, and 0 for
+            whole numbers.
+        atol: absolute tolerance, added to it, likewise; by default `rtol` times the mean absolute
+            element.
         time_limit: seconds for one configuration, verification and all samples together; one that
             takes longer is not tried again.
+        check: replaces the tolerances: a function of two lists, the expected and the actual
+            contents of each argument, with None in the place of all but outputs. It returns whether
+            they agree, or raises an `AssertionError` as those of `numpy.testing` do.
+        by_configuration: whether the reference is called with the parameters of the configuration
+            before the arguments, and once for each.
 
     Raises:
         UsageError: for a tolerance that is not a number from 0 on, or a time limit of 0 seconds or
             less.
     """
 
-    rtol: float | None = None
-    atol: float | None = None
+    rtol: Tolerance | None = None
+    atol: Tolerance | None = None
     time_limit: float = TIME_LIMIT_S
+    check: Check | None = None
+    by_configuration: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
-            if value is not None and not 0 <= value < math.inf:
-                raise UsageError(f"{name} is {value!r}; give a number of at least 0")
+            for number in value.values() if isinstance(value, Mapping) else (value,):
+                if number is not None and not 0 <= number < math.inf:
+                    raise UsageError(f"{name} is {number!r}; give a number of at least 0")
         if not self.time_limit > 0:
             raise UsageError(f"time_limit is {self.time_limit!r}; give more than 0 seconds")
+
+    def check_positions(self, arguments: Sequence[object]) -> None:
+        """Raises a `UsageError` if a tolerance is given for an argument that is not an array."""
+        arrays = [place for place, each in enumerate(arguments) if isinstance(each, np.ndarray)]
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if isinstance(value, Mapping) and (other := [*(value.keys() - set(arrays))]):
+                raise UsageError(
+                    f"{name} has a tolerance for argument {other[0]!r}; the arrays are arguments "
+                    f"{', '.join(map(str, arrays))}"
+                )
+
+
+def _at(place: int, tolerance: Tolerance | None) -> float | None:
+    """The tolerance of an argument."""
+    return tolerance.get(place) if isinstance(tolerance, Mapping) else tolerance
+
+
+DEFAULT_VERIFICATION = Verification()
 
 
 CHUNK = 1 << 20
@@ -65,33 +105,67 @@ class ExpectedArray:
     fields: Mapping[str, ExpectedArray] = field(default_factory=dict)
     """The expected fields of a structured array, which is compared by them."""
 
+    def allowed(self, place: int) -> float:
+        """The tolerance of an element, counted along the array."""
+        size = abs(self.values.reshape(-1)[place].item())
+        return self.atol + self.rtol * size if math.isfinite(size) else 0.0
+
+    @cached_property
+    def square(self) -> float:
+        """The sum of the squares of the finite values."""
+        if self.fields:
+            return sum(field.square for field in self.fields.values())
+        flat, total = self.values.reshape(-1), 0.0
+        for start in range(0, flat.size, CHUNK):
+            part = flat[start : start + CHUNK]
+            wide = part.astype(np.complex128 if part.dtype.kind == "c" else np.float64)
+            wide = wide[np.isfinite(wide)].view(np.float64)
+            total += float(wide @ wide)
+        return total
+
 
 @dataclass(frozen=True)
-class Comparison:
+class Agreement:
+    """The error of an array that is as expected.
+
+    Attributes:
+        error: largest absolute error; NaN if a result is NaN.
+        allowed: tolerance of the element whose error is the largest multiple of its tolerance.
+        difference: sum of the squares of the errors, over finite elements.
+    """
+
+    error: float
+    allowed: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class Comparison(Agreement):
     """An array compared with the expected one. The worst element is the one whose error is the
     largest multiple of its tolerance.
 
     Attributes:
         wrong: number of elements beyond their tolerance.
-        error: largest absolute error; NaN if a result is NaN.
-        allowed: tolerance of the worst element.
         place: index of the worst element.
         actual: its value.
         desired: its expected value.
-        difference: sum of the squares of the errors, over finite elements.
-        square: sum of the squares of the expected values, over the same elements.
+        size: number of all elements.
         member: the worst field of a structured array, such as `.at`.
     """
 
     wrong: int
-    error: float
-    allowed: float
     place: tuple[int, ...]
     actual: complex
     desired: complex
-    difference: float
-    square: float
+    size: int
     member: str = ""
+
+    def __str__(self) -> str:
+        place = self.place if len(self.place) != 1 else self.place[0]
+        return (
+            f"{self.wrong} of {self.size} elements, such as {self.actual:.6g} instead of "
+            f"{self.desired:.6g} at {place}{self.member}, tolerance {self.allowed:.3g}"
+        )
 
 
 def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
@@ -99,8 +173,8 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
     if expected.fields:
         return _compare_fields(actual, expected)
     flat, desired = actual.reshape(-1), expected.values.reshape(-1)
-    wrong, error, difference, square = 0, 0.0, 0.0, 0.0
-    worst, at, limit = -1.0, 0, 0.0
+    wrong, error, difference = 0, 0.0, 0.0
+    worst, at = -1.0, 0
     for start in range(0, flat.size, CHUNK):
         part = slice(start, start + CHUNK)
         errors, allowed, bad = _errors(flat[part], desired[part], expected)
@@ -109,14 +183,11 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
         ratios = np.where(bad, np.inf, errors / np.where(allowed > 0, allowed, 1.0))
         if ratios.max() > worst:
             at, worst = start + int(ratios.argmax()), float(ratios.max())
-            limit = float(allowed[at - start])
-        sizes = np.abs(desired[part].astype(np.complex128))
-        finite = np.isfinite(errors) & np.isfinite(sizes)
-        difference += float(np.square(errors[finite]).sum())
-        square += float(np.square(sizes[finite]).sum())
+        finite = errors[np.isfinite(errors) & np.isfinite(desired[part])]
+        difference += float(finite @ finite)
     place = tuple(int(index) for index in np.unravel_index(at, actual.shape))
     values = flat[at].item(), desired[at].item()
-    return Comparison(wrong, error, limit, place, *values, difference, square)
+    return Comparison(error, expected.allowed(at), difference, wrong, place, *values, flat.size)
 
 
 def _compare_fields(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
@@ -130,7 +201,6 @@ def _compare_fields(actual: NDArray[Any], expected: ExpectedArray) -> Comparison
         worst,
         wrong=min(sum(part.wrong for part in parts), actual.size),
         difference=sum(part.difference for part in parts),
-        square=sum(part.square for part in parts),
     )
 
 
@@ -155,9 +225,11 @@ def _errors(
 
 Array = NDArray[Any]
 
+
 Reference = Callable[..., Sequence[Any]] | Sequence[Any]
 """Expected results: an array for each argument, or None for an argument that the kernel must not
 change; or a function that returns them, called with the arguments: their arrays are copies."""
+
 
 # Tolerance relative to the size of an element: a multiple of the rounding error that a sum of a few
 # thousand terms has when their order changes.
@@ -221,16 +293,24 @@ def expected_array(
             f"{source} expects {values.dtype} in argument {place}, an array of "
             f"{argument.dtype}, which cannot hold it; return that type"
         )
-    if count := int(np.isnan(values).sum()):
+    if verify.check is None and (count := int(np.isnan(values).sum())):
         raise UsageError(
             f"{source} expects NaN in {count} elements of argument {place}: nothing can be "
             "verified against that; choose arguments whose result is a number"
         )
-    share = RTOL.get(argument.dtype.name, 0.0) if verify.rtol is None else verify.rtol
-    if (atol := verify.atol) is None:
-        sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
-        atol = share * float(sizes.mean()) if sizes.size else 0.0
-    return ExpectedArray(as_bytes(np.ascontiguousarray(values)), share, atol)
+    rtol, atol = _at(place, verify.rtol), _at(place, verify.atol)
+    if rtol is None:
+        rtol = RTOL.get(argument.dtype.name, 0.0)
+    if atol is None:
+        atol = rtol * mean_size(values) if rtol else 0.0
+    return ExpectedArray(as_bytes(np.ascontiguousarray(values)), rtol, atol)
+
+
+def mean_size(values: Array) -> float:
+    """The mean absolute value of the finite elements."""
+    sizes = np.abs(values)
+    finite = np.isfinite(sizes)
+    return float(sizes.mean(dtype=np.float64, where=finite)) if finite.any() else 0.0
 
 
 def column_major(array: Array) -> bool:
@@ -282,7 +362,7 @@ def reads(
 def different(array: Array) -> Array:
     """An array of that type and shape that differs from `array` in every element."""
     if array.dtype.names:
-        changed = array.copy(order="K")
+        changed: Array = array.copy(order="K")
         for name in array.dtype.names:
             changed[name] = different(array[name])
         return changed

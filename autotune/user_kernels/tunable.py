@@ -29,7 +29,7 @@ from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records.kernel_record import NOT_VERIFIED, Geometry, KernelEntry, KernelLaunch
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Trial
 from autotune.tuning.tunable import Candidates, Tunable
@@ -188,7 +188,8 @@ class KernelTunable(Tunable[KernelRecord]):
     call: KernelCall
     arguments: tuple[Argument, ...] = ()
     verified: str = ""
-    """The configuration whose results stand in for a reference; empty with a reference."""
+    """The configuration whose results stand in for a reference; empty with a reference;
+    `NOT_VERIFIED` if nothing is compared."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     score: Score | None = None
     metered: bool = False
@@ -240,7 +241,9 @@ class KernelTunable(Tunable[KernelRecord]):
             parts = (*parts, source.defines, source.options)
         if self.metered:
             parts = (*parts, "every trial with its energy")
-        if self.verified:
+        if self.verified == NOT_VERIFIED:
+            parts = (*parts, NOT_VERIFIED)
+        elif self.verified:
             parts = (*parts, "verified against the first configuration")
         return sha256(json.dumps(parts).encode()).hexdigest()
 

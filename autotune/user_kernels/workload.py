@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import IO, Any
 
 import numpy as np
 
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
+from autotune.families.config import Config
 from autotune.families.plan import Argument
 from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import word_of
 from autotune.user_kernels.arguments import ContentOf, as_they_lie, call_of, launch_arguments
 from autotune.user_kernels.results import (
     Array,
+    Comparison,
     ExpectedArray,
     Reference,
     Verification,
@@ -40,6 +44,7 @@ class ArrayArgument:
         written: whether the kernel only writes it, as far as the reference tells.
         fortran: whether the caller's array lies in Fortran order; `before` and `expected` are then
             its transpose.
+        free: whether its contents after a run are compared with nothing.
     """
 
     place: int
@@ -47,11 +52,27 @@ class ArrayArgument:
     expected: ExpectedArray | None
     written: bool = False
     fortran: bool = False
+    free: bool = False
 
     @property
     def name(self) -> str:
         """The symbol for its address in a plan."""
         return word_of(self.place)
+
+    @property
+    def original(self) -> Array:
+        """`before` with the indices of the caller's array."""
+        return self.before.T if self.fortran else self.before
+
+    def wrong(self, comparison: Comparison) -> str:
+        """The failure that a comparison found, in the indices of the caller's array."""
+        if self.fortran:
+            comparison = replace(comparison, place=comparison.place[::-1])
+        return f"argument {self.place}: wrong result: {comparison}"
+
+
+HostFault = Callable[[Config, Sequence[Array]], str | None]
+"""Says why the contents that a configuration leaves in the arrays are wrong, or returns None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +83,9 @@ class Workload:
         call: the kernel's name and the types of the arguments.
         arguments: the arguments in a plan, with symbols for the addresses of arrays.
         buffers: the array arguments.
-        verified: the configuration whose results are expected; empty if a reference gave them.
+        verified: the configuration whose results are expected; empty if a reference gave them;
+            `NOT_VERIFIED` if nothing is compared.
+        on_host: compares the free arrays in the process of the search.
         textures: the texture arguments by their symbols in a plan.
         constants: the bytes of `__constant__` variables by their names in C++.
     """
@@ -71,6 +94,7 @@ class Workload:
     arguments: tuple[Argument, ...]
     buffers: tuple[ArrayArgument, ...]
     verified: str = ""
+    on_host: HostFault | None = None
     textures: Mapping[str, Texture] = field(default_factory=dict)
     constants: Mapping[str, Array] = field(default_factory=dict)
 
@@ -82,6 +106,45 @@ class Workload:
         """Bytes of all arrays together."""
         textures = sum(texture.array.nbytes for texture in self.textures.values())
         return textures + sum(buffer.before.nbytes for buffer in self.buffers)
+
+
+class SharedArray(np.memmap[Any, np.dtype[Any]]):
+    """An array in memory that other processes map instead of receiving a copy.
+
+    It has to outlive the start of the process that it is sent to.
+    """
+
+    owner: IO[bytes]
+
+    @classmethod
+    def of(cls, array: Array) -> SharedArray:
+        """A copy of an array."""
+        memory = os.fdopen(os.memfd_create("autotune"), "wb")
+        memory.truncate(array.nbytes)
+        path = f"/proc/{os.getpid()}/fd/{memory.fileno()}"
+        shared = cls(path, array.dtype, "r+", shape=array.shape)
+        shared.owner = memory
+        shared[...] = array
+        return shared
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _mapped, (self.filename, self.dtype, self.shape)
+
+
+def _mapped(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    return np.memmap(path, dtype, "c", shape=shape)
+
+
+def in_shared_memory(work: Workload) -> Workload:
+    """A call for worker processes, with its arrays in memory that they share."""
+
+    def shared(buffer: ArrayArgument) -> ArrayArgument:
+        expected = buffer.expected
+        if expected is not None and not expected.fields:
+            expected = replace(expected, values=SharedArray.of(expected.values))
+        return replace(buffer, before=SharedArray.of(buffer.before), expected=expected)
+
+    return replace(work, buffers=tuple(map(shared, work.buffers)), on_host=None)
 
 
 def workload(
@@ -107,7 +170,7 @@ def workload(
     Raises:
         UsageError: for invalid arguments or expected arrays.
     """
-    made = unverified(name, arguments, constants)
+    made = unverified(name, arguments, constants=constants)
     results = run_reference(reference, arguments)
     outputs = {
         place: expected_array(place, result, argument, verify)
@@ -135,20 +198,24 @@ def workload(
 
 
 def unverified(
-    name: str, arguments: Sequence[object], constants: ContentOf | None = None
+    name: str,
+    arguments: Sequence[object],
+    verified: str = "",
+    constants: ContentOf | None = None,
 ) -> Workload:
     """A call without expected results; `with_results` adds them.
+
+    Args:
+        name: the name of the kernel.
+        arguments: as for `workload`.
+        verified: `NOT_VERIFIED` if it never gets any.
 
     Raises:
         UsageError: as `call_of`.
     """
-    call, in_plan = call_of(name, arguments, constants), launch_arguments(arguments)
     buffers = (
         ArrayArgument(
-            place,
-            as_bytes(in_memory_order(argument.copy(order="K"))),
-            None,
-            fortran=column_major(argument),
+            place, as_bytes(in_memory_order(argument)), None, fortran=column_major(argument)
         )
         for place, argument in enumerate(arguments)
         if isinstance(argument, np.ndarray)
@@ -159,7 +226,8 @@ def unverified(
         if isinstance(argument, Texture)
     }
     contents = as_they_lie(constants)
-    return Workload(call, in_plan, tuple(buffers), textures=textures, constants=contents)
+    call, in_plan = call_of(name, arguments, constants), launch_arguments(arguments)
+    return Workload(call, in_plan, tuple(buffers), verified, textures=textures, constants=contents)
 
 
 def with_results(

@@ -150,8 +150,8 @@ void copy_wait(int allowed_pending);
 
 constexpr std::size_t STRUCT_LIMIT = 512;  // bytes
 
-// A kernel argument as a plan gives it; `type` is p(ointer), i(32), l(ong, i64), f(32), t(ensor map)
-// or s(truct), which has `size` bytes.
+// A kernel argument as a plan gives it; `type` is p(ointer), i(32), l(ong, i64), f(32), d(ouble), t(ensor
+// map) or s(truct), which has `size` bytes.
 struct Argument {
     char type;
     std::size_t size;
@@ -161,12 +161,14 @@ struct Argument {
         int i32;
         long long i64;
         float f32;
+        double f64;
         alignas(64) TensorMapValue map;
     };
 
     operator int() const { return i32; }
     operator long long() const { return i64; }
     operator float() const { return f32; }
+    operator double() const { return f64; }
     template <typename T>
     operator T*() const {
         return static_cast<T*>(pointer);
@@ -184,6 +186,8 @@ template <>
 constexpr char type_of<long long> = 'l';
 template <>
 constexpr char type_of<float> = 'f';
+template <>
+constexpr char type_of<double> = 'd';
 
 // Aborts with a message unless `arguments`, `count` of them, have the types in `taken`, and structs
 // these sizes.

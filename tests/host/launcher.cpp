@@ -149,6 +149,7 @@ Argument read_argument(const std::vector<std::unique_ptr<Buffer>>& buffers) {
         case 'i': argument.i32 = read<int32_t>(); break;
         case 'l': argument.i64 = read<int64_t>(); break;
         case 'f': argument.f32 = read<float>(); break;
+        case 'd': argument.f64 = read<double>(); break;
         case 't': argument.map = read_map(buffers); break;
         case 's': read_struct(argument, buffers); break;
         default: fail("argument of type %c", argument.type);

@@ -88,6 +88,9 @@ class FakeGpu(FakeCuda):
     def cuMemcpyHtoDAsync(self, address: int, source: int, size: int, stream: int) -> Any:
         return self._enqueued(stream, lambda: ctypes.memmove(address, source, size))
 
+    def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: int) -> Any:
+        return self._enqueued(stream, lambda: ctypes.memmove(target, source, size))
+
     def cuMemcpyDtoH(self, target: int, address: int, size: int) -> Any:
         assert not self.queue, "a copy that does not wait for the stream"
         ctypes.memmove(target, address, size)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.cuda.textures import Texture
+from autotune.families.plan import Template
 from autotune.measure import bench
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Run
 from autotune.measure.timing import Samples, WarmRun
+from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS
 from autotune.measure.worker import PendingBench
+from autotune.user_kernels import guarded_arrays
 from autotune.user_kernels.bench import KernelBench
+from autotune.user_kernels.results import ExpectedArray, compare
 from autotune.user_kernels.workload import Workload
 from support.sample_records import H100
 
@@ -63,6 +68,7 @@ class FakeSession:
         log: runs and timings, in order.
         textures: the textures that were made.
         constants, values: what the last candidate was bound to.
+        traffic: copies from, to and on the device, with their bytes, in order.
     """
 
     device = H100
@@ -73,6 +79,7 @@ class FakeSession:
     def __init__(self, kernels: Mapping[str, Kernel], floats: int, free: int) -> None:
         self.kernels, self._floats, self._free = kernels, floats, free
         self.log: list[str] = []
+        self.traffic: list[tuple[str, int]] = []
         self.lost = False
         self.textures: list[Texture] = []
         self.constants: Mapping[str, NDArray[Any]] = {}
@@ -122,12 +129,72 @@ class FakeSession:
     def broken(self) -> bool:
         return self.lost
 
-    def upload(self, address: int, array: NDArray[np.uint8]) -> None:
+    def load(self, program: Template, types: object, shared: int) -> ComparisonKernel:
+        del types, shared
+        return ComparisonKernel(program, self._queue)
+
+    def fill(self, address: int, value: int, count: int, width: int = 4) -> None:
+        assert value == 0 or width == 1
+        self._queue.append(lambda: ctypes.memset(address, value, count * width))
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        self.traffic.append(("copy", size))
+        self._queue.append(lambda: ctypes.memmove(target, source, size))
+
+    def upload(self, address: int, array: NDArray[Any]) -> None:
+        self.traffic.append(("upload", array.nbytes))
         self._queue.append(lambda: ctypes.memmove(address, array.ctypes.data, array.nbytes))
 
-    def download(self, array: NDArray[np.uint8], address: int) -> None:
+    def download(self, array: NDArray[Any], address: int) -> None:
+        self.traffic.append(("download", array.nbytes))
         self.synchronize()
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+
+def array_at(address: int, count: int, dtype: Any) -> NDArray[Any]:
+    """The array at an address."""
+    dtype = np.dtype(dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memory, dtype)
+
+
+NUMPY_TYPES = {name: dtype for dtype, name in guarded_arrays.TYPES.items()}
+
+
+@dataclass
+class ComparisonKernel:
+    """A kernel of `compare_arrays.cu`, in NumPy; its first block finds everything."""
+
+    template: Template
+    queue: list[Callable[[], object]]
+
+    def step(
+        self, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[Any]
+    ) -> Callable[[], None]:
+        assert (0 < grid[0] <= MOST_BLOCKS, block) == (True, (THREADS, 1, 1))
+        run = self._count_changed if self.template.kernel == "count_changed" else self._compare
+
+        return lambda: self.queue.append(lambda: run(*arguments))
+
+    def _count_changed(
+        self, memory: int, copy: int, size: int, first: int, end: int, entries: int
+    ) -> None:
+        changed = array_at(memory, size, "u1") != array_at(copy, size, "u1")
+        changed[first:end] = False
+        array_at(entries, 1, guarded_arrays.FINDINGS)["wrong"] = changed.sum()
+
+    def _compare(
+        self, actual: int, expected: int, count: int, rtol: float, atol: float, entries: int
+    ) -> None:
+        types = self.template.expression.partition("<")[2][:-1].split(", ")
+        arrays = (
+            array_at(address, count, NUMPY_TYPES[name])
+            for address, name in zip((actual, expected), types, strict=True)
+        )
+        got, wanted = arrays
+        found = compare(got, ExpectedArray(wanted, rtol, atol))
+        values = found.wrong, found.place[0], found.error, 0.0, found.difference
+        array_at(entries, 1, guarded_arrays.FINDINGS)[0] = values
 
 
 class Memory:
@@ -159,6 +226,12 @@ def right(at: Pointers) -> None:
     y[:] = F4(2.5) * x + y
 
 
+def uncompiled(templates: dict[Template, Template], arch: str, cache: object) -> Any:
+    """In place of `compiled`: `FakeSession.load` takes templates."""
+    del arch, cache
+    return templates
+
+
 def opened_saxpy(work: Workload, index: int) -> PendingBench:
     """Opens a worker's bench, on which 64 threads are wrong and 128 end the process."""
     del index
@@ -168,6 +241,7 @@ def opened_saxpy(work: Workload, index: int) -> PendingBench:
 
     def finish() -> KernelBench:
         bench.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
+        guarded_arrays.compiled = uncompiled  # type: ignore[assignment, attr-defined]
         kernels: dict[str, Kernel] = {"32": right, "64": lambda _: None, "128": exits, "256": right}
         session: Any = FakeSession(kernels, work.buffers[0].before.size, 2**30)
         return KernelBench(session, work)

@@ -89,6 +89,9 @@ def module(gpu: FakeGpu) -> Any:
         at = array.ctypes.data
         checked(gpu.cuMemcpyHtoDAsync(address, at, array.nbytes, stream.handle))
 
+    def copy(target: int, source: int, size: int, stream: Stream) -> None:
+        checked(gpu.cuMemcpyDtoDAsync(target, source, size, stream.handle))
+
     def download(array: NDArray[Any], address: int) -> None:
         checked(gpu.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes))
 
@@ -109,6 +112,7 @@ def module(gpu: FakeGpu) -> Any:
         Event=lambda: Event(gpu),
         mem_alloc=lambda size: Memory(gpu, size),
         memcpy_htod_async=upload,
+        memcpy_dtod_async=copy,
         memcpy_dtoh=download,
         **{f"memset_d{bits}_async": memset(bits) for bits in (8, 16, 32)},
     )

@@ -406,8 +406,8 @@ def _argument(argument: Argument, case: Case) -> bytes:
     if isinstance(argument.value, TensorMap):
         return _tensor_map(argument.value, case)
     value = _number(argument.value, case)
-    form = {"i32": "i", "i64": "q", "f32": "f"}[argument.type]
-    code = {"i32": b"i", "i64": b"l", "f32": b"f"}[argument.type]
+    form = {"i32": "i", "i64": "q", "f32": "f", "f64": "d"}[argument.type]
+    code = {"i32": b"i", "i64": b"l", "f32": b"f", "f64": b"d"}[argument.type]
     return struct.pack(f"<c{form}", code, value)
 
 

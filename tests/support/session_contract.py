@@ -84,6 +84,14 @@ class SessionContract:
         session.download(copied, int(memory))
         assert (copied == array).all()
 
+    def test_copy_on_the_device_comes_back(self, session: Session) -> None:
+        source, target = session.allocate(4000), session.allocate(4000)
+        array, copied = np.arange(1000, dtype=np.float32), np.empty(1000, np.float32)
+        session.upload(int(source), array)
+        session.copy(int(target), int(source), 4000)
+        session.download(copied, int(target))
+        assert (copied == array).all()
+
     @pytest.mark.parametrize(("width", "value"), [(1, 0x7F), (2, 0x7FED), (4, 0x7FFFDEAD)])
     def test_fill_writes_elements_of_any_width(
         self, session: Session, width: int, value: int

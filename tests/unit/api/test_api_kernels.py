@@ -35,6 +35,7 @@ from autotune.records.kernel_record import Geometry
 from autotune.tuning import loop
 from autotune.tuning.options import Search
 from autotune.user_kernels import bench
+from autotune.user_kernels.bench import open_kernel_runner
 from autotune.user_kernels.results import Verification
 from autotune.user_kernels.source import Compilation
 from autotune.user_kernels.workload import Workload
@@ -405,6 +406,86 @@ def test_wrong_or_crashing_configurations_fail_alone(
         f"saxpy:THREADS=128,EACH={each}" for each in EACH
     }
     assert not runner.works
+
+
+# Ways to verify
+
+
+@pytest.fixture
+def worker(runner: OpenedRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runners with worker processes of a fake GPU; 64 threads are wrong."""
+    monkeypatch.setattr(bench, "open_kernel_runner", open_kernel_runner)
+    monkeypatch.setattr(bench, "BENCH", "support.fake_kernel_session:opened_saxpy")
+    yield
+    assert not runner.works
+
+
+def threads_of(record: autotune.KernelRecord) -> set[int]:
+    return {entry.config.integer("THREADS") for entry in record.entries}
+
+
+FEW: dict[str, Any] = {
+    "parameters": {"THREADS": (32, 64, 256), "EACH": (1,)},
+    "search": Search(sampler="exhaustive"),
+}
+
+
+@pytest.mark.usefixtures("worker")
+def test_nothing_is_verified_on_request(cache: Path) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError
+
+    record = tune(**FEW, reference=never, verify=None)
+    assert threads_of(record) == {32, 64, 256}
+    assert (record.verified, record.best.measurement.error) == ("not verified", None)
+    text = (cache / "kernels").rglob("*.json")
+    assert any('"verified": "not verified"' in path.read_text() for path in text)
+    table = str(autotune.table(record))
+    assert "verified   not verified: the results were compared with nothing" in table
+    verified = tune(**FEW)
+    assert (threads_of(verified), verified.verified) == ({32, 256}, "")
+
+
+@pytest.mark.usefixtures("worker")
+def test_function_may_compare_the_results() -> None:
+    seen: list[list[Any]] = []
+
+    def check(expected: list[Any], actual: list[Any]) -> bool:
+        seen.append([type(each) for each in (*expected, *actual)])
+        np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+        return True
+
+    record = tune(**FEW, verify=Verification(check=check))
+    assert (threads_of(record), record.verified) == ({32, 256}, "")
+    assert [kind is type(None) for kind in seen[0]] == [False, True, True, True] * 2
+
+
+@pytest.mark.usefixtures("worker")
+def test_function_compares_with_the_first_configuration() -> None:
+    agree = Verification(check=lambda expected, actual: (expected[0] == actual[0]).all())
+    record = tune(**FEW, reference=None, verify=agree)
+    assert (threads_of(record), record.verified) == ({32, 256}, "saxpy:THREADS=32,EACH=1")
+
+
+@pytest.mark.usefixtures("worker")
+def test_reference_may_depend_on_the_configuration() -> None:
+    called: list[int] = []
+
+    def by_threads(p: Any, y: Any, x: Any, a: Any, n: Any) -> Any:
+        called.append(p["THREADS"])
+        return [y if p["THREADS"] == 64 else a * x + y, *reference(y, x, a, n)[1:]]
+
+    verify = Verification(by_configuration=True)
+    constraints = {"some": lambda p: p["THREADS"] > 32}
+    record = tune(**FEW, constraints=constraints, reference=by_threads, verify=verify)
+    assert threads_of(record) == {64, 256}
+    assert (called[0], set(called)) == (64, {64, 256})
+
+
+def test_reference_by_configuration_is_a_function() -> None:
+    verify = Verification(by_configuration=True)
+    with pytest.raises(UsageError, match="by_configuration needs a reference that is a function"):
+        tune(reference=None, verify=verify)
 
 
 # Without a GPU

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
 from autotune import device
@@ -16,6 +17,7 @@ from autotune.families.plan import Launch
 from autotune.families.shared.quantizing import Quantizing
 from autotune.model import space
 from autotune.problem import ELEMENT_TYPES, Problem
+from autotune.user_kernels.guarded_arrays import COUNT_CHANGED, TYPES, comparison_of
 
 DEVICES = {
     "sm_75": "t4",
@@ -119,6 +121,17 @@ def test_quantising_compiles_without_local_memory(arch: str) -> None:
     types = ELEMENT_TYPES[source], ELEMENT_TYPES[target]
     for launch in Quantizing(*types, scale, rows, columns, vector=vector).plan().launches:
         program = compile(launch.template, arch, cache=None)
+        assert isinstance(program, Program), program.reason
+        assert program.local == 0
+
+
+@pytest.mark.parametrize("arch", DEVICES)
+def test_comparison_of_user_arrays_compiles(arch: str) -> None:
+    pairs = [*zip(TYPES, TYPES, strict=True), ("float16", "float64"), ("complex64", "complex128")]
+    place = [*DEVICES].index(arch)  # each architecture compiles other types
+    templates = [comparison_of(*map(np.dtype, pair)) for pair in pairs[place :: len(DEVICES)]]
+    for template in (COUNT_CHANGED, *templates):
+        program = compile(template, arch, cache=None)
         assert isinstance(program, Program), program.reason
         assert program.local == 0
 

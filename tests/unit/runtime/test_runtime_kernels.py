@@ -332,7 +332,7 @@ def test_values_of_many_bytes_reach_the_kernel(case: Case, seen: list[Any]) -> N
     other = np.array((4, 1.5), POINT)[()]
     kernel(Interface(x), other, 1 + 2j, 77)
     words = (value.tobytes()[:8] for value in (other, np.complex64(1 + 2j)))
-    first, second = (int.from_bytes(word, "little") for word in words)
+    first, second = (int.from_bytes(word, "little", signed=True) for word in words)
     assert seen == [(x.ctypes.data, first, second, 77)]
 
 

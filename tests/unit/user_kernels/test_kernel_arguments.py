@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_kernel_session import FakeSession, FakeTimer, right
+from support.fake_kernel_session import FakeSession, FakeTimer, right, uncompiled
 from support.sample_user_kernels import N, arguments, recorded, reference, tunable, work
 
 from autotune.api.kernels import work_of
@@ -19,8 +19,10 @@ from autotune.measure.measurement import Failure
 from autotune.measure.recording import KernelRecording, Origin, SweepRow
 from autotune.measure.runner import Candidate
 from autotune.records import KernelRecord, codec
+from autotune.user_kernels import guarded_arrays
 from autotune.user_kernels.arguments import as_they_lie, call_of, described, launch_arguments
-from autotune.user_kernels.bench import GuardedArray, KernelBench
+from autotune.user_kernels.bench import KernelBench
+from autotune.user_kernels.guarded_arrays import GuardedArray
 from autotune.user_kernels.results import Verification, compare
 from autotune.user_kernels.workload import unverified, with_results
 
@@ -270,6 +272,7 @@ def test_reference_gets_the_array_of_a_texture() -> None:
 
 def test_bench_binds_textures_and_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "Timer", FakeTimer)
+    monkeypatch.setattr(guarded_arrays, "compiled", uncompiled)
     texture = Texture(np.zeros(3, F4))
     call = work(
         arguments=[*arguments(), texture],

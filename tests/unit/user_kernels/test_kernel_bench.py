@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_kernel_session import F4, Error, FakeSession, FakeTimer, Kernel, Pointers, right
+from support.fake_kernel_session import (
+    F4,
+    Error,
+    FakeSession,
+    FakeTimer,
+    Kernel,
+    Pointers,
+    right,
+    uncompiled,
+)
 from support.sample_user_kernels import N, arguments, tunable, work
 
 from autotune.errors import RunnerError
@@ -18,8 +28,12 @@ from autotune.measure import bench as module
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import BestTimes
 from autotune.measure.runner import Candidate
+from autotune.records.kernel_record import NOT_VERIFIED
+from autotune.user_kernels import guarded_arrays
 from autotune.user_kernels.bench import KernelBench
-from autotune.user_kernels.workload import Workload
+from autotune.user_kernels.guarded_arrays import device_type
+from autotune.user_kernels.results import ExpectedArray
+from autotune.user_kernels.workload import ArrayArgument, Workload, unverified
 
 
 def changed(place: int, index: int, value: float = 7.0, **around: int) -> Kernel:
@@ -77,13 +91,18 @@ def opened(
     free: int = 2**30,
 ) -> tuple[KernelBench, FakeSession]:
     monkeypatch.setattr(module, "Timer", FakeTimer)
+    monkeypatch.setattr(guarded_arrays, "compiled", uncompiled)
     session: Any = FakeSession(kernels, floats, free)
     return KernelBench(session, call or work()), session
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> KernelBench:
-    return opened(monkeypatch)[0]
+LITTLE = 2**20
+"""Free bytes without room for copies: the host restores and compares."""
+
+
+@pytest.fixture(params=[2**30, LITTLE], ids=["device", "host"])
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KernelBench:
+    return opened(monkeypatch, free=request.param)[0]
 
 
 def test_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
@@ -190,6 +209,86 @@ def test_written_output_is_not_preset_to_the_result(
         "argument 1: wrong result: 2 of 4 elements, such as nan instead of 2 at 2, tolerance "
         "0.0004; it held NaN before, as the reference does not read it')"
     )
+
+
+GUARDED, FOUND = 4 * N + 2 * 4096, 2 * 2 * 1024 * 40
+"""Bytes of y or x with its guards, and of what the comparison on the device finds."""
+
+
+def test_correct_kernel_is_verified_without_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    session.traffic.clear()
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
+    first, second = [("copy", GUARDED)] * 2, [("copy", GUARDED)]  # x is known to be unchanged
+    assert session.traffic == [*first, ("download", FOUND), *second, ("download", FOUND)]
+
+
+def test_wrong_array_alone_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    session.traffic.clear()
+    bench.measure(candidate("input"), None)
+    assert session.traffic[2:] == [("download", FOUND), ("download", GUARDED)]
+
+
+def test_host_restores_and_compares_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch, free=LITTLE)
+    session.traffic.clear()
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
+    upload, download = ("upload", 4 * N), ("download", GUARDED)
+    assert session.traffic == [upload, upload, *[download] * 2, upload, *[download] * 2]
+
+
+@pytest.mark.parametrize("free", [2**30, LITTLE], ids=["device", "host"])
+def test_contents_of_a_free_array_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    call = work()
+    y, x = call.buffers
+    call = replace(call, buffers=(replace(y, expected=None, free=True), x))
+    bench, _ = opened(monkeypatch, call=call, free=free)
+    outcome = bench.measure(candidate("off"), None)
+    assert isinstance(outcome, Measurement)
+    assert (outcome.error, outcome.tolerance, outcome.relative_error) == (None, None, None)
+    for act in ("behind", "input"):
+        assert isinstance(bench.measure(candidate(act), None), Failure)
+
+
+def test_nothing_is_verified_where_nothing_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch, call=unverified("saxpy", arguments(), NOT_VERIFIED))
+    assert isinstance(bench.measure(candidate("input"), None), Measurement)
+    assert session.log == ["run input", "time None"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected", "compared"),
+    [
+        ("float32", "float32", "float32"),
+        ("float16", "float64", "float64"),
+        ("float32", "int64", "float64"),
+        ("complex64", "float32", "complex128"),
+        ("int8", "int64", "int8"),
+        ("uint8", "bool", "uint8"),
+        ("float64", "longdouble", None),
+    ],
+)
+def test_device_compares_in_a_type_that_holds_both(
+    dtype: str, expected: str, compared: str | None
+) -> None:
+    array, values = np.zeros(3, dtype), np.ones(3, expected)
+    buffer = ArrayArgument(0, array, ExpectedArray(values, 0.0, 0.0))
+    assert device_type(buffer) == (None if compared is None else np.dtype(compared))
+
+
+def test_host_compares_what_the_device_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.ones(N, np.longdouble)
+    kernels: dict[str, Kernel] = {
+        "one": lambda at: at(0).view("f8").fill(1),
+        "none": lambda _: None,
+    }
+    call = work(arguments=[np.zeros(N)], reference=lambda _: [values])
+    bench, _ = opened(monkeypatch, kernels, call, floats=2 * N)
+    assert isinstance(bench.measure(candidate("one"), None), Measurement)
+    assert isinstance(bench.measure(candidate("none"), None), Failure)
 
 
 def test_refused_launch_is_a_failure(bench: KernelBench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,11 +18,13 @@ from support.sample_user_kernels import arguments, reference, work
 
 from autotune.api.kernels import work_of
 from autotune.errors import UsageError
+from autotune.families.config import Config
 from autotune.families.plan import Argument
 from autotune.problem.call import KernelCall
 from autotune.user_kernels.arguments import call_of, launch_arguments, on_host
+from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import ExpectedArray, Verification, compare
-from autotune.user_kernels.workload import Workload, unverified, with_results
+from autotune.user_kernels.workload import Workload, in_shared_memory, unverified, with_results
 
 F4 = np.float32
 
@@ -33,9 +36,9 @@ def doubled(x: Any, out: Any) -> list[Any]:
 
 
 def workload_of(
-    arguments: list[Any], computes: Callable[..., Any], **tolerances: float | None
+    arguments: list[Any], computes: Callable[..., Any], **changes: Verification
 ) -> Workload:
-    return work(arguments=arguments, reference=computes, **tolerances)
+    return work(arguments=arguments, reference=computes, **changes)
 
 
 # Calls
@@ -228,6 +231,25 @@ def test_explicit_tolerances_are_used() -> None:
     assert (y.expected.rtol, y.expected.atol) == (0.5, 0.25)
 
 
+def test_tolerances_may_differ_by_argument() -> None:
+    verify = Verification(rtol={1: 0.5}, atol={0: 0.25})
+    values = np.array([1.0, 3.0], F4)
+    call = workload_of([values, values], lambda *_: [values, values], verify=verify)
+    first, second = (buffer.expected for buffer in call.buffers)
+    assert first is not None
+    assert second is not None
+    assert [first.rtol, first.atol] == pytest.approx([1e-4, 0.25])
+    assert [second.rtol, second.atol] == pytest.approx([0.5, 0.5 * 2])
+
+
+def test_tolerance_of_no_array_is_refused() -> None:
+    y, x, a, n = arguments()
+    with pytest.raises(UsageError, match=r"rtol .* argument 2; the arrays are arguments 0, 1"):
+        work_of("saxpy", [y, x, a, n], None, Verification(rtol={2: 0.5}))
+    with pytest.raises(UsageError, match="atol is -1"):
+        Verification(atol={0: -1})
+
+
 # Comparison
 
 
@@ -269,8 +291,13 @@ def test_complex_errors_are_distances() -> None:
 def test_norms_cover_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.user_kernels.results.CHUNK", 3)
     expected = np.arange(1.0, 8.0)
-    result = compare(expected + 0.5, ExpectedArray(expected, 1.0, 1.0))
-    assert (result.difference, result.square) == (7 * 0.25, sum(n * n for n in range(1, 8)))
+    wanted = ExpectedArray(expected, 1.0, 1.0)
+    assert compare(expected + 0.5, wanted).difference == 7 * 0.25
+    assert wanted.square == sum(n * n for n in range(1, 8))
+
+
+def test_norm_of_complex_values_leaves_infinities_out() -> None:
+    assert ExpectedArray(np.array([3 + 4j, np.inf, 1j]), 0.0, 0.0).square == 26.0
 
 
 def test_elements_beyond_the_first_chunk_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,6 +354,90 @@ def test_results_that_verify_nothing_are_refused(change: float, message: str) ->
     results = [call.buffers[0].before + F4(change), call.buffers[1].before]
     with pytest.raises(UsageError, match=message):
         with_results(call, results, "saxpy:EACH=1", Verification())
+
+
+def test_unchanged_arrays_do_not_call_the_reference_again() -> None:
+    calls: list[int] = []
+
+    def counted(x: Any, y: Any, out: Any) -> list[Any]:
+        del out
+        calls.append(1)
+        return [None, None, x + y]
+
+    workload_of([np.ones(3), np.ones(3), np.ones(3)], counted)
+    assert len(calls) == 2  # once for the results, once without the contents of `out`
+
+
+def test_other_processes_map_shared_arrays() -> None:
+    sent = in_shared_memory(work())
+    message = pickle.dumps(sent)
+    assert len(message) < 2000 < sent.bytes
+    for buffer, received in zip(work().buffers, pickle.loads(message).buffers, strict=True):
+        np.testing.assert_array_equal(received.before, buffer.before)
+        received.before[:] = 0  # a copy of its own
+    for buffer, kept in zip(work().buffers, sent.buffers, strict=True):
+        np.testing.assert_array_equal(kept.before, buffer.before)
+
+
+# Comparison on the host
+
+
+def host_fault(verify: Verification, contents: list[Any], results_of: Any = None) -> str | None:
+    call = compared_on_host(work(), verify, results_of)
+    assert call.on_host is not None
+    assert [buffer.free for buffer in call.buffers] == [True, False]
+    return call.on_host(Config.of("saxpy", {"THREADS": 32}), contents)
+
+
+def right() -> list[Any]:
+    y, x, a, _ = arguments()
+    return [a * x + y, x]
+
+
+def test_results_stay_on_the_device_without_a_function() -> None:
+    call = work()
+    assert compared_on_host(call, Verification()) is call
+
+
+def test_function_gets_outputs_alone() -> None:
+    def check(expected: list[Any], actual: list[Any]) -> bool:
+        assert [each is None for each in expected] == [False, True, True, True]
+        return bool((expected[0] == actual[0]).all()) and actual[1:] == [None] * 3
+
+    assert host_fault(Verification(check=check), right()) is None
+    wrong = "wrong result: the check returned False"
+    assert host_fault(Verification(check=lambda *_: False), right()) == wrong
+
+
+def test_assertion_is_the_reason() -> None:
+    def check(expected: list[Any], actual: list[Any]) -> bool:
+        np.testing.assert_array_equal(actual[0], expected[0] + 1)
+        return True
+
+    reason = host_fault(Verification(check=check), right())
+    assert reason is not None
+    assert reason.startswith("wrong result: Arrays are not equal Mismatched elements: 1000 / 1000")
+
+
+def test_function_that_returns_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="the check returned None; return whether"):
+        host_fault(Verification(check=lambda *_: None), right())
+
+
+def test_reference_of_a_configuration_decides() -> None:
+    def results_of(config: Config) -> list[Any]:
+        return [right()[0] * (config.values["THREADS"] == 64), None, None, None]
+
+    reason = host_fault(Verification(), right(), results_of)
+    assert reason is not None
+    assert reason.startswith("argument 0: wrong result: 1000 of 1000 elements, such as ")
+    same = host_fault(Verification(), right(), lambda _: [right()[0], None, None, None])
+    assert same is None
+
+
+def test_outputs_are_the_same_for_all_configurations() -> None:
+    with pytest.raises(UsageError, match=r"in the arguments \[1\] of saxpy:THREADS=32, in \[0\]"):
+        host_fault(Verification(), right(), lambda _: [None, right()[1], None, None])
 
 
 class Tensor(fake_frameworks.Tensor):

@@ -1,0 +1,277 @@
+"""The arrays of a user kernel on the device, between guards: restored before a run, compared after
+it.
+
+Both happen on the device if it has memory for copies (`cuda_src/compare_arrays.cu`). Only an array
+that is found wrong there is downloaded, for the words of its failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, SupportsInt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.families.plan import ArgumentType, Template
+from autotune.measure.measurement import Failure
+from autotune.measure.operands import GUARD
+from autotune.measure.session import Session
+from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, compiled
+from autotune.problem.integers import ceil_div
+from autotune.user_kernels.results import Agreement, Comparison, compare
+from autotune.user_kernels.workload import ArrayArgument, SharedArray
+
+PATTERN = 0xA5
+"""Byte of the guards around each array; an unlikely result as a number of any type."""
+
+VECTOR = 16
+"""Bytes that a thread compares at once; the size of an array with its guards is a multiple."""
+
+# As in compare_arrays.cu.
+SOURCE = "compare_arrays.cu"
+FINDINGS = np.dtype(
+    [("wrong", "i8"), ("place", "i8"), ("error", "f8"), ("ratio", "f8"), ("squares", "f8")]
+)
+TYPES: Mapping[str, str] = {
+    **{"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"},
+    **{"uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned"},
+    **{"uint64": "unsigned long long", "float16": "Half", "float32": "float"},
+    **{"float64": "double", "complex64": "Complex<float>", "complex128": "Complex<double>"},
+}
+PARAMETERS: Mapping[str, tuple[ArgumentType, ...]] = {
+    "count_changed": ("pointer", "pointer", "i64", "i64", "i64", "pointer"),
+    "compare": ("pointer", "pointer", "i64", "f64", "f64", "pointer"),
+}
+WORDS = ("WORDS", "uint4")
+COUNT_CHANGED = Template(SOURCE, "count_changed", (WORDS,), form="count_changed<{WORDS}>")
+
+
+def comparison_of(actual: np.dtype[Any], expected: np.dtype[Any]) -> Template:
+    """The kernel that compares arrays of these types."""
+    types = ("ACTUAL", TYPES[actual.name]), ("EXPECTED", TYPES[expected.name])
+    options = ("--fmad=false",)  # NumPy rounds between a product and a sum
+    return Template(SOURCE, "compare", types, form="compare<{ACTUAL}, {EXPECTED}>", options=options)
+
+
+def device_type(buffer: ArrayArgument) -> np.dtype[Any] | None:
+    """The type in which the device compares an array with its expected values; None if it cannot,
+    or need not."""
+    dtype, expected = buffer.before.dtype, buffer.expected
+    if expected is None or dtype.name not in TYPES:
+        return None
+    if dtype.kind in "iu" or expected.values.dtype == dtype:
+        return dtype
+    wide = np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
+    return wide if np.can_cast(expected.values.dtype, wide) else None
+
+
+class GuardedArray:
+    """An array between its guards on the device."""
+
+    def __init__(self, session: Session, buffer: ArrayArgument) -> None:
+        """Allocates the array.
+
+        Raises:
+            Exception: `session.MemoryError`, if there is too little memory.
+        """
+        self._session = session
+        self.buffer = buffer
+        self.bytes = guarded_bytes(buffer)
+        self.memory = session.allocate(self.bytes)
+        self._initial: SupportsInt | None = None
+        self._accepted: tuple[NDArray[np.uint8], Comparison] | None = None
+
+    @property
+    def address(self) -> int:
+        """Address of the first element."""
+        return int(self.memory) + GUARD
+
+    @property
+    def end(self) -> int:
+        """Bytes from the first guard to the end of the elements."""
+        return GUARD + self.buffer.before.nbytes
+
+    def keep_initial(self) -> int:
+        """Keeps a copy with its initial content on the device; returns the copy's address."""
+        self._initial = self._session.allocate(self.bytes)
+        self._write(int(self._initial))
+        return int(self._initial)
+
+    def restore(self) -> None:
+        """Enqueues that the array, guards included, has its initial content again."""
+        if self._initial is None:
+            self._write(int(self.memory))
+        else:
+            self._session.copy(int(self.memory), int(self._initial), self.bytes)
+
+    def _write(self, address: int) -> None:
+        """Enqueues the upload of the initial content, with guards."""
+        self._session.fill(address, PATTERN, GUARD, 1)
+        self._session.upload(address + GUARD, self.buffer.before)
+        self._session.fill(address + self.end, PATTERN, self.bytes - self.end, 1)
+
+    def checked(self) -> Comparison | Failure | None:
+        """Compares the array on the host after the work on the stream; None for one that has no
+        expected contents, or had to stay unchanged and did.
+        """
+        where = f"argument {self.buffer.place}"
+        content = self._downloaded()
+        if isinstance(content, Failure):
+            return content
+        if self.buffer.free:
+            return None
+        if self.buffer.expected is None:
+            return self._unchanged(content, where)
+        if self._accepted is not None and np.array_equal(content, self._accepted[0]):
+            return self._accepted[1]  # most candidates agree to the last bit
+        array = content.view(self.buffer.before.dtype).reshape(self.buffer.before.shape)
+        comparison = compare(array, self.buffer.expected)
+        if comparison.wrong:
+            reason = self.buffer.wrong(comparison)
+            if comparison.actual != comparison.actual and self.buffer.written:
+                reason += "; it held NaN before, as the reference does not read it"
+            return Failure("verify", reason)
+        self._accepted = content.copy(), comparison
+        return comparison
+
+    def content(self) -> SharedArray | Failure:
+        """A copy of the contents after the work on the stream, for another process."""
+        content = self._downloaded()
+        if isinstance(content, Failure):
+            return content
+        before = self.buffer.before
+        return SharedArray.of(content.view(before.dtype).reshape(before.shape))
+
+    @cached_property
+    def _image(self) -> NDArray[np.uint8]:
+        """Host memory for the array with its guards."""
+        return np.empty(self.bytes, np.uint8)
+
+    def _downloaded(self) -> NDArray[np.uint8] | Failure:
+        """The bytes of the array, or the failure of a write beside it."""
+        self._session.download(self._image, int(self.memory))
+        guards = self._image[:GUARD], self._image[self.end :]
+        if count := sum(int((guard != PATTERN).sum()) for guard in guards):
+            where = f"argument {self.buffer.place}"
+            return Failure("verify", f"stray writes: changed {count} bytes around {where}")
+        return self._image[GUARD : self.end]
+
+    def _unchanged(self, content: NDArray[np.uint8], where: str) -> Failure | None:
+        before = self.buffer.before
+        elements = (array.view(np.uint8).reshape(before.size, -1) for array in (content, before))
+        if count := int(np.not_equal(*elements).any(axis=1).sum()):
+            changes = f"changed {count} elements of {where}, which the reference leaves as it is"
+            return Failure("verify", f"stray writes: {changes}")
+        return None
+
+
+def guarded_bytes(buffer: ArrayArgument) -> int:
+    """Bytes of an array with its guards, the second of which is longer by up to 15 bytes."""
+    return VECTOR * ceil_div(buffer.before.nbytes + 2 * GUARD, VECTOR)
+
+
+def copies_bytes(buffers: Sequence[ArrayArgument]) -> int:
+    """Bytes of the copies and the expected values of arrays on the device."""
+    types = ((device_type(buffer), buffer.before.size) for buffer in buffers)
+    expected = sum(size * dtype.itemsize for dtype, size in types if dtype is not None)
+    return expected + sum(map(guarded_bytes, buffers))
+
+
+class DeviceComparison:
+    """Compares all arrays of a call on the device, with copies that it keeps there."""
+
+    def __init__(
+        self, session: Session, arrays: Sequence[GuardedArray], cache: Path | None
+    ) -> None:
+        """Uploads the copies and the expected values; compiles the kernels through `cache`.
+
+        Raises:
+            Exception: `session.MemoryError`, if there is too little memory.
+            MissingError: without a compiler.
+            RunnerError: if a kernel does not compile.
+        """
+        self._session, self._arrays = session, arrays
+        types = [device_type(array.buffer) for array in arrays]
+        comparisons = [
+            None if dtype is None else comparison_of(array.buffer.before.dtype, dtype)
+            for array, dtype in zip(arrays, types, strict=True)
+        ]
+        templates = dict.fromkeys([COUNT_CHANGED, *filter(None, comparisons)])
+        self._kernels = {
+            template: session.load(
+                program, PARAMETERS[template.kernel], THREADS * FINDINGS.itemsize
+            )
+            for template, program in compiled(
+                {template: template for template in templates}, session.device.arch, cache
+            ).items()
+        }
+        self._findings = np.zeros((2 * len(arrays), MOST_BLOCKS), FINDINGS)
+        self._entries = session.allocate(self._findings.nbytes)
+        session.fill(int(self._entries), 0, self._findings.nbytes // 4)
+        self._expected: list[SupportsInt] = []
+        self._steps: list[Callable[[], None]] = []
+        for place, array in enumerate(arrays):
+            self._prepare(2 * place, array, types[place], comparisons[place])
+        session.synchronize()  # what is uploaded has to live until then
+
+    def _prepare(
+        self,
+        entry: int,
+        array: GuardedArray,
+        dtype: np.dtype[Any] | None,
+        comparison: Template | None,
+    ) -> None:
+        """Uploads what an array is compared with, and makes the launches that do it."""
+        buffer, size = array.buffer, array.buffer.before.size
+        compared = buffer.free or buffer.expected is not None
+        skipped = (GUARD, array.end) if compared else (0, 0)
+        copied = int(array.memory), array.keep_initial(), array.bytes
+        self._add(COUNT_CHANGED, array.bytes, entry, *copied, *skipped)
+        if comparison is None or dtype is None or buffer.expected is None:
+            return
+        values = buffer.expected.values.astype(dtype, copy=False)
+        self._expected.append(self._session.allocate(values.nbytes))
+        self._session.upload(int(self._expected[-1]), values)
+        self._session.synchronize()  # frees converted values
+        addresses = array.address, int(self._expected[-1])
+        tolerances = buffer.expected.rtol, buffer.expected.atol
+        self._add(comparison, buffer.before.nbytes, entry + 1, *addresses, size, *tolerances)
+
+    def _add(self, template: Template, size: int, entry: int, *arguments: int | float) -> None:
+        blocks = max(1, min(MOST_BLOCKS, ceil_div(size, VECTOR * THREADS)))
+        at = int(self._entries) + entry * self._findings[0].nbytes
+        launch = (blocks, 1, 1), (THREADS, 1, 1), (*arguments, at)
+        self._steps.append(self._kernels[template].step(*launch))
+
+    def checked(self) -> list[Agreement] | Failure:
+        """The agreement of each array with expected values after a run, or the first failure."""
+        for step in self._steps:
+            step()
+        self._session.download(self._findings, int(self._entries))
+        agreements: list[Agreement] = []
+        for place, array in enumerate(self._arrays):
+            changes, errors = self._findings[2 * place : 2 * place + 2]
+            outcome = self._outcome(array, bool(changes["wrong"].any()), errors)
+            if isinstance(outcome, Failure):
+                return outcome
+            if outcome is not None:
+                agreements.append(outcome)
+        return agreements
+
+    def _outcome(
+        self, array: GuardedArray, changed: bool, errors: NDArray[Any]
+    ) -> Agreement | Failure | None:
+        """An array's agreement. One that is wrong, or that the device cannot compare, is compared
+        on the host."""
+        expected = array.buffer.expected
+        unknown = expected is not None and device_type(array.buffer) is None
+        if changed or unknown or errors["wrong"].any():
+            return array.checked()
+        if expected is None:
+            return None
+        worst = errors[errors["ratio"].argmax()]
+        allowed = expected.allowed(int(worst["place"]))
+        return Agreement(float(errors["error"].max()), allowed, float(errors["squares"].sum()))
