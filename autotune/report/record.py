@@ -395,7 +395,7 @@ def _kernel_facts(record: KernelRecord) -> Facts:
 
 
 def _verification_facts(record: KernelRecord) -> Facts:
-    """What stood in for a reference."""
+    """The configuration that stood in for a reference, or that nothing was verified."""
     if record.verified == NOT_VERIFIED:
         return [("verified", "not verified: the results were compared with nothing")]
     return [("verified", f"against {record.verified}: no reference")] if record.verified else []

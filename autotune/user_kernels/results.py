@@ -73,11 +73,12 @@ class Verification:
         """Raises a `UsageError` if a tolerance is given for an argument that is not an array."""
         arrays = [place for place, each in enumerate(arguments) if isinstance(each, np.ndarray)]
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
-            if isinstance(value, Mapping) and (other := [*(value.keys() - set(arrays))]):
-                raise UsageError(
-                    f"{name} has a tolerance for argument {other[0]!r}; the arrays are arguments "
-                    f"{', '.join(map(str, arrays))}"
-                )
+            for place in value if isinstance(value, Mapping) else ():
+                if place not in arrays:
+                    raise UsageError(
+                        f"{name} has a tolerance for argument {place!r}; the arrays are arguments "
+                        f"{', '.join(map(str, arrays))}"
+                    )
 
 
 def _at(place: int, tolerance: Tolerance | None) -> float | None:

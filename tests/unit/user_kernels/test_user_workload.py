@@ -212,8 +212,9 @@ def test_expected_value_for_a_number_is_refused() -> None:
     ("name", "value"), [("rtol", -1.0), ("atol", math.inf), ("rtol", math.nan)]
 )
 def test_invalid_tolerance_is_refused(name: str, value: float) -> None:
+    changes: dict[str, Any] = {name: value}
     with pytest.raises(UsageError, match=f"{name} is {value!r}; give a number of at least 0"):
-        Verification(**{name: value})
+        Verification(**changes)
 
 
 @pytest.mark.parametrize(
