@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune import files, settings
 from autotune.api.tuning import save_recording, shown
+from autotune.api.words import hint_for, naming
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
@@ -53,6 +54,11 @@ QUICK_TRIALS = 25
 reach 96.0 %, after which a search stops by itself."""
 
 
+VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
+"""The keywords of `tune_kernel` whose values hold further options."""
+
+
+@naming(**VALUES)
 def tune_kernel(
     source: str | Path,
     name: str,
@@ -71,7 +77,6 @@ def tune_kernel(
     device: DeviceLike = DEFAULT,
     search: Search | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    recording: str | Path | None = None,
     progress: ProgressLike = True,
 ) -> KernelRecord:
     """Searches the fastest configuration of a user's CUDA kernel and records the best ten.
@@ -109,14 +114,13 @@ def tune_kernel(
             instead of arguments of a template.
         verify: tolerances, and the seconds for one configuration.
         device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`; or a file
-            of `recording`.
+            that `Search.recording` wrote.
         search: effort, limits, sampler and objective, or a `score`: a function of a `KernelResult`
             whose value, a number above 0, is minimised. `quick` is a search of 25 trials here.
             `energy` adds joules, power and clock to the results of the ten fastest; with a score it
-            adds them to every result, in two seconds each.
+            adds them to every result, in two seconds each. `recording` writes the outcomes of all
+            configurations that were tried, for `device="replay:saxpy.json.gz"`.
         metrics: further functions of a `KernelResult` by name; their values go into the record.
-        recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
-            tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.
         progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
             plain lines; or an observer, which receives the progress events instead.
 
@@ -145,13 +149,17 @@ def tune_kernel(
     tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
+        if limited.recording is not None:
+            raise UsageError(
+                f"{device} has no times to record; give a GPU of this machine, or none"
+            )
         return replay(tunable, recorded, store, limited, progress)
     first = reference is None
     record = _measured(
         tunable, work, store, limited, on_hosts(arguments), device, verify, first, progress
     )
-    if recording is not None:
-        save_recording(record, store, Path(recording))
+    if limited.recording is not None:
+        save_recording(record, store, Path(limited.recording))
     return record
 
 
@@ -246,6 +254,7 @@ def best_kernel(
     return record
 
 
+@naming(compile=Compilation)
 def kernel_occupancy(
     source: str | Path,
     name: str,
@@ -455,6 +464,7 @@ def read_spec(path: Path) -> dict[str, Any]:
         if name not in known_names:
             close = get_close_matches(str(name), known_names, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = hint_for(str(name), known_names, VALUES) or hint
             raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
     keywords = dict(spec)
     _require(path, keywords, "source", "name", "parameters")

@@ -98,16 +98,16 @@ def search(
     device: DeviceLike = DEFAULT,
     devices: str | Sequence[int] | None = None,
     family: str = "auto",
-    recording: str | Path | None = None,
     observer: Observer | None = None,
 ) -> Record:
     """Searches one problem: `autotune.tune` with its arguments decoded.
 
     Raises:
-        UsageError: for several devices or a recording and quick options.
+        UsageError: for several devices and quick options, or a recording without a GPU.
     """
-    if options.quick and (devices is not None or recording is not None):
-        raise UsageError("quick takes no devices and no recording; leave either out")
+    if options.quick and devices is not None:
+        raise UsageError("quick takes no devices; leave either out")
+    recording = options.recording
     if recording is not None and devices is None and not targets.measures(device):
         raise UsageError(f"{device} has no times to record; give a GPU of this machine, or none")
     settings.refuse_frozen(f"cannot tune {problem}")

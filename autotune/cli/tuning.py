@@ -157,11 +157,12 @@ def tune(
     seconds = None if budget is None else seconds_of(budget, "budget", _BUDGETS, units=" smh")
     stated: dict[str, Any] = {"effort": effort, "trials": trials, "seconds": seconds, "seed": seed}
     stated |= {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
+    stated["recording"] = recording
     fields = {name: value for name, value in stated.items() if value is not None}
     if specs := [word for word in shapes if word.endswith(".py")]:
         if len(shapes) > 1:
             raise UsageError("a user kernel is tuned alone; give one SPEC.py")
-        refuse("a user kernel", family=family, recording=recording, explain=explain, loss=loss)
+        refuse("a user kernel", family=family, explain=explain, loss=loss)
         refuse("a user kernel", batch_invariant=batch_invariant)
         _tune_spec(Path(specs[0]), device, fields, quiet, json)
         return
@@ -174,7 +175,7 @@ def tune(
     if not isinstance(asked, Counter):
         search = search.begun(began)  # several shapes share the seconds
     options: dict[str, Any] = {"device": device or "gpu", "family": family or "auto"}
-    options |= {"loss": loss, "batch_invariant": batch_invariant, "recording": recording}
+    options |= {"loss": loss, "batch_invariant": batch_invariant}
     _tune_shapes(asked, search, options, explain, "lines" if quiet else True, json)
 
 

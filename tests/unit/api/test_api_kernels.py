@@ -517,7 +517,7 @@ def test_recorded_search_is_replayed_without_a_gpu(
 ) -> None:
     runner.broken = {"t64": Failure("launch", "refused")}
     path = tmp_path / "saxpy.json.gz"
-    record = tune(recording=path)
+    record = tune(search=Search(recording=path))
     opened = len(runner.works)
     replayed = tune(device=f"replay:{path}", search=Search(effort="exhaustive"))
     assert len(runner.works) == opened
@@ -533,7 +533,7 @@ def test_recorded_search_is_replayed_without_a_gpu(
 
 def test_recording_has_the_energies_of_the_leaders(runner: OpenedRunner, tmp_path: Path) -> None:
     path = tmp_path / "saxpy.json.gz"
-    record = tune(recording=path, search=Search(objective="energy"))
+    record = tune(search=Search(recording=path, objective="energy"))
     replayed = tune(device=f"replay:{path}", search=Search(effort="exhaustive", objective="energy"))
     assert record.best_energy is not None
     assert replayed.best_energy is not None
@@ -547,14 +547,14 @@ def test_score_may_be_a_function_of_energy(runner: OpenedRunner, tmp_path: Path)
     assert len({*runner.metered}) == 4
     assert record.best.score is not None
     path = tmp_path / "saxpy.json.gz"
-    tune(recording=path, trials=4)  # has trials of its own, without energies
+    tune(search=Search(recording=path, trials=4))  # has trials of its own, without energies
     with pytest.raises(MissingError, match="the recording of 4 configurations has no energies"):
         tune(device=f"replay:{path}", search=Search(score=lambda r: r.joules, energy=True))
 
 
 def test_recording_of_another_call_is_refused(runner: OpenedRunner, tmp_path: Path) -> None:
     path = tmp_path / "saxpy.json.gz"
-    tune(recording=path, trials=1)
+    tune(search=Search(recording=path, trials=1))
     other = [*arguments()[:3], np.int32(7)]
     with pytest.raises(UsageError, match=r"is a recording of saxpy\(.*int32=1000\), not of saxpy"):
         tune(device=f"replay:{path}", arguments=other)

@@ -155,7 +155,7 @@ def test_search_is_recorded_and_replayed(
     [
         ((str(PROBLEM), "--device", "h100"), "h100 has no times to record; give a GPU"),
         ((str(PROBLEM), "--device", "replay:Mine/own.json.gz"), "has no times to record"),
-        ((str(PROBLEM), "--effort", "quick"), "quick takes no devices and no recording"),
+        ((str(PROBLEM), "--effort", "quick"), "quick takes no recording; leave either out"),
         (("64x64x64", "32x32x32"), "several problems take no recording; leave it out"),
         (("1..64x64x64",), "a range takes no recording; leave it out"),
     ],
