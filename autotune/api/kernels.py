@@ -483,10 +483,11 @@ def _run(path: Path) -> dict[str, Any]:
     """The variables of a Python file, which may import what lies beside it."""
     if not path.is_file():
         raise UsageError(f"{path} is not a file; give a Python file with {NAME}")
-    folder = str(path.resolve().parent)
+    file = path.resolve()
+    folder = str(file.parent)
     sys.path.insert(0, folder)
     try:
-        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(path), run_name=MODULE))
+        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(file), run_name=MODULE))
         return names
     finally:
         sys.path.remove(folder)

@@ -113,6 +113,15 @@ def test_source_is_looked_for_beside_the_file(spec: Path) -> None:
     assert read_spec(spec)["source"] == spec.parent / "k.cu"
 
 
+def test_file_may_name_a_source_beside_itself(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec.write_text(
+        "from pathlib import Path\n"
+        'KERNEL = {"source": Path(__file__).with_name("k.cu"), "name": "k", "parameters": {}}'
+    )
+    monkeypatch.chdir(spec.parents[1])
+    assert read_spec(Path(spec.parent.name, spec.name))["source"] == spec.parent / "k.cu"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
