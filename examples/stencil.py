@@ -2,7 +2,7 @@
 
     python examples/stencil.py                                  # on the GPU of this machine
     python examples/stencil.py a100                             # occupancy on another; no GPU
-    autotune tune examples/stencil.py --device replay:stencil   # recorded on an H100; no GPU
+    autotune tune examples/stencil.py --device replay:stencil   # recorded on an H200; no GPU
 
 The name, `stencil<9, ...>`, fixes the number of points; the search varies the other four template
 parameters.

@@ -11,9 +11,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from autotune.api.words import hint_for, naming
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.families.config import Value
+from autotune.families.config import Config, Value
 from autotune.families.plan import Template
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
@@ -42,7 +42,14 @@ from autotune.user_kernels.results import Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
-from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
+from autotune.user_kernels.tunable import (
+    Combination,
+    KernelTunable,
+    Metric,
+    Score,
+    check_metrics,
+    first_results,
+)
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
 
 if TYPE_CHECKING:
@@ -148,7 +155,7 @@ def tune_kernel(
     work = work_of(kernel.name, arguments, reference, verify)
     tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
-    if (recorded := replayed(device, work.call)) is not None:
+    if (recorded := replayed(device, tunable)) is not None:
         if limited.recording is not None:
             raise UsageError(
                 f"{device} has no times to record; give a GPU of this machine, or none"
@@ -295,20 +302,74 @@ def kernel_occupancy(
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
 
 
-def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:
+def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | None:
     """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
 
     Raises:
         NotFoundError: if there is no such file.
-        UsageError: if it is of another call.
+        UsageError: if it is of another call, or a file of Kernel Tuner with other parameters.
     """
     source = source_of(device)
     if not isinstance(source, ReplayedFile):
         return None
     recording = KernelRecording.load(source.path)
-    if recording.call != call:
-        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {call}")
+    if recording.any_call:
+        return _of_kernel(recording, tunable.kernel, source.path)
+    if recording.call != tunable.call:
+        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {tunable.call}")
     return recording
+
+
+def _of_kernel(recording: KernelRecording, kernel: UserKernel, path: Path) -> KernelRecording:
+    """A recording of Kernel Tuner with the kernel's name and the order of its parameters."""
+    rows = []
+    for row in recording.rows:
+        values = row.config.values
+        if values.keys() != kernel.parameters.keys():
+            raise UsageError(
+                f"{path} has the parameters {', '.join(sorted(values))}, {kernel.name} has "
+                f"{', '.join(sorted(kernel.parameters)) or 'none'}"
+            )
+        ordered = {name: values[name] for name in kernel.parameters}
+        rows.append(replace(row, config=Config.of(kernel.family, ordered)))
+    return replace(recording, rows=tuple(rows))
+
+
+@dataclass(frozen=True)
+class _RecordedTunable(KernelTunable):
+    """A kernel without its source, whose configurations are those of a recording."""
+
+    recorded: tuple[Config, ...] = ()
+
+    @cached_property
+    def combinations(self) -> tuple[Combination, ...]:
+        return tuple((config, self.kernel.geometry(config)) for config in self.recorded)
+
+
+def tune_recording(device: str, search: Search, progress: ProgressLike) -> KernelRecord:
+    """Searches all configurations of a user kernel's recording, without its source.
+
+    Args:
+        device: such as `replay:stencil` or `replay:A100_T4.json.gz`.
+        search: effort, limits and sampler.
+        progress: as for `tune_kernel`.
+
+    Raises:
+        UsageError: if the device is not the recording of a user kernel.
+        NotFoundError: if there is no such file.
+    """
+    source = source_of(device)
+    if not isinstance(source, ReplayedFile):
+        raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
+    recording = KernelRecording.load(source.path)
+    configs = tuple(row.config for row in recording.rows)
+    values = {name: [value] for name, value in configs[0].params}
+    kernel = define_kernel(
+        "", configs[0].family, values, constraints=None, grid=1, block=1, shared=0
+    )
+    tunable = _RecordedTunable(kernel, recording.call, recorded=configs)
+    store = Store(files.ensure(settings.cache_dir()))
+    return replay(tunable, recording, store, _limited(search), progress)
 
 
 def replay(

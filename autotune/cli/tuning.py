@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.problem.arguments import Span
-    from autotune.records import Record
+    from autotune.records import KernelRecord, Record
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
     from autotune.report.progress import Shown
@@ -169,6 +169,10 @@ def tune(
     from autotune.problem import Problem
     from autotune.tuning.options import Search
 
+    if device and not shapes:
+        refuse("the recording of a user kernel", family=family, recording=recording, loss=loss)
+        _tune_recording(device, Search(**fields), quiet, json)
+        return
     search, asked = Search(**fields), _asked(shapes)
     if not isinstance(asked, Problem):
         refuse("a range or a list of shapes", explain=explain)
@@ -299,12 +303,27 @@ def _tune_spec(
 ) -> None:
     """Tunes a user kernel and shows its record."""
     from autotune.api import kernels
-    from autotune.records import codec
-    from autotune.report.record import render
 
     changes = ({"device": device} if device else {}) | ({"progress": "lines"} if quiet else {})
     with _kept():
         record = kernels.tune_spec(spec, changes, fields)
+    _show_kernel(record, json)
+
+
+def _tune_recording(device: str, search: Search, quiet: bool, json: bool) -> None:
+    """Searches the recording of a user kernel and shows the record."""
+    from autotune.api import kernels
+
+    with _kept():
+        record = kernels.tune_recording(device, search, "lines" if quiet else True)
+    _show_kernel(record, json)
+
+
+def _show_kernel(record: KernelRecord, json: bool) -> None:
+    """Shows the record of a user kernel."""
+    from autotune.records import codec
+    from autotune.report.record import render
+
     if json:
         show_json(codec.encode(record))
     else:

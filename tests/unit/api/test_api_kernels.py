@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -564,3 +565,43 @@ def test_recording_of_another_call_is_refused(runner: OpenedRunner, tmp_path: Pa
     with pytest.raises(AutotuneError, match="not a recording of a user kernel"):
         tune(device=f"replay:{path}")
     assert runner.works
+
+
+def kernel_tuner_cache(path: Path, *, best: int = 256, names: str = "EACH,THREADS") -> str:
+    """Writes a cache of Kernel Tuner, fastest with `best` threads; returns its device."""
+    keys = names.split(",")
+    entries = {
+        f"{each},{threads}": dict(zip(keys, (each, threads), strict=True))
+        | {"time": each + abs(threads - best)}
+        for threads in THREADS
+        for each in EACH
+    }
+    header = {"device_name": "A6000", "kernel_name": "k", "tune_params_keys": keys}
+    path.write_text(json.dumps({**header, "cache": entries})[:-2])
+    return f"replay:{path}"
+
+
+def test_cache_of_kernel_tuner_fits_any_arguments(tmp_path: Path) -> None:
+    device = kernel_tuner_cache(tmp_path / "cache.json")
+    record = tune(device=device)
+    assert (record.evidence, record.device) == ("replayed", find("a6000"))
+    assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
+    assert record.provenance.trials == LEGAL
+    without = tune(device=device, arguments=(), reference=None)
+    assert without.best.config == record.best.config
+
+
+def test_other_file_starts_a_new_search(tmp_path: Path) -> None:
+    for best in (128, 32):
+        device = kernel_tuner_cache(tmp_path / "cache.json", best=best)
+        assert tune(device=device).best.config.integer("THREADS") == best
+
+
+def test_other_parameters_of_a_cache_are_refused(tmp_path: Path) -> None:
+    device = kernel_tuner_cache(tmp_path / "cache.json", names="EACH,block_size_x")
+    message = "cache.json has the parameters EACH, block_size_x, saxpy has EACH, THREADS"
+    with pytest.raises(UsageError, match=message):
+        tune(device=device)
+    device = kernel_tuner_cache(tmp_path / "cache.json")
+    with pytest.raises(UsageError, match=r"cache.json has no times to record; give a GPU"):
+        tune(device=device, search=Search(recording=tmp_path / "mine.json.gz"))
