@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 KERNEL_TUNER: Mapping[str, str] = {
     "kernel_name": "name",
-    "kernel_source": "source",
+    "kernel_source": "source, a pathlib.Path if it is a file",
     "tune_params": "parameters",
     "grid_div_x": "grid_div",
     "grid_div_y": "grid_div",
@@ -36,12 +36,11 @@ KERNEL_TUNER: Mapping[str, str] = {
     "observers": "search=Search(energy=True) and metrics",
     "cache": "none: a second call continues the first",
     "simulation_mode": 'device="replay:FILE"',
-    "iterations": "none: samples are taken until the spread is parameters",
+    "iterations": "none: the time of a run decides",
     "quiet": "progress=False",
-    "verbose": "progress",
+    "verbose": "none: rejections are counted by reason",
     "lang": "none: kernels are CUDA C++",
-    "platform": "device",
-    "parallel": "search=Search(jobs=)",
+    "parallel": "none: one GPU measures, search=Search(jobs=) compile",
     "seed": "search=Search(seed=)",
 }
 """Keywords of Kernel Tuner's `tune_kernel` that have another name here, or none."""
