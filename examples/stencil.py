@@ -1,7 +1,8 @@
 """Tunes one step of a 2-D stencil (`stencil.cu`): which block, and how many points a thread?
 
-    python examples/stencil.py            # on the GPU of this machine
-    python examples/stencil.py a100       # what the configurations occupy on another; no GPU
+    python examples/stencil.py                                  # on the GPU of this machine
+    python examples/stencil.py a100                             # occupancy on another; no GPU
+    autotune tune examples/stencil.py --device replay:stencil   # recorded on an H200; no GPU
 
 The name, `stencil<9, ...>`, fixes the number of points; the search varies the other four template
 parameters.
@@ -41,7 +42,7 @@ def kernel(points: int) -> dict[str, Any]:
         "source": Path(__file__).with_name("stencil.cu"),
         "name": f"stencil<{points}, BX, BY, COLUMNS, ROWS>",
         "parameters": {
-            **{"BX": (16, 32, 64, 128), "BY": (1, 2, 4, 8, 16)},
+            **{"BX": (16, 32, 64, 128, 256), "BY": (1, 2, 4, 8, 16)},
             **{"COLUMNS": (1, 2, 4), "ROWS": (1, 2, 4, 8)},
         },
         "constraints": {"at least two warps": lambda p: p["BX"] * p["BY"] >= 64},
@@ -62,10 +63,8 @@ def step(grid: Grid, points: int) -> Grid:
     return after
 
 
-def tune(
-    height: int = 4096, width: int = 4096, points: int = 9, **options: Any
-) -> autotune.KernelRecord:
-    """Searches the configurations for one shape and returns the record."""
+def call(height: int = 4096, width: int = 4096, points: int = 9) -> dict[str, Any]:
+    """All arguments of `tune_kernel`, for a grid of one shape."""
     before = np.random.default_rng(0).standard_normal((height, width), np.float32)
     sizes = np.int32(height), np.int32(width)
 
@@ -73,13 +72,22 @@ def tune(
         columns, rows = tile(parameters)
         return ceil(width / columns), ceil(height / rows)
 
-    return autotune.tune_kernel(
+    return {
         **kernel(points),
-        grid=grid,
-        arguments=(before, np.empty_like(before), *sizes, np.float32(WEIGHT)),
-        reference=lambda before, *_: [None, step(before, points), None, None, None],
-        **options,
-    )
+        "grid": grid,
+        "arguments": (before, np.empty_like(before), *sizes, np.float32(WEIGHT)),
+        "reference": lambda before, *_: [None, step(before, points), None, None, None],
+    }
+
+
+KERNEL = call  # for the command line
+
+
+def tune(
+    height: int = 4096, width: int = 4096, points: int = 9, **options: Any
+) -> autotune.KernelRecord:
+    """Searches the configurations for one shape and returns the record."""
+    return autotune.tune_kernel(**call(height, width, points), **options)
 
 
 if __name__ == "__main__":

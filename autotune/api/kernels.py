@@ -11,19 +11,20 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from autotune import files, settings
 from autotune.api.tuning import save_recording, shown
+from autotune.api.words import hint_for, naming
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.families.config import Value
+from autotune.families.config import Config, Value
 from autotune.families.plan import Template
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
@@ -47,7 +48,14 @@ from autotune.user_kernels.results import Array, Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
-from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
+from autotune.user_kernels.tunable import (
+    Combination,
+    KernelTunable,
+    Metric,
+    Score,
+    check_metrics,
+    first_results,
+)
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
 
 if TYPE_CHECKING:
@@ -62,6 +70,11 @@ QUICK_TRIALS = 25
 reach 96.0 %, after which a search stops by itself."""
 
 
+VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
+"""The keywords of `tune_kernel` whose values hold further options."""
+
+
+@naming(**VALUES)
 def tune_kernel(
     source: str | Path,
     name: str,
@@ -81,7 +94,6 @@ def tune_kernel(
     device: DeviceLike = DEFAULT,
     search: Search | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    recording: str | Path | None = None,
     progress: ProgressLike = True,
 ) -> KernelRecord:
     """Searches the fastest configuration of a user's CUDA kernel and records the best ten.
@@ -124,14 +136,13 @@ def tune_kernel(
             None verifies nothing: configurations only run and are timed, which the record says; a
             reference is not called.
         device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`; or a file
-            of `recording`.
+            that `Search.recording` wrote.
         search: effort, limits, sampler and objective, or a `score`: a function of a `KernelResult`
             whose value, a number above 0, is minimised. `quick` is a search of 25 trials here.
             `energy` adds joules, power and clock to the results of the ten fastest; with a score it
-            adds them to every result, in two seconds each.
+            adds them to every result, in two seconds each. `recording` writes the outcomes of all
+            configurations that were tried, for `device="replay:saxpy.json.gz"`.
         metrics: further functions of a `KernelResult` by name; their values go into the record.
-        recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
-            tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.
         progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
             plain lines; or an observer, which receives the progress events instead.
 
@@ -161,7 +172,11 @@ def tune_kernel(
     )
     tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
-    if (recorded := replayed(device, work.call)) is not None:
+    if (recorded := replayed(device, tunable)) is not None:
+        if limited.recording is not None:
+            raise UsageError(
+                f"{device} has no times to record; give a GPU of this machine, or none"
+            )
         return replay(tunable, recorded, store, limited, progress)
     first = reference is None and verify is not None
     verify = verify or DEFAULT_VERIFICATION
@@ -169,8 +184,8 @@ def tune_kernel(
         *(tunable, work, store, limited, on_hosts(arguments), constants_of(constants)),
         *(device, verify, first, progress),
     )
-    if recording is not None:
-        save_recording(record, store, Path(recording))
+    if limited.recording is not None:
+        save_recording(record, store, Path(limited.recording))
     return record
 
 
@@ -271,6 +286,7 @@ def best_kernel(
     return record
 
 
+@naming(compile=Compilation)
 def kernel_occupancy(
     source: str | Path,
     name: str,
@@ -311,20 +327,74 @@ def kernel_occupancy(
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
 
 
-def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:
+def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | None:
     """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
 
     Raises:
         NotFoundError: if there is no such file.
-        UsageError: if it is of another call.
+        UsageError: if it is of another call, or a file of Kernel Tuner with other parameters.
     """
     source = source_of(device)
     if not isinstance(source, ReplayedFile):
         return None
     recording = KernelRecording.load(source.path)
-    if recording.call != call:
-        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {call}")
+    if recording.any_call:
+        return _of_kernel(recording, tunable.kernel, source.path)
+    if recording.call != tunable.call:
+        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {tunable.call}")
     return recording
+
+
+def _of_kernel(recording: KernelRecording, kernel: UserKernel, path: Path) -> KernelRecording:
+    """A recording of Kernel Tuner with the kernel's name and the order of its parameters."""
+    rows = []
+    for row in recording.rows:
+        values = row.config.values
+        if values.keys() != kernel.parameters.keys():
+            raise UsageError(
+                f"{path} has the parameters {', '.join(sorted(values))}, {kernel.name} has "
+                f"{', '.join(sorted(kernel.parameters)) or 'none'}"
+            )
+        ordered = {name: values[name] for name in kernel.parameters}
+        rows.append(replace(row, config=Config.of(kernel.family, ordered)))
+    return replace(recording, rows=tuple(rows))
+
+
+@dataclass(frozen=True)
+class _RecordedTunable(KernelTunable):
+    """A kernel without its source, whose configurations are those of a recording."""
+
+    recorded: tuple[Config, ...] = ()
+
+    @cached_property
+    def combinations(self) -> tuple[Combination, ...]:
+        return tuple((config, self.kernel.geometry(config)) for config in self.recorded)
+
+
+def tune_recording(device: str, search: Search, progress: ProgressLike) -> KernelRecord:
+    """Searches all configurations of a user kernel's recording, without its source.
+
+    Args:
+        device: such as `replay:stencil` or `replay:A100_T4.json.gz`.
+        search: effort, limits and sampler.
+        progress: as for `tune_kernel`.
+
+    Raises:
+        UsageError: if the device is not the recording of a user kernel.
+        NotFoundError: if there is no such file.
+    """
+    source = source_of(device)
+    if not isinstance(source, ReplayedFile):
+        raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
+    recording = KernelRecording.load(source.path)
+    configs = tuple(row.config for row in recording.rows)
+    values = {name: [value] for name, value in configs[0].params}
+    kernel = define_kernel(
+        "", configs[0].family, values, constraints=None, grid=1, block=1, shared=0
+    )
+    tunable = _RecordedTunable(kernel, recording.call, recorded=configs)
+    store = Store(files.ensure(settings.cache_dir()))
+    return replay(tunable, recording, store, _limited(search), progress)
 
 
 def replay(
@@ -514,6 +584,7 @@ def read_spec(path: Path) -> dict[str, Any]:
         if name not in known_names:
             close = get_close_matches(str(name), known_names, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = hint_for(str(name), known_names, VALUES) or hint
             raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
     keywords = dict(spec)
     _require(path, keywords, "source", "name", "parameters")
@@ -532,10 +603,11 @@ def _run(path: Path) -> dict[str, Any]:
     """The variables of a Python file, which may import what lies beside it."""
     if not path.is_file():
         raise UsageError(f"{path} is not a file; give a Python file with {NAME}")
-    folder = str(path.resolve().parent)
+    file = path.resolve()
+    folder = str(file.parent)
     sys.path.insert(0, folder)
     try:
-        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(path), run_name=MODULE))
+        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(file), run_name=MODULE))
         return names
     finally:
         sys.path.remove(folder)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, overload
 from autotune.api import ranges, shapes, tuning
 from autotune.api.shapes import Shapes, ShapesLike
 from autotune.api.tuning import ProgressLike, shown, shown_all, shown_each
+from autotune.api.words import naming
 from autotune.errors import ProblemError, UsageError
 from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
 from autotune.measure.objective import Objective
@@ -56,7 +57,6 @@ class TuneOptions(TypedDict, total=False):
     search: Search | None
     loss: float | None
     batch_invariant: bool
-    recording: str | Path | None
     progress: ProgressLike
 
 
@@ -85,6 +85,7 @@ def tune(
 ) -> ShapesReport: ...
 
 
+@naming(search=Search)
 def tune(
     *problem: ProblemLike | Span | ShapesLike | PathLike[str] | int,
     compute: DtypeLike | None = None,
@@ -98,7 +99,6 @@ def tune(
     search: Search | None = None,
     loss: float | None = None,
     batch_invariant: bool = False,
-    recording: str | Path | None = None,
     progress: ProgressLike = True,
 ) -> Record | Range | ShapesReport:
     """Searches the fastest kernel of a problem and records the best ten.
@@ -148,9 +148,6 @@ def tune(
         batch_invariant: for a range of M, whether all kernels add up in one order of summation, so
             that the bits of a row of C do not depend on the rows beside it. Only calls with
             `batch_invariant` run these kernels.
-        recording: for one problem, a file such as `mine.json.gz` for the outcomes of all
-            configurations that were tried on a GPU; `device="replay:mine.json.gz"` searches among
-            them without one.
         progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
             plain lines; or an observer, which receives the progress events instead.
 
@@ -172,17 +169,14 @@ def tune(
     call = TuneCall(own, *_place(device), family, progress, began)
     fields = _fields(compute, layout)
     if isinstance(asked, Span) or (isinstance(asked, str) and ".." in asked and not further):
-        if recording is not None:
-            raise UsageError("a range takes no recording; leave it out, or give one problem")
+        own.refuse_recording("a range takes")
         span = Span.parse(asked, **fields) if isinstance(asked, str) else asked
         return call.over(span, loss, batch_invariant)
     if loss is not None or batch_invariant:
         name = "batch invariance" if batch_invariant else "loss"
         raise UsageError(f"{name} is of a range; give one, such as 1..8192x4096x4096:bf16")
     if further or not problem or not _is_several(asked):
-        return call.on(_problem(problem, fields), recording)
-    if recording is not None:
-        raise UsageError("several problems take no recording; leave it out, or give one problem")
+        return call.on(_problem(problem, fields))
     return call.among(_counted(asked, fields))
 
 
@@ -206,7 +200,7 @@ class TuneCall:
     progress: ProgressLike
     began: float
 
-    def on(self, problem: Problem, recording: str | Path | None) -> Record:
+    def on(self, problem: Problem) -> Record:
         """Tunes one problem."""
         options = self.search.limited(self.family).begun(self.began)
         with shown(problem, options, self.progress) as observer:
@@ -216,7 +210,6 @@ class TuneCall:
                 device=self.device,
                 devices=self.numbers,
                 family=self.family,
-                recording=recording,
                 observer=observer,
             )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from autotune import files, settings
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.measure import targets
+from autotune.files import output
+from autotune.measure import kernel_tuner, targets
 from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.measure.measurement import completed
 from autotune.measure.objective import Objective
@@ -20,7 +23,7 @@ from autotune.measure.recording import KernelRecording, Origin, Recording, Sweep
 from autotune.measure.targets import TargetOpener
 from autotune.model.space import unserved
 from autotune.problem import Problem
-from autotune.records import KernelRecord, Record, Store
+from autotune.records import KernelRecord, Record, Store, TuningRecord
 from autotune.records.merging import made_from
 from autotune.tuning.options import Search
 from autotune.tuning.trials import Observer
@@ -28,6 +31,9 @@ from autotune.tuning.trials import Observer
 if TYPE_CHECKING:
     from autotune.measure.runner import Runner
     from autotune.tuning.tunable import QuickTunable
+
+
+T4 = output.OutputKind("file of T4 results", (b'{"results":',))
 
 
 ProgressLike = bool | Literal["lines"] | Observer
@@ -98,16 +104,16 @@ def search(
     device: DeviceLike = DEFAULT,
     devices: str | Sequence[int] | None = None,
     family: str = "auto",
-    recording: str | Path | None = None,
     observer: Observer | None = None,
 ) -> Record:
     """Searches one problem: `autotune.tune` with its arguments decoded.
 
     Raises:
-        UsageError: for several devices or a recording and quick options.
+        UsageError: for several devices and quick options, or a recording without a GPU.
     """
-    if options.quick and (devices is not None or recording is not None):
-        raise UsageError("quick takes no devices and no recording; leave either out")
+    if options.quick and devices is not None:
+        raise UsageError("quick takes no devices; leave either out")
+    recording = options.recording
     if recording is not None and devices is None and not targets.measures(device):
         raise UsageError(f"{device} has no times to record; give a GPU of this machine, or none")
     settings.refuse_frozen(f"cannot tune {problem}")
@@ -171,11 +177,11 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     return QuickTunable(problem, raced=considered)
 
 
-def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> None:
-    """Writes the trials of a record's search, which are in the cache, as a recording.
+def swept(record: TuningRecord, store: Store, path: Path) -> tuple[SweepRow, ...]:
+    """The trials of a record's search, which are in the cache, for a file.
 
     Raises:
-        AutotuneError: if the trials are kept elsewhere, or the file cannot be written.
+        AutotuneError: if the trials are kept elsewhere.
     """
     from autotune.report.trials import subject_of  # imports Optuna
 
@@ -190,13 +196,39 @@ def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> N
         for trial in (finished.trial for finished in subject.trials)
         if trial.resources is not None
     }
+    return tuple(rows.values())
+
+
+def save_t4(record: TuningRecord, store: Store, path: Path) -> int:
+    """Writes the trials of a record's search as T4 results, compressed if the file ends with `.gz`,
+    and returns how many they are.
+
+    Raises:
+        AutotuneError: if the trials are kept elsewhere, or the file cannot be written.
+    """
+    rows = swept(record, store, path)
+    kernel = record.call.name if isinstance(record, KernelRecord) else record.title
+    plain = ((row.config, row.resources, row.outcome) for row in rows)
+    content = kernel_tuner.t4(plain, device=record.device.name, kernel=kernel)
+    text = json.dumps(content, separators=(",", ":")).encode()
+    output.write(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text, T4)
+    return len(rows)
+
+
+def save_recording(record: Record | KernelRecord, store: Store, path: Path) -> None:
+    """Writes the trials of a record's search, which are in the cache, as a recording.
+
+    Raises:
+        AutotuneError: if the trials are kept elsewhere, or the file cannot be written.
+    """
+    rows = swept(record, store, path)
     run, today = record.provenance, targets.here().source
     # A record names the sources of its entries' families alone; trials are of other families too.
     source = today if made_from(record, today) else run.source
     origin = Origin(run.driver, run.compiler, source)
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    made, swept = (record.device, origin, date), tuple(rows.values())
+    made = record.device, origin, date
     if isinstance(record, KernelRecord):
-        KernelRecording(record.call, *made, swept).save(path)
+        KernelRecording(record.call, *made, rows).save(path)
     else:
-        Recording(record.problem, *made, record.baseline, swept).save(path)
+        Recording(record.problem, *made, record.baseline, rows).save(path)

@@ -134,9 +134,8 @@ def _list_kinds(json: bool) -> None:
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
     """Lists the records of shapes and user kernels, or all."""
     from autotune.measure import devices, targets
-    from autotune.records.inventory import recorded, scan
+    from autotune.records.inventory import scan
     from autotune.report import listing
-    from autotune.report.selection import matching
 
     store = _opened_store()
     items = [*scan(store.root)]
@@ -144,12 +143,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     for item in items:
         if item.fault is not None:
             show_line(f"warning: {item.path}: skipped: {item.fault}", sys.stderr)
-    records = [
-        record
-        for record in recorded(items)
-        if slug in (None, record.device.slug)
-        and (not shapes or any([*matching(shape, (record,))] for shape in shapes))
-    ]
+    records = _recorded(items, slug, shapes)
     rows = listing.record_rows(records, targets.here())
     if json:
         show_json({"records": listing.records_json(rows)})
@@ -159,6 +153,19 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
         print(f"no records of {', '.join(shapes)}")
     else:
         print(f"no records; `autotune tune 1024x1024x1024{devices.option_here()}` makes one")
+
+
+def _recorded(items: Iterable[Item], slug: str | None, shapes: Sequence[str]) -> list[TuningRecord]:
+    """The records of a device, or all, that shapes and names match; all without any."""
+    from autotune.records.inventory import recorded
+    from autotune.report.selection import matching
+
+    return [
+        record
+        for record in recorded(items)
+        if slug in (None, record.device.slug)
+        and (not shapes or any([*matching(shape, (record,))] for shape in shapes))
+    ]
 
 
 def _show_fingerprint(
@@ -204,12 +211,18 @@ def _show_fingerprint(
     help="Write the measured records of one card and the tools that measured them, for the next "
     "release.",
 )
+@click.option(
+    "--t4",
+    is_flag=True,
+    help="Write the trials of one shape or user kernel as T4 results, which other tuners read.",
+)
 @device_filter
 @json_option
 def export(
     file: str,
     shapes: tuple[str, ...],
     submit: bool,
+    t4: bool,
     device: str | None,
     json: bool,
 ) -> None:
@@ -221,6 +234,10 @@ def export(
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
     store = _opened_store()
+    if t4:
+        refuse("--t4", submit=submit, json=json)
+        _export_t4(Path(file), store, shapes, device)
+        return
     chosen = exchange.chosen(store, _slug_of(store, device), shapes)
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
@@ -239,6 +256,20 @@ def export(
         show_line(f"{file}: {contents}, {size:,} bytes")
         if chosen.submission:
             show_line(f"{chosen.submission}; CONTRIBUTING.md says where to send it")
+
+
+def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | None) -> None:
+    """Writes the trials of the only record of a shape or user kernel."""
+    from autotune.api.tuning import save_t4
+    from autotune.records.inventory import scan
+
+    records = _recorded(scan(store.root), _slug_of(store, device), shapes)
+    if not shapes or len(records) != 1:
+        raise UsageError(
+            f"--t4 writes the trials of one record, {len(records)} match; give a shape or the name "
+            "of a user kernel, and --device"
+        )
+    show_line(f"{path}: {save_t4(records[0], store, path)} trials of {records[0].title}")
 
 
 @cache.command("import")

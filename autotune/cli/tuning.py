@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.problem.arguments import Span
-    from autotune.records import Record
+    from autotune.records import KernelRecord, Record
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
     from autotune.report.progress import Shown
@@ -157,24 +157,29 @@ def tune(
     seconds = None if budget is None else seconds_of(budget, "budget", _BUDGETS, units=" smh")
     stated: dict[str, Any] = {"effort": effort, "trials": trials, "seconds": seconds, "seed": seed}
     stated |= {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
+    stated["recording"] = recording
     fields = {name: value for name, value in stated.items() if value is not None}
     if specs := [word for word in shapes if word.endswith(".py")]:
         if len(shapes) > 1:
             raise UsageError("a user kernel is tuned alone; give one SPEC.py")
-        refuse("a user kernel", family=family, recording=recording, explain=explain, loss=loss)
+        refuse("a user kernel", family=family, explain=explain, loss=loss)
         refuse("a user kernel", batch_invariant=batch_invariant)
         _tune_spec(Path(specs[0]), device, fields, quiet, json)
         return
     from autotune.problem import Problem
     from autotune.tuning.options import Search
 
+    if device and not shapes:
+        refuse("the recording of a user kernel", family=family, recording=recording, loss=loss)
+        _tune_recording(device, Search(**fields), quiet, json)
+        return
     search, asked = Search(**fields), _asked(shapes)
     if not isinstance(asked, Problem):
         refuse("a range or a list of shapes", explain=explain)
     if not isinstance(asked, Counter):
         search = search.begun(began)  # several shapes share the seconds
     options: dict[str, Any] = {"device": device or "gpu", "family": family or "auto"}
-    options |= {"loss": loss, "batch_invariant": batch_invariant, "recording": recording}
+    options |= {"loss": loss, "batch_invariant": batch_invariant}
     _tune_shapes(asked, search, options, explain, "lines" if quiet else True, json)
 
 
@@ -298,12 +303,27 @@ def _tune_spec(
 ) -> None:
     """Tunes a user kernel and shows its record."""
     from autotune.api import kernels
-    from autotune.records import codec
-    from autotune.report.record import render
 
     changes = ({"device": device} if device else {}) | ({"progress": "lines"} if quiet else {})
     with _kept():
         record = kernels.tune_spec(spec, changes, fields)
+    _show_kernel(record, json)
+
+
+def _tune_recording(device: str, search: Search, quiet: bool, json: bool) -> None:
+    """Searches the recording of a user kernel and shows the record."""
+    from autotune.api import kernels
+
+    with _kept():
+        record = kernels.tune_recording(device, search, "lines" if quiet else True)
+    _show_kernel(record, json)
+
+
+def _show_kernel(record: KernelRecord, json: bool) -> None:
+    """Shows the record of a user kernel."""
+    from autotune.records import codec
+    from autotune.report.record import render
+
     if json:
         show_json(codec.encode(record))
     else:

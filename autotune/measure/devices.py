@@ -4,7 +4,8 @@ The text, or the value in Python, decides how times are obtained:
 
     gpu, gpu:1, 1       measured on the first or another GPU of this machine; `cuda`, `cuda:1` and
                         `torch.device("cuda:1")` mean the same
-    replay:h100         replayed from a recording that the package ships
+    replay:h100         replayed from a recording that the package ships; of the kernel
+                        `examples/stencil.py`: replay:stencil
     replay:a.json.gz    replayed from a file, or a folder such as replay:./trials
     h100, file.json     measured if this machine has that GPU, else predicted; a device of the
                         catalogue, a file or a `Device`
@@ -125,6 +126,8 @@ def source_of(device: DeviceLike) -> Source:
     if text[: len(_REPLAY)].lower() == _REPLAY:  # the catalogue ignores case too
         name = text[len(_REPLAY) :]
         path = "." in name or "/" in name
+        if not path and (own := recording.ROOT / f"{name.lower()}{recording.SUFFIX}").is_file():
+            return ReplayedFile(own)  # of a user kernel
         return ReplayedFile(Path(name).expanduser()) if path else ReplayedGpu(name.lower())
     return catalogue.load(text)
 

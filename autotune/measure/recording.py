@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from autotune.files.decoding import (
     require_schema,
     shown,
 )
+from autotune.measure import kernel_tuner
 from autotune.measure.measurement import RARE_FIELDS, Energy, Failure, Measurement
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
@@ -132,7 +134,8 @@ class Recording:
 class KernelRecording:
     """The outcomes of configurations of a user kernel's call on a device; `date` is UTC, ISO 8601.
 
-    There is no vendor `baseline`.
+    There is no vendor `baseline`. A file of Kernel Tuner is of any call: it does not say which
+    arguments the kernel had.
     """
 
     call: KernelCall
@@ -141,6 +144,7 @@ class KernelRecording:
     date: str
     rows: tuple[SweepRow, ...]
     baseline: Measurement | None = None
+    any_call: bool = False
 
     def save(self, path: Path) -> None:
         """Writes the file whole.
@@ -155,13 +159,19 @@ class KernelRecording:
 
     @classmethod
     def load(cls, path: Path) -> KernelRecording:
-        """Reads a file back.
+        """Reads a file back, or a cache or results of Kernel Tuner.
 
         Raises:
             NotFoundError: if there is no such file.
             AutotuneError: if it is broken, of another schema or of a GEMM.
         """
         with _reading(path, "recording of a user kernel") as data:
+            if (foreign := kernel_tuner.read(data, path.name)) is not None:
+                origin = Origin("", "Kernel Tuner", sha256(data).hexdigest())
+                rows = tuple(SweepRow(*row) for row in foreign.rows)
+                return cls(
+                    KernelCall(foreign.kernel, ()), foreign.device, origin, "", rows, None, True
+                )
             document = _parsed(data)
             if "problem" in document:
                 raise ValueError("it is of a GEMM; give it to `tune`")
@@ -279,6 +289,8 @@ def device_in(path: Path) -> Device:
             raise NotFoundError(f"{path} has no recordings, which end with {SUFFIX}")
         file = files[0]
     with _reading(file) as data:
+        if (foreign := kernel_tuner.read(data, file.name)) is not None:
+            return foreign.device
         return Device.from_json(convert(_parsed(data).get("device"), dict[str, Any], "device"))
 
 

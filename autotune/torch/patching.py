@@ -172,6 +172,7 @@ def _options(policy: Policy, search: Search | None) -> Search | None:
     if not policy.tune or policy.frozen or settings.mode().frozen:
         return None
     search = search or Search()
+    search.refuse_recording("the layers of a model take")
     if policy.tune == "quick":
         if search.effort not in ("default", "quick"):
             raise UsageError(f"tune is 'quick', the search's effort {search.effort}; give one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError, one_of
@@ -82,6 +83,9 @@ class Search:
             trial.
         score: a function that is minimised in place of the time; with `tune_kernel` a function of a
             `KernelResult` whose value is above 0.
+        recording: a file, such as `mine.json.gz`, for the outcomes of all configurations that were
+            tried on a GPU, of one problem or kernel; `device="replay:mine.json.gz"` searches among
+            them without one.
         deadline: when the run has to end, by `time.monotonic`; None stands for `seconds` after it
             begins. Runs of one call share the call's.
 
@@ -100,6 +104,7 @@ class Search:
     storage: str | None = None
     energy: bool = False
     score: Callable[[Any], float] | None = None
+    recording: str | Path | None = None
     deadline: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -146,8 +151,18 @@ class Search:
 
     def each_limited(self, family: str = "auto") -> Search:
         """The search as `limited` makes it, for problems that share the seconds: without default
-        seconds."""
+        seconds.
+
+        Raises:
+            UsageError: as `limited`, and for a recording.
+        """
+        self.refuse_recording("several problems take")
         return replace(self.limited(family), seconds=self.seconds)
+
+    def refuse_recording(self, taker: str) -> None:
+        """Raises a `UsageError` for a recording where `a range takes`, or another taker, none."""
+        if self.recording is not None:
+            raise UsageError(f"{taker} no recording; leave it out, or give one problem")
 
     def shared_seconds(self, searches: int) -> float:
         """Seconds of problems that share them: by default `SHAPE_BUDGET_S` for each search, and

@@ -334,9 +334,10 @@ class KernelTunable(Tunable[KernelRecord]):
         return replace(made, metrics=metrics, score=score)
 
     def _launch(self, config: Config) -> KernelLaunch | None:
-        """The launch that a record keeps for a configuration; None if the source is too large."""
+        """The launch that a record keeps for a configuration; None if the source is too large, or a
+        replay has none."""
         source = self.kernel.source
-        if source.size > LARGEST_SOURCE:
+        if not 0 < source.size <= LARGEST_SOURCE:
             return None
         return KernelLaunch(source, self.call, self.kernel.geometry(config))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -598,7 +599,7 @@ def test_recorded_search_is_replayed_without_a_gpu(
 ) -> None:
     runner.broken = {"t64": Failure("launch", "refused")}
     path = tmp_path / "saxpy.json.gz"
-    record = tune(recording=path)
+    record = tune(search=Search(recording=path))
     opened = len(runner.works)
     replayed = tune(device=f"replay:{path}", search=Search(effort="exhaustive"))
     assert len(runner.works) == opened
@@ -614,7 +615,7 @@ def test_recorded_search_is_replayed_without_a_gpu(
 
 def test_recording_has_the_energies_of_the_leaders(runner: OpenedRunner, tmp_path: Path) -> None:
     path = tmp_path / "saxpy.json.gz"
-    record = tune(recording=path, search=Search(objective="energy"))
+    record = tune(search=Search(recording=path, objective="energy"))
     replayed = tune(device=f"replay:{path}", search=Search(effort="exhaustive", objective="energy"))
     assert record.best_energy is not None
     assert replayed.best_energy is not None
@@ -628,14 +629,14 @@ def test_score_may_be_a_function_of_energy(runner: OpenedRunner, tmp_path: Path)
     assert len({*runner.metered}) == 4
     assert record.best.score is not None
     path = tmp_path / "saxpy.json.gz"
-    tune(recording=path, trials=4)  # has trials of its own, without energies
+    tune(search=Search(recording=path, trials=4))  # has trials of its own, without energies
     with pytest.raises(MissingError, match="the recording of 4 configurations has no energies"):
         tune(device=f"replay:{path}", search=Search(score=lambda r: r.joules, energy=True))
 
 
 def test_recording_of_another_call_is_refused(runner: OpenedRunner, tmp_path: Path) -> None:
     path = tmp_path / "saxpy.json.gz"
-    tune(recording=path, trials=1)
+    tune(search=Search(recording=path, trials=1))
     other = [*arguments()[:3], np.int32(7)]
     with pytest.raises(UsageError, match=r"is a recording of saxpy\(.*int32=1000\), not of saxpy"):
         tune(device=f"replay:{path}", arguments=other)
@@ -645,3 +646,43 @@ def test_recording_of_another_call_is_refused(runner: OpenedRunner, tmp_path: Pa
     with pytest.raises(AutotuneError, match="not a recording of a user kernel"):
         tune(device=f"replay:{path}")
     assert runner.works
+
+
+def kernel_tuner_cache(path: Path, *, best: int = 256, names: str = "EACH,THREADS") -> str:
+    """Writes a cache of Kernel Tuner, fastest with `best` threads; returns its device."""
+    keys = names.split(",")
+    entries = {
+        f"{each},{threads}": dict(zip(keys, (each, threads), strict=True))
+        | {"time": each + abs(threads - best)}
+        for threads in THREADS
+        for each in EACH
+    }
+    header = {"device_name": "A6000", "kernel_name": "k", "tune_params_keys": keys}
+    path.write_text(json.dumps({**header, "cache": entries})[:-2])
+    return f"replay:{path}"
+
+
+def test_cache_of_kernel_tuner_fits_any_arguments(tmp_path: Path) -> None:
+    device = kernel_tuner_cache(tmp_path / "cache.json")
+    record = tune(device=device)
+    assert (record.evidence, record.device) == ("replayed", find("a6000"))
+    assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
+    assert record.provenance.trials == LEGAL
+    without = tune(device=device, arguments=(), reference=None)
+    assert without.best.config == record.best.config
+
+
+def test_other_file_starts_a_new_search(tmp_path: Path) -> None:
+    for best in (128, 32):
+        device = kernel_tuner_cache(tmp_path / "cache.json", best=best)
+        assert tune(device=device).best.config.integer("THREADS") == best
+
+
+def test_other_parameters_of_a_cache_are_refused(tmp_path: Path) -> None:
+    device = kernel_tuner_cache(tmp_path / "cache.json", names="EACH,block_size_x")
+    message = "cache.json has the parameters EACH, block_size_x, saxpy has EACH, THREADS"
+    with pytest.raises(UsageError, match=message):
+        tune(device=device)
+    device = kernel_tuner_cache(tmp_path / "cache.json")
+    with pytest.raises(UsageError, match=r"cache.json has no times to record; give a GPU"):
+        tune(device=device, search=Search(recording=tmp_path / "mine.json.gz"))

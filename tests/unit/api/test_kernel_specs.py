@@ -74,6 +74,18 @@ def test_options_replace_what_the_file_says(
     assert len(runner.measured) == 2
 
 
+def test_option_records_the_trials(
+    spec: Path, runner: KernelRunner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fill.json.gz"
+    assert run("tune", str(spec), "--quiet", "--recording", str(path)) == 0
+    assert run("tune", str(spec), "--quiet", "--device", f"replay:{path}") == 0
+    assert "REPLAYED" in capsys.readouterr().out
+    assert len(runner.measured) == 1
+    assert run("tune", str(spec), "--device", f"replay:{path}", "--recording", str(path)) == 2
+    assert "fill.json.gz has no times to record; give a GPU" in capsys.readouterr().err
+
+
 def test_occupancy_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("occupancy", str(spec), "h100") == 0
     assert "THREADS" in capsys.readouterr().out
@@ -85,7 +97,6 @@ def test_occupancy_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (("64x64x64",), "a user kernel is tuned alone; give one SPEC.py"),
         (("--family", "simt"), "a user kernel takes no --family; leave it out"),
-        (("--recording", "x.json.gz"), "a user kernel takes no --recording; leave it out"),
     ],
 )
 def test_options_of_shapes_are_refused(
@@ -102,6 +113,15 @@ def test_source_is_looked_for_beside_the_file(spec: Path) -> None:
     assert read_spec(spec)["source"] == spec.parent / "k.cu"
 
 
+def test_file_may_name_a_source_beside_itself(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec.write_text(
+        "from pathlib import Path\n"
+        'KERNEL = {"source": Path(__file__).with_name("k.cu"), "name": "k", "parameters": {}}'
+    )
+    monkeypatch.chdir(spec.parents[1])
+    assert read_spec(Path(spec.parent.name, spec.name))["source"] == spec.parent / "k.cu"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -109,6 +129,10 @@ def test_source_is_looked_for_beside_the_file(spec: Path) -> None:
         ("KERNEL = 7", r"has no KERNEL"),
         ("KERNEL = {'nam': 'k'}", r"KERNEL has 'nam', no keyword of tune_kernel; .* 'name'\?"),
         ("KERNEL = {'name': 'k'}", "KERNEL lacks source, parameters"),
+        (
+            "KERNEL = {'answer': []}",
+            r"'answer', no keyword .*; its word here is reference",
+        ),
         ("\nKERNEL = 1 / 0", r"spec.py:2: ZeroDivisionError: division by zero"),
         ("def KERNEL():\n    raise KeyError('n')", r"spec.py:2: KeyError: 'n'"),
         ("KERNEL = {", r"spec.py: SyntaxError: "),

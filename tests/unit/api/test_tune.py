@@ -153,8 +153,8 @@ def test_observer_takes_the_place_of_the_progress(calls: Calls) -> None:
     [
         (WIDE, {"loss": 0.1}, "loss is of a range; give one, such as"),
         ([WIDE], {"batch_invariant": True}, "batch invariance is of a range; give one"),
-        ([WIDE], {"recording": "a.json.gz"}, "several problems take no recording"),
-        ("1..2x64x64", {"recording": "a.json.gz"}, "a range takes no recording"),
+        ([WIDE], {"search": Search(recording="a.json.gz")}, "several problems take no recording"),
+        ("1..2x64x64", {"search": Search(recording="a.json.gz")}, "a range takes no recording"),
         (["1..2x64x64"], {}, r"1\.\.2x64x64 is a range, which is tuned alone"),
         (WIDE, {"search": Search(score=abs)}, "score is of tune_kernel"),
         (WIDE, {"effort": "longer"}, "unknown effort 'longer'"),

@@ -155,7 +155,7 @@ def test_search_is_recorded_and_replayed(
     [
         ((str(PROBLEM), "--device", "h100"), "h100 has no times to record; give a GPU"),
         ((str(PROBLEM), "--device", "replay:Mine/own.json.gz"), "has no times to record"),
-        ((str(PROBLEM), "--effort", "quick"), "quick takes no devices and no recording"),
+        ((str(PROBLEM), "--effort", "quick"), "quick takes no recording; leave either out"),
         (("64x64x64", "32x32x32"), "several problems take no recording; leave it out"),
         (("1..64x64x64",), "a range takes no recording; leave it out"),
     ],
@@ -166,3 +166,29 @@ def test_only_a_search_on_a_gpu_is_recorded(
     assert run("tune", *arguments, "--recording", "mine.json.gz") == 2
     assert message in capsys.readouterr().err
     assert not Path("mine.json.gz").exists()
+
+
+def test_shipped_recording_of_a_kernel_needs_no_source(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "tune", "--device", "replay:stencil", "--effort", "exhaustive")
+    assert (data["kernel"]["name"], data["evidence"]) == ("stencil", "replayed")
+    assert (data["provenance"]["trials"], data["entries"][0]["params"]["BX"]) == (228, 32)
+
+
+def test_trials_of_a_kernel_are_exported_as_t4(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(capsys, "tune", "--device", "replay:stencil", "--trials", "12")
+    for name in ("H200_T4.json", "H200_T4.json.gz", "H200_T4.json"):  # its own file is replaced
+        path = tmp_path / name
+        assert run("cache", "export", str(path), "stencil", "--t4") == 0
+        assert capsys.readouterr().out.startswith(f"{path}: 12 trials of stencil(float32[4096")
+        assert len(KernelRecording.load(path).rows) == 12
+    data = answer(capsys, "tune", "--device", f"replay:{path}", "--effort", "exhaustive")
+    assert data["provenance"]["trials"] == 12
+
+
+def test_t4_is_of_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("cache", "export", str(tmp_path / "x.json"), "stencil", "--t4") == 2
+    assert "--t4 writes the trials of one record, 0 match; give" in capsys.readouterr().err
+    assert run("tune", "--device", "replay:h100") == 2
+    assert "replay:h100 is not the recording of a user kernel" in capsys.readouterr().err
