@@ -10,11 +10,13 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Value
 from autotune.families.plan import Template
-from autotune.measure import targets
+from autotune.measure import devices, targets
 from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
 from autotune.measure.recording import KernelRecording, Origin
 from autotune.measure.without_gpu import ReplayRunner
@@ -33,7 +35,7 @@ from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
-from autotune.user_kernels.arguments import call_of, in_own_library, on_hosts
+from autotune.user_kernels.arguments import call_of, in_own_library, launch_arguments, on_hosts
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
@@ -41,7 +43,14 @@ from autotune.user_kernels.results import Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
-from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
+from autotune.user_kernels.tunable import (
+    KernelTunable,
+    Metric,
+    ResultRunner,
+    Score,
+    check_metrics,
+    first_results,
+)
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
 
 if TYPE_CHECKING:
@@ -127,6 +136,7 @@ def tune_kernel(
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration can run, or none is correct.
     """
+    began = monotonic()
     kernel = define_kernel(
         source,
         name,
@@ -140,37 +150,39 @@ def tune_kernel(
         compile=compile,
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
-    limited, verify = _limited(search or Search()), verify or Verification()
-    work = work_of(kernel.name, arguments, reference, verify)
-    tunable = _tunable(kernel, work, metrics, limited)
+    limited, verify = _limited(search or Search(), began), verify or Verification()
+    hosts = on_hosts(arguments)
+    tunable = _tunable(kernel, hosts, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
-    if (recorded := replayed(device, work.call)) is not None:
+    if (recorded := replayed(device, tunable.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
+    expected = partial(work_of, kernel.name, arguments, reference, verify)
     first = reference is None
-    record = _measured(
-        tunable, work, store, limited, on_hosts(arguments), device, verify, first, progress
-    )
+    record = _measured(tunable, expected, store, limited, hosts, device, verify, first, progress)
     if recording is not None:
         save_recording(record, store, Path(recording))
     return record
 
 
-def _limited(search: Search) -> Search:
-    """The search with its limits, from now on, and the user's score."""
+def _limited(search: Search, began: float) -> Search:
+    """The search with its limits, from `began` on, and the user's score."""
     if search.quick:
         search = replace(search, effort="default", trials=search.trials or QUICK_TRIALS)
     score = None if search.score is None else Score(search.score)
-    return replace(search.limited(), score=score).begun(monotonic())
+    return replace(search.limited(), score=score).begun(began)
 
 
 def _tunable(
-    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
+    kernel: UserKernel,
+    arguments: Sequence[object],
+    metrics: Mapping[str, Metric] | None,
+    search: Search,
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
-        work.call,
-        work.arguments,
+        call_of(kernel.name, arguments),
+        launch_arguments(arguments),
         metrics=check_metrics(metrics),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
@@ -179,7 +191,7 @@ def _tunable(
 
 def _measured(
     tunable: KernelTunable,
-    work: Workload,
+    expected: Callable[[], Workload],
     store: Store,
     search: Search,
     arguments: Sequence[object],
@@ -188,39 +200,64 @@ def _measured(
     first: bool,
     progress: ProgressLike,
 ) -> KernelRecord:
-    """The record of a search on a GPU; with `first` the first results are the reference."""
+    """The record of a search on a GPU; with `first` the first results are the reference.
+
+    The worker process starts and the first configurations compile while the reference runs.
+    """
     index, resolved = targets.measuring(device, str(tunable))
-    if search.modelled:
-        from autotune.model.gaussian_process import import_ahead
-
-        import_ahead()
-
-    from autotune.tuning.loop import tune
     from autotune.user_kernels import bench
 
-    with compiling(tunable.kernel) as (compile, places):
-        compile = checked(tunable, arguments, resolved.arch, compile, places)
+    limit = verify.time_limit
+    with ExitStack() as opened:
+        nothing = Workload(tunable.call, tunable.arguments, ())
+        known = resolved if resolved.knows_clusters else None
+        runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=known)
+        opened.callback(runner.close)
+        compile, places = opened.enter_context(compiling(tunable.kernel))
+        compile = variables_filled(compile, tunable.kernel.source, places)
+        check = opened.enter_context(
+            background(partial(checked, tunable, arguments, resolved.arch, compile, places))
+        )
+        if search.modelled:
+            from autotune.model.gaussian_process import import_ahead
+
+            import_ahead()
+        from autotune.tuning.loop import tune
+
+        def hand_over(work: Workload) -> None:
+            check()
+            runner.switch_to(work, bench.seconds_limit(work, limit))
+
         if first:
-            work = stand_in(tunable, work, index, compile, verify)
-        tunable = replace(tunable, verified=work.verified)
-        runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
+            hand_over(work := expected())
+            hand_over(work := stand_in(tunable, work, runner, compile, verify))
+            tunable = replace(tunable, verified=work.verified)
+        driver = devices.driver_version() or runner.driver  # the runner's process may still start
+        folder, includes = places
+        digest = source_hash(tunable.kernel.source.file, directory=folder, includes=includes)
+        origin = Origin(driver, compiler.compiler_version(), tunable.digest(digest))
+        with shown(None, search, progress) as observer:
+            return tune(
+                tunable,
+                runner,
+                store,
+                search,
+                compile=compile,
+                origin=origin,
+                observer=observer,
+                begin=None if first else lambda: hand_over(expected()),
+            )
+
+
+@contextmanager
+def background(function: Callable[[], object]) -> Iterator[Callable[[], object]]:
+    """Calls a function that compiles in a thread; yields what waits for its result."""
+    threads: list[int] = []
+    with ThreadPoolExecutor(1, initializer=lambda: threads.append(get_ident())) as pool:
         try:
-            folder, includes = places
-            file = tunable.kernel.source.file
-            digest = source_hash(file, directory=folder, includes=includes)
-            origin = Origin(runner.driver, compiler.compiler_version(), tunable.digest(digest))
-            with shown(None, search, progress) as observer:
-                return tune(
-                    tunable,
-                    runner,
-                    store,
-                    search,
-                    compile=compile,
-                    origin=origin,
-                    observer=observer,
-                )
+            yield pool.submit(function).result
         finally:
-            runner.close()
+            compiler.stop_compiling(threads)
 
 
 def best_kernel(
@@ -342,18 +379,12 @@ def work_of(
 def stand_in(
     tunable: KernelTunable,
     work: Workload,
-    index: int,
+    runner: ResultRunner,
     compile: Compile,
     verify: Verification,
 ) -> Workload:
     """The call with the results of the first configuration that runs as those expected."""
-    from autotune.user_kernels import bench
-
-    runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
-    try:
-        config, results = first_results(tunable, runner, compile)
-    finally:
-        runner.close()
+    config, results = first_results(tunable, runner, compile)
     return with_results(work, results, str(config), verify)
 
 
@@ -372,9 +403,9 @@ def checked(
     arch: str,
     compile: Compile,
     places: Places,
-) -> Compile:
-    """A compiler of trials, after a check of the first and the last legal configuration: their
-    arguments against the signature, their macros and their variables.
+) -> None:
+    """Checks the first and the last legal configuration: their arguments against the signature,
+    their macros and their variables.
 
     Where all trials stand since an earlier run, nothing else compiles.
 
@@ -382,13 +413,12 @@ def checked(
         UsageError: for another signature, a macro that the source changes, or a variable that
             nothing fills.
     """
-    kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
+    kernel = tunable.kernel
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
     if legal:
         check_signature(kernel, legal[0], arguments, arch, places)
     for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
-        trials(kernel.source.template(config), arch)
-    return trials
+        compile(kernel.source.template(config), arch)
 
 
 NAME = "KERNEL"

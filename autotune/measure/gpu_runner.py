@@ -92,6 +92,7 @@ class GpuRunner:
         bench: str = BENCH,
         baseline_bench: str | None = BASELINE_BENCH,
         time_limit: float | None = None,
+        device: Device | None = None,
     ) -> None:
         """Starts the workers and waits for nothing.
 
@@ -101,7 +102,9 @@ class GpuRunner:
             bench: `module:function` that opens the measuring bench, called with task and index.
             baseline_bench: likewise for the bench with the vendor library; None for no baseline.
             time_limit: seconds for one candidate; by default from the problem's operations.
+            device: the GPU, if its limits are known already; else the worker states them.
         """
+        self._device = device
         self._limit = candidate_limit(task) if time_limit is None else time_limit
         self._task = task
         self._baseline: Measurement | None = None
@@ -111,23 +114,28 @@ class GpuRunner:
         self._measuring = RestartingWorker(bench, (task, index))
         self._library = RestartingWorker(baseline_bench, (task, index)) if baseline_bench else None
 
-    def switch_to(self, problem: Problem) -> None:
-        """Takes up another problem in the same processes, which saves their start.
+    def switch_to(self, task: object, time_limit: float | None = None) -> None:
+        """Takes up another task in the same processes, which saves their start.
+
+        Args:
+            task: as for the constructor.
+            time_limit: likewise.
 
         Raises:
             AutotuneError: if a process that has yet to start cannot.
         """
-        self._task, self._limit = problem, candidate_limit(problem)
+        self._task = task
+        self._limit = candidate_limit(task) if time_limit is None else time_limit
         self._baseline, self._baseline_known = None, self._library is None
         self._baseline_fault = ""
         for worker in (self._measuring, self._library):
             if worker is not None:
-                worker.switch_to(problem, self._limit + BASELINE_LIMIT)
+                worker.switch_to(task, self._limit + BASELINE_LIMIT)
 
     @property
     def device(self) -> Device:
         """The GPU."""
-        return self._measuring.device_info.device
+        return self._device or self._measuring.device_info.device
 
     @property
     def driver(self) -> str:

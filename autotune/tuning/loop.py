@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -62,6 +62,7 @@ def tune(
     origin: Origin,
     observer: Observer | None = None,
     further: Sequence[Runner] = (),
+    begin: Callable[[], None] | None = None,
 ) -> R:
     """Searches the fastest configuration and records the best ten.
 
@@ -81,6 +82,7 @@ def tune(
         origin: compiler, driver and sources of the measurements, for the record.
         observer: receives the events of the run.
         further: runners of more devices of the same model, which share the work.
+        begin: called before anything is measured, while the first configurations compile.
 
     Returns:
         The record, merged with what was recorded before.
@@ -94,7 +96,7 @@ def tune(
     runners, observer, run = (runner, *further), observer or Silent(), None
     try:
         with ExitStack() as opened:
-            run = Run(tunable, runners, store, options, compile, origin, observer, opened)
+            run = Run(tunable, runners, store, options, compile, origin, observer, opened, begin)
             # A matrix library's threads would compete with the compiler's.
             opened.enter_context(threadpool_limits(1, "blas"))
             run.search()
@@ -128,7 +130,9 @@ class Run(Generic[R]):
         origin: Origin,
         observer: Observer,
         opened: ExitStack,
+        begin: Callable[[], None] | None = None,
     ) -> None:
+        self._begin = begin
         self._began, self._over, self.settled = monotonic(), False, False
         ends, runner = options.begun(self._began).deadline, runners[0]
         self._deadline = math.inf if ends is None else ends - RESERVE * (ends - self._began)
@@ -187,6 +191,7 @@ class Run(Generic[R]):
     def rematch(self) -> None:
         """Times the leaders interleaved, so that noise does not pick the winner, and examines the
         winners. If no leader passes, the next ones follow."""
+        self._ready()
         while leaders := self.leaderboard.leaders:
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]
@@ -316,6 +321,12 @@ class Run(Generic[R]):
 
     # Compile ahead, measure and learn.
 
+    def _ready(self) -> None:
+        """Calls the caller's `begin`, once."""
+        begin, self._begin = self._begin, None
+        if begin is not None:
+            begin()
+
     def _evaluate(self) -> None:
         """Tries the proposals, and ends with all trials in the log and checked."""
         proposals, board = self._proposals, self.leaderboard
@@ -325,6 +336,7 @@ class Run(Generic[R]):
             ordered=not self._live,
             spare=proposals.spare,
             deadline=self._deadline,
+            begun=self._ready,
         )
         with closing(prepared):
             for trial in self._pool.trials(prepared, self._time_left):

@@ -66,6 +66,7 @@ def ahead(
     window: int | None = None,
     spare: Spare = lambda _: None,
     deadline: float = math.inf,
+    begun: Callable[[], None] = lambda: None,
 ) -> Prepared:
     """Prepares configurations, `window` of them under way at once.
 
@@ -84,6 +85,7 @@ def ahead(
         spare: proposes a configuration whose programs are compiled, so that the device has work;
             asked whenever nothing is ready and order does not matter.
         deadline: when to give up waiting for the compiler, by `time.monotonic`.
+        begun: called before a candidate is given out, once the first ones compile.
     """
     runner = compiler.runner
     if window is None and runner.known() is None:
@@ -104,6 +106,7 @@ def ahead(
                     break
             if not waiting:
                 return
+            begun()
             extra = None if ordered or ready() else spare(compiler.has_compiled)
             if extra is not None:
                 slot = compiler.begin(extra)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
@@ -121,16 +122,25 @@ RUNS = 2
 """A kernel that is right only the first time is wrong; the second run has nothing to load."""
 
 
-def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> GpuRunner:
-    """A runner for a user kernel on GPU `index`.
+def open_kernel_runner(
+    work: Workload, index: int = 0, *, time_limit: float, device: Device | None = None
+) -> GpuRunner:
+    """A runner for a user kernel on GPU `index`, which starts in the background.
 
     Args:
-        work: the arguments of the kernel, and the results it has to compute.
+        work: the arguments of the kernel, and the results it has to compute. Without arrays, the
+            runner serves once it has switched to a work with them.
         index: the GPU.
         time_limit: seconds for all runs of one candidate; the time to compare its results is added.
+        device: the GPU, if its limits are known already.
     """
-    limit = time_limit + PER_GB * work.bytes / 1e9
-    return GpuRunner(work, index, bench=BENCH, baseline_bench=None, time_limit=limit)
+    limit = seconds_limit(work, time_limit)
+    return GpuRunner(work, index, bench=BENCH, baseline_bench=None, time_limit=limit, device=device)
+
+
+def seconds_limit(work: Workload, time_limit: float) -> float:
+    """Seconds for one candidate: those of its runs, and those to compare its results."""
+    return time_limit + PER_GB * work.bytes / 1e9
 
 
 def open_bench(work: Workload, index: int) -> PendingBench:
@@ -155,6 +165,12 @@ class KernelBench(BaseBench):
             RunnerError: if the device has too little free memory.
         """
         super().__init__(session)
+        self.switch_to(work)
+
+    def switch_to(self, work: Workload) -> None:
+        """Takes up another call, in place of the arrays so far; raises as the constructor."""
+        self._arrays: list[GuardedArray] = []  # frees their memory
+        session = self._session
         needed = work.bytes + 4 * GUARD * len(work.buffers)
         if needed > (free := session.free_bytes()):
             raise RunnerError(
