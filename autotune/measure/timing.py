@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 from autotune.measure.measurement import Estimate, without_drift
@@ -34,6 +36,8 @@ DECIDING_SAMPLES, DECIDING_US = (3, 15), 12_000.0
 STEADY, STEADY_SAMPLES = 0.003, 8
 MORE_SAMPLES = 5  # at once, so that the one untimed replay costs little
 ROUNDS, ROUNDS_US = (5, 25), 2_000_000.0
+LEAST_ROUNDS = 2  # if a deadline is near
+HOT_SHARE = 2 / 3  # of the time that is left
 COLD_ROUNDS_US = 1_000_000.0
 
 
@@ -60,7 +64,12 @@ class Timer:
     several runs that take that long together; inputs may sit in L2. Cold: single runs launched from
     the host, each after a write of twice the size of L2; the overhead of the events, about a
     microsecond, is included.
+
+    Attributes:
+        deadline: when interleaved runs have to end, by `time.monotonic`.
     """
+
+    deadline = math.inf
 
     def __init__(self, session: Session) -> None:
         """Allocates the memory that is written to flush L2."""
@@ -110,15 +119,21 @@ class Timer:
             ]
             for replay in replays:
                 replay()
-            hot = self._rounds(replays, _within(ROUNDS, ROUNDS_US / (a_round + 1)), lambda: None)
-        rounds = _within(ROUNDS, COLD_ROUNDS_US / (a_cold_round + 1))
-        cold = self._rounds(runs, rounds, self._flush)
+            rounds = self._fitting(ROUNDS_US, a_round, HOT_SHARE)
+            hot = self._rounds(replays, rounds, lambda: None)
+        cold = self._rounds(runs, self._fitting(COLD_ROUNDS_US, a_cold_round), self._flush)
         return [
             Samples(tuple(time / size for time in warm), tuple(after_flush))
             for warm, after_flush, size in zip(
                 without_drift(hot), without_drift(cold), sizes, strict=True
             )
         ]
+
+    def _fitting(self, most_us: float, round_us: float, share: float = 1.0) -> int:
+        """Number of rounds in `most_us`, and in a share of the time that is left."""
+        left_us = 1e6 * share * (self.deadline - monotonic())
+        rounds = _within(ROUNDS, most_us / (round_us + 1))
+        return max(LEAST_ROUNDS, int(min(rounds, left_us / (round_us + 1))))
 
     def probed(self, warm: WarmRun) -> list[float]:
         """A first estimate of a run's time; by a small graph if launching it takes as long."""

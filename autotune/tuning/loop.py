@@ -23,9 +23,9 @@ from autotune.families.config import Config
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT
 from autotune.measure.recording import Origin
-from autotune.measure.runner import Candidate, Runner
+from autotune.measure.runner import Candidate, Punctual, Runner
 from autotune.records import Provenance, Store, TuningRecord
-from autotune.tuning.options import Search, enough
+from autotune.tuning.options import Budget, Search, enough
 from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
 from autotune.tuning.search.axes import axes_of
@@ -35,10 +35,6 @@ from autotune.tuning.tunable import RANKED, Tunable
 from autotune.version import __version__
 
 __all__ = ["Search", "tune"]
-
-
-RESERVE = 0.05
-"""Share of the time kept for the rematch."""
 
 
 EXTRA, STEP = 100, 10
@@ -134,8 +130,12 @@ class Run(Generic[R]):
     ) -> None:
         self._begin = begin
         self._began, self._over, self.settled = monotonic(), False, False
-        ends, runner = options.begun(self._began).deadline, runners[0]
-        self._deadline = math.inf if ends is None else ends - RESERVE * (ends - self._began)
+        end, runner = options.begun(self._began).deadline, runners[0]
+        end = math.inf if end is None else end
+        self._budget = Budget(self._began, end, tunable.punctual)
+        for each in runners if tunable.punctual else ():
+            if isinstance(each, Punctual):
+                each.until(end)
         _check_objective(tunable, runner, options)
         self._tunable, self._runner, self._store = tunable, runner, store
         self._options, self._origin, self._observer = options, origin, observer
@@ -192,7 +192,7 @@ class Run(Generic[R]):
         """Times the leaders interleaved, so that noise does not pick the winner, and examines the
         winners. If no leader passes, the next ones follow."""
         self._ready()
-        while leaders := self.leaderboard.leaders:
+        while leaders := self._affordable(self.leaderboard.leaders):
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]
             prepared = [*ahead(configs, self._compiler, ordered=True)]
@@ -335,7 +335,7 @@ class Run(Generic[R]):
             self._compiler,
             ordered=not self._live,
             spare=proposals.spare,
-            deadline=self._deadline,
+            deadline=self._budget.search_end,
             begun=self._ready,
         )
         with closing(prepared):
@@ -347,14 +347,19 @@ class Run(Generic[R]):
         with suppress(CacheError):  # closing the log raises it again
             self._log.flush()
 
-    def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
-        """Measures a candidate in its device's thread; returns its trial, which is in the log."""
+    def _measured(self, runner: Runner, candidate: Candidate) -> Trial | None:
+        """Measures a candidate in its device's thread; returns its trial, which is in the log. None
+        if the end of the run stopped it."""
+        began = monotonic()
         options = self._options
         # A slow candidate may score well.
         best = self.leaderboard.best_times if options.score is None else None
         outcome = runner.measure(candidate, best, options.objective)
         if options.meters_trials:
             (outcome,) = _metered(runner, [candidate], [outcome])
+        self._budget.note(candidate.config, monotonic() - began)
+        if isinstance(outcome, Failure) and outcome.stage == "timeout" and self._over_time():
+            return None
         trial = self._trial(candidate, outcome)
         self._write(trial)
         return trial
@@ -364,6 +369,8 @@ class Run(Generic[R]):
         if trial.resources is None:  # it failed before a device, whose thread writes the others
             self._write(trial)
         trial = self.leaderboard.add(trial)
+        if self.leaderboard.best is not None:
+            self._budget.keep(self.leaderboard.best.config)
         self._proposals.search.tell(trial)
         self._log.check()  # observers hear only of trials that a kill cannot lose
         self._observer.trial(trial, self._progress())
@@ -438,7 +445,16 @@ class Run(Generic[R]):
 
     def _time_left(self) -> bool:
         """Whether there is time for another trial."""
-        return monotonic() < self._deadline
+        return monotonic() < self._budget.search_end
+
+    def _over_time(self) -> bool:
+        return self._budget.punctual and monotonic() >= self._budget.end
+
+    def _affordable(self, leaders: Sequence[Trial]) -> Sequence[Trial]:
+        """The leaders that the last round has time for; without any their times stand as they are."""
+        count = self._budget.affordable([leader.config for leader in leaders], monotonic())
+        self._over = self._over or not count
+        return leaders[:count]
 
     def _too_late(self) -> BudgetError:
         """The error of a run whose time was over before its first trial."""

@@ -36,7 +36,7 @@ Prepared = Generator[Ready, None, None]
 Compiled = Future[Program | CompileFailure]
 
 
-Measure = Callable[[Runner, Candidate], Trial]
+Measure = Callable[[Runner, Candidate], Trial | None]
 
 
 KEPT = 1024
@@ -213,7 +213,8 @@ class DevicePool:
 
     Args:
         runners: of devices of one model.
-        measure: makes a trial of a candidate on a runner; called in that device's thread.
+        measure: makes a trial of a candidate on a runner, None if the time was over; called in
+            that device's thread.
         ahead: whether the next candidate is prepared while a device measures the last one.
     """
 
@@ -222,7 +223,7 @@ class DevicePool:
         self._idle = list(runners)
         self._first, self.size = runners[0], len(runners)
         self._threads = ThreadPoolExecutor(len(runners), "measure")
-        self._running: dict[Future[Trial], Runner] = {}
+        self._running: dict[Future[Trial | None], Runner] = {}
         self.busy_s = 0.0
         self.baseline: Measurement | None = None
 
@@ -254,9 +255,9 @@ class DevicePool:
         """Waits for at least one trial to finish; returns the finished ones."""
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         self._idle += [self._running.pop(future) for future in done]
-        return [future.result() for future in done]
+        return [trial for future in done if (trial := future.result()) is not None]
 
-    def _timed(self, runner: Runner, candidate: Candidate) -> Trial:
+    def _timed(self, runner: Runner, candidate: Candidate) -> Trial | None:
         """A trial on the runner; its seconds count as busy."""
         began = monotonic()
         try:

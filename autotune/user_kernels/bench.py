@@ -189,8 +189,12 @@ class KernelBench(BaseBench):
             return ready
         return self._guarded(lambda: self._timed(ready, best, objective))
 
-    def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
-        """Verifies all candidates, then times them interleaved."""
+    def rematch(
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float = math.inf
+    ) -> Rematch:
+        """Verifies all candidates, then times them interleaved, with fewer samples if a deadline by
+        `time.monotonic` is near."""
+        self._timer.deadline = deadline
         return self._interleaved(self._verified_together(candidates, with_baseline)[0]), None
 
     def examine(self, candidate: Candidate) -> Failure | None:
