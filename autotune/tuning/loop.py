@@ -132,9 +132,10 @@ class Run(Generic[R]):
         self._began, self._over, self.settled = monotonic(), False, False
         end, runner = options.begun(self._began).deadline, runners[0]
         end = math.inf if end is None else end
-        self._budget = Budget(self._began, end, tunable.punctual)
-        for each in runners if tunable.punctual else ():
-            if isinstance(each, Punctual):
+        # Energies take seconds each, however long the search was.
+        self._budget = Budget(self._began, end, tunable.punctual and not options.meters)
+        for each in runners:
+            if self._budget.punctual and isinstance(each, Punctual):
                 each.until(end)
         _check_objective(tunable, runner, options)
         self._tunable, self._runner, self._store = tunable, runner, store
@@ -451,7 +452,7 @@ class Run(Generic[R]):
         return self._budget.punctual and monotonic() >= self._budget.end
 
     def _affordable(self, leaders: Sequence[Trial]) -> Sequence[Trial]:
-        """The leaders that the last round has time for; without any their times stand as they are."""
+        """The leaders that the last round has time for; without any, their times stand."""
         count = self._budget.affordable([leader.config for leader in leaders], monotonic())
         self._over = self._over or not count
         return leaders[:count]
