@@ -29,7 +29,7 @@ from autotune.tuning.options import Budget, Search, enough
 from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
 from autotune.tuning.search.axes import axes_of
-from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.search.proposer import START, Proposer
 from autotune.tuning.trials import Leaderboard, Observer, Progress, Quarantine, Silent, Trial
 from autotune.tuning.tunable import RANKED, Tunable
 from autotune.version import __version__
@@ -335,6 +335,8 @@ class Run(Generic[R]):
             proposals.asked(),
             self._compiler,
             ordered=not self._live,
+            # Without guesses and outcomes, proposals are blind.
+            first=None if self._guesses or board.trials else START,
             spare=proposals.spare,
             deadline=self._budget.search_end,
             begun=self._ready,

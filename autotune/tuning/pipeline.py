@@ -48,6 +48,10 @@ READY = 4
 Each is proposed without the outcomes of the others, so more would cost trials."""
 
 
+GROWTH = 2
+"""Growth of the window when the device waits for the compiler."""
+
+
 WINDOW = 12
 """Candidates under way where outcomes have no noise. It does not depend on the number of cores, so
 that a seed gives the same search on every machine."""
@@ -64,6 +68,7 @@ def ahead(
     *,
     ordered: bool,
     window: int | None = None,
+    first: int | None = None,
     spare: Spare = lambda _: None,
     deadline: float = math.inf,
     begun: Callable[[], None] = lambda: None,
@@ -79,18 +84,22 @@ def ahead(
         ordered: gives candidates out in the order of `configs`, so that what is taken depends on
             what the caller did with earlier candidates and never on how fast they compile.
             Otherwise the first to be ready comes first.
-        window: how many may be under way; by default `WINDOW` in order and otherwise `READY` more
-            than compiler threads, but one if the runner knows its configurations: it needs no
-            compiler, and proposing ahead only costs.
+        window: how many may be under way; by default `WINDOW` in order and otherwise at most
+            `READY` more than compiler threads, but one if the runner knows its configurations: it
+            needs no compiler, and proposing ahead only costs. The default out of order shrinks
+            while more than `READY` are ready, and grows when none is.
+        first: how many to begin with out of order; by default as many as may be.
         spare: proposes a configuration whose programs are compiled, so that the device has work;
             asked whenever nothing is ready and order does not matter.
         deadline: when to give up waiting for the compiler, by `time.monotonic`.
         begun: called before a candidate is given out, once the first ones compile.
     """
     runner = compiler.runner
+    most = None
     if window is None and runner.known() is None:
-        window = WINDOW if ordered else compiler.jobs + READY
-    source = iter(configs)
+        most = WINDOW if ordered else compiler.jobs + READY
+        window = most if ordered else min(most, first or most)
+    source, given = iter(configs), False
     waiting: list[_Slot] = []
 
     def ready() -> bool:
@@ -98,6 +107,8 @@ def ahead(
 
     try:
         while True:
+            if most and given and not ordered:
+                window = _adapted(window or 1, most, waiting)
             # Once one is ready, at most one more begins, in place of the last one given out.
             room = (window or 1) - len(waiting)
             for config in islice(source, min(room, 1) if ready() else room):
@@ -114,6 +125,7 @@ def ahead(
                 return
             else:
                 slot = waiting.pop(place)
+            given = True
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
         compiler.drop(waiting)
@@ -277,6 +289,15 @@ def _compiled(compile: Compile, template: Template, arch: str) -> Program | Comp
     except Exception as error:
         reason = f"the compiler broke down: {type(error).__name__}: {error}"
         return CompileFailure(template, arch, reason.partition("\n")[0], str(error))
+
+
+def _adapted(window: int, most: int, waiting: Sequence[_Slot]) -> int:
+    """A larger window if the device waits for the compiler, a smaller one if several wait for the
+    device: they were proposed without the latest outcomes."""
+    ready = sum(slot.ready for slot in waiting)
+    if not ready:
+        return min(window + GROWTH, most)
+    return min(window - 1, len(waiting)) if ready > READY else window
 
 
 def _ready(waiting: Sequence[_Slot]) -> int | None:
