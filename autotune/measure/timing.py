@@ -23,6 +23,7 @@ DELAY_US = 10_000.0  # the host may delay a run by less, as where a library load
 # A run slower than this factor times the best cannot win, and a few samples are enough for it. The
 # second factor is for graphs shorter than `GRAPH_US`, which are less exact.
 CLOSE, SLOWER = 1.1, 1.3
+HOPELESS = 2.0  # beyond this factor a run need not even be repeated
 QUICK_SAMPLES = 3
 HOST_US = 30.0  # host time to launch a run on an idle device, at most
 
@@ -233,6 +234,12 @@ def _steady(samples: Sequence[float]) -> bool:
         return False
     estimate = Estimate.of(tuple(samples))
     return estimate.spread <= STEADY * estimate.median
+
+
+def hopeless_us(best: BestTimes | None, objective: Objective) -> float:
+    """Microseconds of a first run, which may be delayed, beyond which it need not be repeated."""
+    best = best or BestTimes()
+    return max(HOPELESS * best.of(objective), best.cold_us) + DELAY_US
 
 
 def graph_runs(each: float) -> int:

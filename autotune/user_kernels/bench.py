@@ -18,6 +18,7 @@ from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.operands import GUARD
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session, open_session
+from autotune.measure.timing import hopeless_us
 from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
 from autotune.user_kernels.results import Comparison, compare
@@ -183,8 +184,9 @@ class KernelBench(BaseBench):
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
-        """Verifies, then times; few samples if clearly slower than the best by the objective."""
-        ready = self._prepared(candidate)
+        """Verifies, then times; few samples if clearly slower than the best by the objective, and
+        the first run alone if that takes twice as long."""
+        ready = self._prepared(candidate, hopeless_us(best, objective))
         if isinstance(ready, Failure):
             return ready
         return self._guarded(lambda: self._timed(ready, best, objective))
@@ -224,10 +226,10 @@ class KernelBench(BaseBench):
         del with_baseline  # no library has this kernel
         return [self._prepared(candidate) for candidate in candidates], None
 
-    def _prepared(self, candidate: Candidate) -> Ready | Failure:
+    def _prepared(self, candidate: Candidate, enough_us: float = math.inf) -> Ready | Failure:
         def prepared() -> Ready | Failure:
             run = self._session.bind(candidate)(self._values)
-            passed = self._checked(run)
+            passed = self._checked(run, enough_us)
             return passed if isinstance(passed, Failure) else (run, passed)
 
         return self._guarded(prepared)
@@ -247,7 +249,8 @@ class KernelBench(BaseBench):
             answers.append(answer)
         return answers
 
-    def _checked(self, run: Run) -> Passed | Failure:
+    def _checked(self, run: Run, enough_us: float) -> Passed | Failure:
+        """Compares the results of `RUNS` runs, or of one that takes longer than `enough_us`."""
         comparisons: list[Comparison] = []
         marks = []
         for _ in range(RUNS):
@@ -260,6 +263,8 @@ class KernelBench(BaseBench):
             if isinstance(checked, Failure):
                 return checked
             comparisons = [comparison for comparison in checked if comparison]
+            if 1e3 * marks[-1][0].time_till(marks[-1][1]) > enough_us:
+                break
         worst = max(comparisons, key=_error_share)
         difference = sum(comparison.difference for comparison in comparisons)
         square = sum(comparison.square for comparison in comparisons)
